@@ -12,6 +12,7 @@ from typing import Any
 from fednoise_core.io import ArtifactError, SpecError
 
 INDEX = "index.csv"
+FLAGS = ("oracle_rate", "as_told", "pooled")
 FILES = ("dir", "labels", "partition_file", "arrays", "donor")
 
 
@@ -53,7 +54,7 @@ def read_runs(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     base = Path(os.path.normpath(path.parent / ".." / ".."))
     for row in rows:
         row |= {key: base / row[key] for key in FILES if row.get(key)}
-        row |= {key: row.get(key) == "True" for key in ("oracle_rate", "pooled")}
+        row |= {key: row.get(key) == "True" for key in FLAGS}
     return rows
 
 

@@ -8,7 +8,6 @@ import json
 import os
 import tempfile
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -202,38 +201,39 @@ def load_npz(
     Raises:
         ArtifactError: The file is missing, truncated, damaged or of another kind.
     """
+    problem = f"damaged {kind} artifact"
+    arrays = read_npz(path, lambda name: name == "spec" or wanted is None or wanted(name), problem)
     try:
-        arrays = read_npz(path, lambda name: name == "spec" or wanted is None or wanted(name))
         spec = json.loads(str(arrays.pop("spec")))
         found = spec.get("artifact")
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{path}: no such file") from error
-    except Exception as error:  # zipfile, zlib, numpy and json each raise their own kinds
-        raise ArtifactError(f"{path}: damaged {kind} artifact ({type(error).__name__}: {error})") from error
+    except (KeyError, ValueError, AttributeError) as error:
+        raise ArtifactError(f"{path}: {problem} ({type(error).__name__}: {error})") from error
     if found != kind:
         raise ArtifactError(f"{path}: expected {'an' if kind == 'arrays' else 'a'} {kind} artifact, found {found!r}")
     return arrays, spec
 
 
-def read_npz(path: str | os.PathLike[str], wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
+def read_npz(
+    path: str | os.PathLike[str], wanted: Callable[[str], bool], problem: str = "damaged, or not plain arrays"
+) -> dict[str, np.ndarray]:
     """Read arrays of an npz file without pickles.
 
     Args:
         path: File to read.
         wanted: Tells by its name whether an array is read.
+        problem: What the error says of a file that cannot be read.
 
     Returns:
         Arrays by name.
 
     Raises:
-        ValueError: The path is not a regular file (reading a pipe would wait), or two arrays have one name. A damaged
-            file raises this or other errors of numpy and zipfile.
+        ArtifactError: The file is missing, or it cannot be read.
     """
-    if not Path(path).is_file() and Path(path).exists():
-        raise ValueError("not a file")
-    # opened here: np.load leaves a damaged file open
-    with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-        twice = sorted(name for name, count in Counter(archive.files).items() if count > 1)
-        if twice:
-            raise ValueError(f"the array {twice[0]!r} occurs twice")
-        return {name: archive[name] for name in archive.files if wanted(name)}
+    try:
+        # opened here: np.load leaves a damaged file open
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files if wanted(name)}
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: no such file") from error
+    except Exception as error:  # zipfile, zlib and numpy each raise their own kinds
+        raise ArtifactError(f"{path}: {problem} ({type(error).__name__}: {error})") from error

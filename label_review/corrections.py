@@ -10,10 +10,9 @@ import numpy as np
 
 from fednoise_core.data.imagefolder import classes_of_files
 from fednoise_core.data.label_table import rows_of
-from fednoise_core.data.npz import read_members
 from fednoise_core.data.splits import all_classes_occur
 from fednoise_core.data.user_npz import hash_content, is_given
-from fednoise_core.io import ArtifactError, open_atomic, plain_cell, safe_cell, sha256_file, write_npz
+from fednoise_core.io import ArtifactError, open_atomic, plain_cell, read_npz, safe_cell, sha256_file, write_npz
 from fednoise_core.settings.declare import did_you_mean
 from label_review.decisions import Decision, data_digest
 
@@ -36,7 +35,7 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
     Raises:
         ArtifactError: A row, a label or the data are not those that the decisions are about. Nothing is written.
     """
-    found = read_members(path, lambda name: True)
+    found = read_npz(path, lambda name: True)
     key = _label_array(path, found, labels)
     y = found[key]
     if y.ndim != 1 or y.dtype.kind not in "ui":

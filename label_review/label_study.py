@@ -19,8 +19,7 @@ import yaml
 
 from fednoise_core.data import sources
 from fednoise_core.data.label_table import rows_of
-from fednoise_core.data.npz import arrays_in
-from fednoise_core.data.user_npz import is_given
+from fednoise_core.data.user_npz import arrays_in, is_given
 from fednoise_core.io import ArtifactError, SpecError, open_atomic
 from workflow_scripts import paths
 from workflow_scripts.config.project import DATASETS, STUDIES, Project
@@ -90,7 +89,7 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
     except yaml.YAMLError as error:
         raise SpecError(f"--net: expected a name or {{name: …, options…}}, got {args.net!r}") from error
     spec, owners = _folder_settings(args) if args.data.is_dir() else _npz_settings(args)
-    sources.n_train(spec)  # whether it can be read at all
+    sources.read_facts(spec)  # whether it can be read at all
     before = datasets.read_text(encoding="utf-8")
     with open_atomic(datasets) as out:
         out.write(f"{before.rstrip()}\n{json.dumps(name)}: {json.dumps(spec)}\n")

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from types import SimpleNamespace
+from typing import Annotated, Any, cast
 
 import numpy as np
 import torch
@@ -16,12 +17,9 @@ from torch import Tensor, nn
 from fednoise_core.data.array_checks import as_images
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.nets import build_net
+from fednoise_core.nets.net import Net
+from fednoise_core.ops.weights import Weights
 from fednoise_core.settings.declare import check_keys, check_value
-
-if TYPE_CHECKING:
-    from fednoise_core.nets.net import Net
-    from fednoise_core.ops.weights import Weights
-
 
 Positive = Annotated[int, Field(ge=1)]
 FACTS = {  # of all that the metadata of a model file say, what is read: key → type
@@ -64,16 +62,6 @@ class Predictions:
     def __repr__(self) -> str:
         few = ", ".join(self.named[:3])
         return f"<Predictions of {len(self)} images: {few}{', …' if len(self) > 3 else ''}>"
-
-
-class _Named:
-    """Tensors by name, as the nets read them."""
-
-    def __init__(self, views: Mapping[str, Tensor]) -> None:
-        self.views = views
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self.views[name]
 
 
 class Classifier(nn.Module):
@@ -126,9 +114,9 @@ class Classifier(nn.Module):
         x = (x - self.mean) / self.std
         # looked up at every call: `.to(device)` and optimisers put other tensors in their place
         tensors = {**dict(self.named_parameters()), **dict(self.named_buffers())}
-        w = cast("Weights", _Named({name: tensors[own] for name, own in self._own.items()}))
-        drops = self.training or self._net.dropout_at_eval
-        u = torch.rand(len(x), self._net.draws, device=x.device) if self._net.draws and drops else None
+        w = cast("Weights", SimpleNamespace(views={name: tensors[own] for name, own in self._own.items()}))
+        draws = self._net.draws if self.training else self._net.eval_draws
+        u = torch.rand(len(x), draws, device=x.device) if draws else None
         return self._net.train(w, x, u) if self.training else self._net.predict(w, x, u)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import re
 import resource
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -36,14 +37,13 @@ from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
 from fednoise_core.io import ArtifactError, SpecError, json_digest
 from fednoise_core.methods import make_method
+from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.noise.labels import Labels
+from fednoise_core.noise.sampling import continue_cohorts
 from fednoise_core.settings.declare import build_settings, check_value
 from fednoise_core.settings.functions import check_int, expect_type, seed_of, spec_of
 from fednoise_core.settings.train import Train
 from fednoise_core.version import __version__
-
-if TYPE_CHECKING:
-    from fednoise_core.methods.fedavg import FedAvg
 
 PATH = (str, os.PathLike, type(None))
 OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pass instead of another
@@ -240,7 +240,8 @@ def run_federation(
     method, settings, seed = _resolve_settings(method, train, seed)
     chosen = how.made or make_method(method, settings)
     arrays = _apply_openset_images(arrays, labels, donor)
-    world = World(arrays, labels.noisy, partition, settings, seed, how.device, labels.generator, chosen.pooled)
+    cohorts = functools.partial(continue_cohorts, labels.generator) if settings.sampling == "continued" else None
+    world = World(arrays, labels.noisy, partition, settings, seed, how.device, cohorts, chosen.pooled)
     _check_augmentation(settings, chosen.get_augmentations(), world.pools["train"].shape)
     if chosen.needs_public and "public" not in world.pools:
         raise SpecError(f"method: {method['name']} needs public images: give the data set a `public` part")

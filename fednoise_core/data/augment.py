@@ -20,8 +20,8 @@ from pydantic import Field, create_model
 from torch import Tensor
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import Settings, Share, check_value, did_you_mean, settings_of
-from fednoise_core.settings.functions import check_int, spec_of
+from fednoise_core.settings.declare import Settings, Share, check_value, settings_of
+from fednoise_core.settings.functions import check_int, resolve_kind, spec_of
 from fednoise_core.settings.train import ValidatedSettings
 
 RED, GREEN, BLUE = 0.2989, 0.587, 0.114  # ITU-R 601-2 luma, in the precision that torchvision uses
@@ -334,10 +334,8 @@ def make_augmentation(spec: str | Mapping[str, Any]) -> Augment:
     Raises SpecError for an unknown name, for a setting that none of its parts has, or for a value out of range,
     TypeError for what is neither a name nor a mapping. `Augment.check_shape` tells what does not fit the images.
     """
-    options = spec_of(spec, "name", "augment")
-    name = options.pop("name", None)
-    if not isinstance(name, str) or name not in AUGMENTS:
-        raise SpecError(f"train.augment: unknown augmentation {name!r}{did_you_mean(name, AUGMENTS)}")
-    given = check_value(settings_model(name), options, "train.augment").model_dump(exclude_unset=True)
-    known = [(part, given.keys() & settings_of(type(part)).keys()) for part in AUGMENTS[name].parts]
+    options = spec_of(spec, "name", "train.augment")
+    whole = resolve_kind(options, AUGMENTS, "train.augment", "name")
+    given = check_value(settings_model(options.pop("name")), options, "train.augment").model_dump(exclude_unset=True)
+    known = [(part, given.keys() & settings_of(type(part)).keys()) for part in whole.parts]
     return Augment(tuple(dataclasses.replace(part, **{key: given[key] for key in keys}) for part, keys in known))

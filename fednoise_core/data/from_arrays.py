@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fednoise_core.data.array_checks import ArraysError, as_images, as_labels
+from fednoise_core.data.array_checks import ArraysError, as_images, as_labels, owners_of
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.from_user import from_user
-from fednoise_core.data.owners import owners_of
 from fednoise_core.data.settings import Holdout
 from fednoise_core.settings.declare import check_value, did_you_mean
 

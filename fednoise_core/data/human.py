@@ -16,8 +16,7 @@ import numpy as np
 from fednoise_core.data.arrays import content_sha256
 from fednoise_core.data.fetch import fetch, is_intact
 from fednoise_core.data.locate import list_folders, not_found
-from fednoise_core.data.npz import read_members
-from fednoise_core.io import ArtifactError
+from fednoise_core.io import ArtifactError, read_npz
 
 URLS = tuple(  # the commit that was checked, then the branch: the content is pinned by its SHA-256 either way
     f"https://raw.githubusercontent.com/UCSC-REAL/cifar-10-100n/{version}/data/" for version in ("49df7d8", "main")
@@ -61,7 +60,7 @@ def read_human_labels(
     name, sha256 = FILES[source]
     for folder in list_folders(places, cache):
         npz = folder / f"{source}.npz"
-        found = read_members(npz, KEYS[source].__contains__) if npz.is_file() else {}
+        found = read_npz(npz, KEYS[source].__contains__) if npz.is_file() else {}
         if len(found) < len(KEYS[source]) and (folder / name).is_file():
             found = _from_pt(folder / name, sha256, y_train)
         if len(found) >= len(KEYS[source]):

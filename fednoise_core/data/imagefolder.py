@@ -9,12 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import MISSING, Field
 
+from fednoise_core.data.array_checks import owners_of
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.from_user import from_user
 from fednoise_core.data.images import SUFFIXES, UNREAD, ImageFiles
 from fednoise_core.data.label_table import Line, read_table, rows_of
 from fednoise_core.data.locate import user_path
-from fednoise_core.data.owners import owners_of
 from fednoise_core.data.settings import Dataset, OwnTest
 from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError, sha256_file

@@ -71,15 +71,12 @@ class LabelledData:
         """See `labels_digest`."""
         return labels_digest(self.y, self.classes)
 
-    def images(self) -> np.ndarray:
-        """Training images uint8 [n, H, W] or [n, H, W, C]. Raises ArtifactError if there are none."""
-        return self._images("x_train")
+    def read_images(self, name: str = "x_train") -> np.ndarray:
+        """Training images, or with "x_public" the public ones, uint8 [n, H, W] or [n, H, W, C].
 
-    def public_images(self) -> np.ndarray:
-        """Public images uint8 [m, …]. Raises ArtifactError if there are none."""
-        return self._images("x_public")
-
-    def _images(self, name: str) -> np.ndarray:
+        Raises:
+            ArtifactError: There are none.
+        """
         arrays = self.arrays
         if isinstance(arrays, Path):
             from fednoise_core.data.arrays import Arrays

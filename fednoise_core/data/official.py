@@ -22,15 +22,19 @@ from pydantic import Field
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.facts import CIFAR100_COARSE, CIFAR100_COARSE_NAMES, CIFAR100_NAMES, DIGITS, Facts
 from fednoise_core.data.locate import list_folders, list_missing, not_found
-from fednoise_core.data.npz import read_members
 from fednoise_core.data.settings import Dataset
-from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.io import ArtifactError, SpecError, read_npz
+from fednoise_core.settings.declare import Shown
 
 SILENCE = 30.0  # seconds that a server may say nothing; torchvision itself would wait for ever
 
 Content = dict[str, np.ndarray]
 
-Human = Annotated[bool, Field(description="Also read the CIFAR-N labels, for noise kind human.")]
+Human = Annotated[
+    bool,
+    Shown(display_name={True: "N", False: ""}),
+    Field(description="Also read the CIFAR-N labels, for noise kind human."),
+]
 
 _IDX = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 
@@ -133,7 +137,7 @@ class CIFAR10(Official):
     With human: true it also has the labels of CIFAR-10N (Wei et al. 2022, CC BY-NC 4.0).
     """
 
-    display_name = "CIFAR-10"
+    display_name = "CIFAR-10{human}"
     example: ClassVar = {"public": {"dataset": "cifar100", "n": 5000}}
     raw = tuple(
         f"cifar-10-batches-py/{name}"
@@ -160,7 +164,7 @@ class CIFAR100(Official):
     With human: true it also has the labels of CIFAR-100N.
     """
 
-    display_name = "CIFAR-100"
+    display_name = "CIFAR-100{human}{labels}"
     example: ClassVar = {"human": True, "labels": "coarse"}
     raw = tuple(f"cifar-100-python/{name}" for name in ("train", "test", "meta"))
     published = Facts(
@@ -175,7 +179,11 @@ class CIFAR100(Official):
     )
 
     human: Human = False
-    labels: Annotated[Literal["fine", "coarse"], Field(description="100 classes, or the 20 superclasses.")] = "fine"
+    labels: Annotated[
+        Literal["fine", "coarse"],
+        Shown(display_name={"fine": "", "coarse": " coarse"}),
+        Field(description="100 classes, or the 20 superclasses."),
+    ] = "fine"
 
 
 class SVHN(Official):
@@ -208,7 +216,7 @@ def _read_content(kind: type[Official], source: str, places: Sequence[Path], cac
 
 def _from_npz(path: Path) -> Content:
     names = ("x_train", "y_train", "x_test", "y_test")
-    content = read_members(path, names.__contains__)
+    content = read_npz(path, names.__contains__)
     absent = [name for name in names if name not in content]
     if absent:
         raise ArtifactError(f"{path}: it has no {', '.join(absent)}")

@@ -73,14 +73,6 @@ class Partition:
         """All samples of client `c`, sorted int64."""
         return self.index[self.offsets[c] : self.offsets[c + 1]]
 
-    def train(self, c: int) -> np.ndarray:
-        """The samples client `c` trains on."""
-        return self.of(c)[~self.valid[self.offsets[c] : self.offsets[c + 1]]]
-
-    def validation(self, c: int) -> np.ndarray:
-        """The samples client `c` keeps for validation."""
-        return self.of(c)[self.valid[self.offsets[c] : self.offsets[c + 1]]]
-
     def histogram(self, labels: np.ndarray, K: int) -> np.ndarray:
         """Samples per client and class.
 

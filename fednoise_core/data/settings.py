@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import MISSING, AfterValidator, Field
 
 from fednoise_core.data import SOURCES
+from fednoise_core.data.arrays import Arrays
 from fednoise_core.settings.declare import Settings
 from fednoise_core.settings.functions import resolve_kind
-
-if TYPE_CHECKING:
-    from fednoise_core.data.arrays import Arrays
 
 
 def load_source(name: Any) -> type[Dataset]:

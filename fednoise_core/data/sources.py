@@ -61,47 +61,25 @@ def read(spec: Mapping[str, Any] | str, places: Places | None = None, cache: str
         return dataclasses.replace(arrays, x_train=x_train, x_test=x_test, mean=mean, std=std, spec=spec)
 
 
-def n_train(spec: Mapping[str, Any], places: Places = ()) -> int | None:
-    """Private training samples of a data set. No image is opened.
+def read_facts(spec: Mapping[str, Any], places: Places = ()) -> tuple[int, int, tuple[int, int]]:
+    """Read what settings are checked against. One image at most is opened.
 
     Args:
-        spec: its settings.
-        places: folders to search.
+        spec: Settings of the data set.
+        places: Folders that hold the user's data.
+
+    Returns:
+        Private training samples, classes, and height and width of the images.
 
     Raises:
-        SpecError: the user's data is not there.
+        SpecError: The source is unknown, or the user's path does not exist.
+        ArtifactError: The user's data cannot be read.
     """
-    subset = spec.get("subset", {})
-    if "train" in subset:
-        return int(subset["train"])
-    default = load_source(spec.get("source")).model_fields["public"].default
-    return _read_facts(spec, places)[0] - public_count({"public": default, **spec})
-
-
-def count_classes(spec: Mapping[str, Any], places: Places = ()) -> int | None:
-    """Number of classes of a data set. No image is opened.
-
-    Args:
-        spec: its settings.
-        places: folders to search.
-
-    Raises:
-        SpecError: the user's data is not there.
-    """
-    return _read_facts(spec, places)[1]
-
-
-def image_sides(spec: Mapping[str, Any], places: Places = ()) -> tuple[int, int]:
-    """Height and width of a data set's images. One image at most is opened.
-
-    Args:
-        spec: its settings.
-        places: folders to search.
-
-    Raises:
-        SpecError: the user's data is not there.
-    """
-    return _read_facts(spec, places)[2]
+    source = load_source(spec.get("source"))
+    with _naming_source(spec):
+        samples, classes, sides = source.read_facts(spec, _check_places(places))
+    public = public_count({"public": source.model_fields["public"].default, **spec})
+    return int(spec.get("subset", {}).get("train", samples - public)), classes, sides
 
 
 def list_files(spec: Mapping[str, Any], places: Places = ()) -> list[Path]:
@@ -124,11 +102,6 @@ def _read_foreign(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) 
         raise SpecError(f"dataset: public: n: {n}, but {public['dataset']} has {arrays.n} training samples")
     index = split_off(arrays.y_train, n, int(spec.get("split_seed", 0)), "public")[1]
     return np.asarray(take_rows(arrays.x_train, index))
-
-
-def _read_facts(spec: Mapping[str, Any], places: Places) -> tuple[int, int, tuple[int, int]]:
-    with _naming_source(spec):
-        return load_source(spec.get("source")).read_facts(spec, _check_places(places))
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -9,15 +10,13 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import MISSING, Field
 
-from fednoise_core.data.array_checks import as_images, as_labels
+from fednoise_core.data.array_checks import as_images, as_labels, owners_of
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.from_user import from_user
 from fednoise_core.data.locate import user_path
-from fednoise_core.data.npz import arrays_in, read_members, read_shape
-from fednoise_core.data.owners import owners_of
 from fednoise_core.data.settings import Dataset, OwnTest
 from fednoise_core.data.splits import held_out, holdout_share
-from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.io import ArtifactError, SpecError, read_npz
 
 
 class Npz(Dataset):
@@ -52,7 +51,7 @@ class Npz(Dataset):
             SpecError: `clean_known: false`, and the file has both y_train and given labels.
         """
         path = user_path(spec, places)
-        found = read_members(path, lambda name: name in KNOWN or is_given(name))
+        found = read_npz(path, lambda name: name in KNOWN or is_given(name))
         _check_test(path, spec, found)
         labels = _label_sets(found)
         given = {name.removeprefix("given_"): y for name, y in labels.items() if is_given(name)}
@@ -95,7 +94,7 @@ class Npz(Dataset):
             raise ArtifactError(f"{path}: x_train has shape {images}, not [n, H, W] or [n, H, W, C]")
         n, sides = images[0], (images[1], images[2])
         _check_test(path, spec, arrays_in(path))
-        found = read_members(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
+        found = read_npz(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
         labels = _label_sets(found)
         share = holdout_share(spec)
         used = labels[max(labels)] if labels else None  # y_train, else the given ones
@@ -138,6 +137,36 @@ def _check_test(path: Path, spec: Mapping[str, Any], names: Collection[str]) -> 
 def is_given(name: str) -> bool:
     """Whether an array of this name holds labels as collected."""
     return name == "given" or name.startswith("given_")
+
+
+def arrays_in(path: Path) -> list[str]:
+    """Names of the arrays in an npz.
+
+    Raises:
+        ArtifactError: the file is damaged. The message names it.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [name.removesuffix(".npy") for name in archive.namelist()]
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ArtifactError(f"{path}: damaged ({type(error).__name__}: {error})") from error
+
+
+def read_shape(path: Path, name: str) -> tuple[int, ...]:
+    """Shape of one array in an npz, from its header.
+
+    Raises:
+        ArtifactError: the file is damaged, or has no such array. The message names the file.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+            major = np.lib.format.read_magic(member)[0]
+            read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
+            return tuple(read(member)[0])
+    except KeyError as error:
+        raise ArtifactError(f"{path}: it has no {name}") from error
+    except Exception as error:  # zipfile, zlib and numpy each raise their own kinds
+        raise ArtifactError(f"{path}: damaged ({type(error).__name__}: {error})") from error
 
 
 def _label_sets(found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ from fednoise_core.engine.world import SERVER
 from fednoise_core.nets.net import Net
 from fednoise_core.ops.optim import Optimiser, Trained
 from fednoise_core.ops.weights import Entry, Layout, Weights, weighted_mean
-from fednoise_core.settings.train import Train, resolve_rounds
+from fednoise_core.settings.train import Train, resolve_rounds, resolve_warmup
 
 __all__ = [
     "SERVER",
@@ -34,5 +34,6 @@ __all__ = [
     "Weights",
     "Work",
     "resolve_rounds",
+    "resolve_warmup",
     "weighted_mean",
 ]

@@ -5,7 +5,7 @@ It is handed to `prepare_fit`, `after_fit` and the functions of `fed.run_on_clie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 from fednoise_core.engine.client_store import MappingSource, WireError, load_mapping
 from fednoise_core.engine.world import World
 from fednoise_core.nets.net import Net
-from fednoise_core.ops.weights import Weights, tree_map
+from fednoise_core.ops.weights import Weights, iterate_leaves, tree_map
 from fednoise_core.rng import stream
 
 
@@ -173,7 +173,8 @@ def record_versions(held: Mapping[str, Any], what: str = "state") -> list[tuple[
     Returns:
         (where the tensor stands, as `what[name]`, the tensor, torch's count of its changes) for each.
     """
-    return [(f"{what}[{name!r}]", t, t._version) for name, value in held.items() for t in _iterate_tensors(value)]
+    leaves = [(f"{what}[{name!r}]", leaf) for name, value in held.items() for leaf in iterate_leaves(value)]
+    return [(where, t, t._version) for where, t in leaves if isinstance(t, Tensor) and not t.is_inference()]
 
 
 def refuse_changed(source: str, client: int, were: Iterable[tuple[str, Tensor, int]]) -> None:
@@ -205,14 +206,3 @@ def call_on(client: Client, fn: Callable[[Client, Any], Any], broadcast: Mapping
     answer = fn(client, broadcast)
     refuse_changed(getattr(fn, "__qualname__", "client-side code"), client.id, were)
     return answer
-
-
-def _iterate_tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in something kept, those of weights as their one flat tensor."""
-    if isinstance(value, Weights):
-        value = value.flat
-    if isinstance(value, Tensor) and not value.is_inference():
-        yield value
-    elif isinstance(value, dict | list | tuple):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _iterate_tensors(part)

@@ -178,11 +178,6 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         """Whether the client state of `client` is in memory."""
         return client in self._memory
 
-    @property
-    def filed(self) -> int:
-        """Number of clients whose client state is in a file."""
-        return len(self._files)
-
     def to_plain(self) -> dict[str, Any]:
         """Describe the store for a checkpoint, in dicts, numbers and tensors.
 

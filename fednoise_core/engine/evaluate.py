@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fednoise_core.engine.client_store import ClientStore
-from fednoise_core.engine.executors.choose_graphs import graphs_for
-from fednoise_core.engine.executors.graphs import Graphs
+from fednoise_core.engine.executors.graphs import Graphs, graphs_for
+from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.world import SERVER
 from fednoise_core.ops.weights import Weights
-
-if TYPE_CHECKING:
-    from fednoise_core.engine.federation import Federation
-    from fednoise_core.engine.pool import Pool
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.client_store import MappingSource, WireError, load_mapping
+from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import FitRequest, FitResult, Rate
 from fednoise_core.engine.local import Local
 from fednoise_core.engine.relay import Relayed
@@ -28,9 +29,6 @@ from fednoise_core.nets.net import Net
 from fednoise_core.ops.label_dp import Release, randomise_labels
 from fednoise_core.ops.weights import Weights, all_finite, count_bytes
 from fednoise_core.rng import stream
-
-if TYPE_CHECKING:
-    from fednoise_core.engine.executors.sequential import Sequential
 
 # the clients' messages before a step -> what each of them finds in `broadcast` in that step
 Combine = Callable[[list[dict[str, Any]]], Sequence[Mapping[str, Any]]]
@@ -66,7 +64,8 @@ class Federation:
         self._held = frozenset(self.all)
         self.cohort = world.cohort  # m
         self.passes_a_round = max(1.0, self.train.epochs * world.samples_a_round)  # of FedAvg on average clients
-        self._drawn: list[list[int]] = []  # cohorts of sampling "continued"
+        self._prescribed = world.cohorts(self.n, self.cohort) if world.cohorts else None
+        self._drawn: list[list[int]] = []  # of these cohorts, those so far: one a round, whatever the method does
         # of a round, or of what happens on the way into a phase after it: (tag of a fit, client)
         self._tags: tuple[tuple[int, str], set[tuple[str, int]]] = ((-1, ""), set())
         self.phase_being_entered = ""  # the phase that is being entered; the loop sets it
@@ -133,28 +132,14 @@ class Federation:
         allowed = self._held if candidates is None else self._held.intersection(candidates)
         if not allowed:
             raise ValueError("there is no client with samples to draw from")
-        if self.world.generator is not None and size is None and candidates is None:
-            clients = [c for c in self._continued_cohort(round) if c in allowed]
+        if self._prescribed is not None and size is None and candidates is None:
+            self._drawn += islice(self._prescribed, max(round - len(self._drawn), 0))
+            clients = [c for c in self._drawn[round - 1] if c in allowed]
             if not clients:
-                raise ValueError(f"round {round}: the clients that the labels' generator drew hold no samples")
+                raise ValueError(f"round {round}: the clients of the prescribed cohort hold no samples")
             return clients
         order = torch.randperm(self.n, generator=self.world.random_stream("sample", round)).tolist()
         return list(islice((c for c in order if c in allowed), self.cohort if size is None else size))
-
-    def _continued_cohort(self, round: int) -> list[int]:
-        """Cohort of a round (from 1) as the labels' generator goes on: one draw a round, whatever the method does."""
-        while len(self._drawn) < round:
-            p = np.full(self.n, 1 / self.n)
-            self._drawn.append(self._legacy_generator.choice(self.n, self.cohort, replace=False, p=p).tolist())
-        return self._drawn[round - 1]
-
-    @cached_property
-    def _legacy_generator(self) -> np.random.RandomState:
-        keys = self.world.generator
-        assert keys is not None  # asked by `sample_cohort`
-        generator = np.random.RandomState()
-        generator.set_state(("MT19937", keys[:624], int(keys[624]), 0, 0.0))
-        return generator
 
     def iterate_cohorts(self, round: int, size: int) -> Iterator[list[int]]:
         """Go through all clients with samples once, in random groups of `size`.
@@ -371,7 +356,7 @@ class Federation:
         self._tags[1].update((tag, c) for c in asked_once)
 
     def _count_bytes(self, state: State, broadcast: Mapping[str, Any]) -> int:
-        """Bytes of what comes down."""
+        """Bytes of a broadcast."""
         return sum(state.relay.size(v) if isinstance(v, Relayed) else count_bytes(v) for v in broadcast.values())
 
     def _collect_results(
@@ -417,7 +402,7 @@ class Federation:
         """Run fn(client, broadcast) where each client's data are.
 
         Only what it returns crosses to the server. It may write `client.state` and `client.targets`. An entry "relay"
-        of a dict that it returns goes up for other clients (`relayed_message`).
+        of a dict that it returns is for other clients (`relayed_message`).
 
         Args:
             state: The run's state, in which client states are stored.
@@ -442,9 +427,9 @@ class Federation:
             Client(self.world, c, partial(state.store.copy_for, c), state.relabelled.get(c), state.round)
             for c in clients
         ]
-        downs = [self._resolve_relayed(state, {**broadcast, **extra}) for extra in extras]
+        broadcasts = [self._resolve_relayed(state, {**broadcast, **extra}) for extra in extras]
         base, out = self._count_bytes(state, broadcast), []
-        for (answer, client), extra in zip(self.executor.call(fn, sides, downs), extras, strict=True):
+        for (answer, client), extra in zip(self.executor.call(fn, sides, broadcasts), extras, strict=True):
             kept = client.release_state(getattr(fn, "__qualname__", "client-side code"))
             self._keep_state(state, client.id, kept, client.targets if client.changed else None)
             self.bytes_down += base + self._count_bytes(state, extra)
@@ -456,14 +441,14 @@ class Federation:
         return out
 
     def _resolve_relayed(self, state: State, broadcast: Mapping[str, Any]) -> MappingSource:
-        """What comes down; what is in other clients' messages is fetched when the client's turn comes."""
+        """The broadcast; what is in other clients' messages is fetched when the client's turn comes."""
         wanted = {name: value for name, value in broadcast.items() if isinstance(value, Relayed)}
         return (lambda: {**broadcast, **state.relay.fetch_messages(wanted)}) if wanted else broadcast
 
     def release_labels(self, state: State, epsilon: float, times: int = 1) -> Release:
         """Release label histograms under epsilon-label-DP.
 
-        Every client's labels pass randomised response and go up as a histogram [K], which reveals no more than the
+        Every client's labels pass randomised response and are sent as a histogram [K], which reveals no more than the
         labels in random order. r releases cost a label r * epsilon, and one that m clients hold m times as much, which
         the summary reports. The result is stored in state.notes["release"], so a resume does not draw again.
 

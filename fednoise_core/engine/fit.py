@@ -6,7 +6,7 @@ Its parts (`open`, `iterate_stretches`, `step`, `close`) are run alike by every 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -45,14 +45,6 @@ class FitRequest:
     rate: Rate | None = None  # what `broadcast["lr"]` is in each step; None: as it is in `broadcast`
     together: bool = False  # clients take each step together: one order of images for all, and no choice of samples
     single_ok: bool = True  # whether the nets of all that fit together take a batch of one sample
-
-    def loaded(self) -> FitRequest:
-        """Load what the client keeps and what was handed on to it.
-
-        The answer can be sent to another process, unlike functions that fetch these things.
-        Everything else is unchanged.
-        """
-        return replace(self, client_state=load_mapping(self.client_state), broadcast=load_mapping(self.broadcast))
 
 
 @dataclass
@@ -385,7 +377,7 @@ class ClientFit:
         client_state = update.pop("client_state", {})
         if self.client is None:
             if client_state:
-                raise ValueError(f"{type(self.local).__name__}: nothing is kept for the server; send it up")
+                raise ValueError(f"{type(self.local).__name__}: nothing is kept for the server; send it in the update")
             return FitResult(update, None, None, steps, self.passes)
         if not self._is_finite():  # code that measures the model would trip over it, and the update is dropped anyway
             return FitResult(update, None, None, steps, self.passes, update.pop("relay", {}), finite=False)

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
+from fednoise_core.engine.client import Client
+from fednoise_core.nets.net import Net
 from fednoise_core.ops import losses, optim
 from fednoise_core.ops.optim import Optimiser, Trained
 from fednoise_core.ops.weights import Weights
 from fednoise_core.settings.train import Train
-
-if TYPE_CHECKING:
-    from fednoise_core.engine.client import Client
-    from fednoise_core.nets.net import Net
 
 
 @dataclass
@@ -224,9 +222,9 @@ class Local:
         client_state: Mapping[str, Any],
         steps: int,
     ) -> dict[str, Any]:
-        """Collect what goes up after `steps` steps.
+        """Collect the update after `steps` steps.
 
-        An entry "client_state" (a dict) stays and updates what the client keeps. An entry "relay" (a dict) goes up for
+        An entry "client_state" (a dict) stays and updates what the client keeps. An entry "relay" (a dict) is for
         other clients: the server passes it on with `fed.relayed_message` and cannot look at it.
 
         Returns:
@@ -240,6 +238,6 @@ class Local:
         It may measure with the trained model and replace entries of `client.state`.
 
         Returns:
-            What goes up in place of `update`. Default: `update`.
+            What is sent in place of `update`. Default: `update`.
         """
         return update

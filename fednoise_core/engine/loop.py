@@ -197,7 +197,7 @@ class _Running:
             fed.passes = self.record.passes
             self.print_line(f"resumed from round {self.state.round}")
         else:
-            self.record.diagnostics += self.truth.given_noise(0)
+            self.record.diagnostics += self.truth.label_noise(0)
             self._record_report(0, "start", {})
             self._start_evaluation("start").write_into(self.record, self.truth)
         self.resumed, self.phases = self.state.round, self.method.list_phases(fed)

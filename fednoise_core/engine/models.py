@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
+from fednoise_core.data.arrays import Arrays
+from fednoise_core.engine.loop import Outcome
 from fednoise_core.engine.world import SERVER
 from fednoise_core.io import open_atomic
 from fednoise_core.ops.weights import count_bytes
-
-if TYPE_CHECKING:
-    from fednoise_core.data.arrays import Arrays
-    from fednoise_core.engine.loop import Outcome
 
 LIMIT = 1 << 29  # bytes of a run's model.safetensors; a hundred ResNet-18s would be 4.5 GB
 

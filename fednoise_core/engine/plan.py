@@ -30,11 +30,6 @@ class Plan:
     masks: Tensor  # [L, mask draws] float32
     steps: list[tuple[int, int]]
 
-    @property
-    def samples(self) -> int:
-        """Samples over all steps, each counted as often as a step sees it."""
-        return sum(b - a for a, b in self.steps)
-
 
 def batch_boundaries(n: int, epochs: int, batch: int, last: str, single_ok: bool) -> tuple[int, list[tuple[int, int]]]:
     """Compute the length of one epoch's order, and where each step begins and ends in the order of all epochs.

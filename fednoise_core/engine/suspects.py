@@ -7,19 +7,17 @@ The headline model's predictions at each site and the method's own scores, if it
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fednoise_core.engine.evaluate import EvaluatedModels, iterate_models
+from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.world import SERVER
 from fednoise_core.ops.label_errors import MethodScores, SiteLabels, estimate_label_errors
 from fednoise_core.ops.weights import Weights
-
-if TYPE_CHECKING:
-    from fednoise_core.engine.federation import Federation
 
 Answer = tuple[Any, Any] | None  # of `suspect_labels`
 
@@ -71,26 +69,23 @@ def _predict_parts(
     headline = next(iter(views.values()))
     own = {client: [member for member in headline if member[0] == client] for client, _ in headline if client != SERVER}
     for client, members in sorted(own.items()):
-        if _list_rows(fed, client) is not None:
+        if len(_list_rows(fed, client)):
             yield [_predict_part(fed, client, list(iterate_models(members, clients)))]
-    others = [client for client in range(fed.n) if client not in own and _list_rows(fed, client) is not None]
+    others = [client for client in range(fed.n) if client not in own and len(_list_rows(fed, client))]
     ofserver = next((members for members in views.values() if members[0][0] == SERVER), None)
     if others and ofserver is not None:
         found = list(iterate_models(ofserver, clients))
         yield [_predict_part(fed, client, found) for client in others]
 
 
-def _list_rows(fed: Federation, client: int) -> Tensor | None:
-    """Rows of its training and validation samples, in this order; None if it has none."""
-    world = fed.world
-    rows = torch.cat([world.index[client], world.valid[client]])
-    return rows if len(rows) else None
+def _list_rows(fed: Federation, client: int) -> Tensor:
+    """Rows of its training and validation samples, in this order."""
+    return torch.cat([fed.world.index[client], fed.world.valid[client]])
 
 
 def _predict_part(fed: Federation, client: int, members: list[tuple[int, list[Weights]]]) -> Part:
     """Log of the members' mean probabilities; several models of one member: their logits are summed."""
     world, rows = fed.world, _list_rows(fed, client)
-    assert rows is not None
     each = []
     for member, models in members:
         parts = [world.evaluate(fed.net(member), w, world.pool("train"), rows) for w in models]

@@ -44,7 +44,7 @@ class Truth:
 
     Args:
         clean: [n] int64, or None if nobody knows them.
-        given: [n] int64.
+        labels: The given labels [n] int64, as the clients hold them.
         rows: One index array per client.
         classes: K.
         foreign: Samples whose image was replaced (open-set noise). None of their labels is right, and they do not count
@@ -54,12 +54,12 @@ class Truth:
     def __init__(
         self,
         clean: np.ndarray | None,
-        given: np.ndarray,
+        labels: np.ndarray,
         rows: list[np.ndarray],
         classes: int,
         foreign: np.ndarray | None = None,
     ):
-        self.clean, self.given, self.rows, self.classes = clean, np.asarray(given), rows, classes
+        self.clean, self.labels, self.rows, self.classes = clean, np.asarray(labels), rows, classes
         if clean is not None and foreign is not None:
             self.clean = clean.copy()
             self.clean[foreign] = -1  # unlike every label
@@ -67,15 +67,15 @@ class Truth:
     def _noise_rate(self, labels: np.ndarray, rows: np.ndarray) -> float:
         return NAN if self.clean is None or not len(rows) else float((labels != self.clean[rows]).mean())
 
-    def given_noise(self, round: int) -> list[DiagnosticRow]:
+    def label_noise(self, round: int) -> list[DiagnosticRow]:
         """Measure the noise rate of the given labels.
 
         Returns:
             Rows of `noise_rate`: over all held samples (client -1), and per client.
         """
-        out = [(round, c, "noise_rate", self._noise_rate(self.given[r], r)) for c, r in enumerate(self.rows)]
+        out = [(round, c, "noise_rate", self._noise_rate(self.labels[r], r)) for c, r in enumerate(self.rows)]
         held = np.concatenate(self.rows) if self.rows else np.zeros(0, int)
-        return [(round, -1, "noise_rate", self._noise_rate(self.given[held], held)), *out]
+        return [(round, -1, "noise_rate", self._noise_rate(self.labels[held], held)), *out]
 
     def target_noise(self, round: int, targets: Mapping[int, np.ndarray]) -> list[DiagnosticRow]:
         """Measure the noise rate of the targets after relabelling.
@@ -89,7 +89,7 @@ class Truth:
         """
         if not targets:
             return []
-        labels = [t if (t := targets.get(c)) is not None else self.given[r] for c, r in enumerate(self.rows)]
+        labels = [t if (t := targets.get(c)) is not None else self.labels[r] for c, r in enumerate(self.rows)]
         hard = [x.argmax(1) if x.ndim == 2 else x for x in labels]
         out = [(round, c, "target_noise_rate", self._noise_rate(hard[c], self.rows[c])) for c in sorted(targets)]
         every, held = np.concatenate(hard), np.concatenate(self.rows)
@@ -108,7 +108,7 @@ class Truth:
         if self.clean is None:
             return [(round, -1, "suspects_precision", NAN), (round, -1, "suspects_recall", NAN)]
         sample, p_wrong = (np.concatenate([getattr(one, name) for one in sites]) for name in ("samples", "p_wrong"))
-        wrong = self.given[sample] != self.clean[sample]
+        wrong = self.labels[sample] != self.clean[sample]
         named = p_wrong > WRONG
         hit = float((wrong & named).sum())
         return [
@@ -132,12 +132,12 @@ class Truth:
         """
         out: list[DiagnosticRow] = []
         if "label_prior" in estimates:
-            held = self.given[np.concatenate(self.rows)]
+            held = self.labels[np.concatenate(self.rows)]
             true = np.bincount(held, minlength=self.classes) / max(len(held), 1)
             out.append((round, -1, "prior_error", float(np.abs(np.asarray(estimates["label_prior"]) - true).sum())))
         if "client_noise" in estimates:
             known = [c for c in estimates["client_noise"] if len(self.rows[c])]
-            noisy = [self._noise_rate(self.given[self.rows[c]], self.rows[c]) for c in known]
+            noisy = [self._noise_rate(self.labels[self.rows[c]], self.rows[c]) for c in known]
             value = (
                 NAN
                 if self.clean is None
@@ -163,7 +163,7 @@ class Truth:
         if self.clean is None or not len(rows):
             return NAN, NAN
         joint = np.zeros((self.classes, self.classes))
-        np.add.at(joint, (self.clean[rows], self.given[rows]), 1.0)
+        np.add.at(joint, (self.clean[rows], self.labels[rows]), 1.0)
         there = joint.sum(1) > 0
         real, mine = joint[there] / joint[there].sum(1, keepdims=True), T[there]
         cosine = float((mine * real).sum() / max(np.linalg.norm(mine) * np.linalg.norm(real), 1e-8))

@@ -6,22 +6,21 @@ Clean labels live in `truth.py`, out of reach of every method.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.partition import Partition
 from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError
 from fednoise_core.nets import build_net
 from fednoise_core.nets.net import Net
 from fednoise_core.rng import stream_key, torch_stream
 from fednoise_core.settings.train import Train
-
-if TYPE_CHECKING:
-    from fednoise_core.data.arrays import Arrays
-    from fednoise_core.data.partition import Partition
 
 SERVER = -1  # the client number under which the server trains or is evaluated
 
@@ -33,6 +32,8 @@ class World:
         pooling_bytes: Bytes of images and labels that pooling took, else 0. Pooled, one client holds what all clients
             of the partition hold, each sample once, for training in one place. A sample that one client trains on is
             not used for validation.
+        cohorts: Gives, for a number of clients and a cohort's size, the cohort of one round after the other. None: each
+            is drawn from the run's stream of its round.
         samples_a_round: Samples of FedAvg's cohort of average clients, pooled or not. It is the unit of work.
     """
 
@@ -44,13 +45,10 @@ class World:
         train: Train,
         seed: int,
         device: torch.device | str = "cpu",
-        generator: np.ndarray | None = None,
+        cohorts: Callable[[int, int], Iterator[list[int]]] | None = None,
         pooled: bool = False,
     ):
-        if train.sampling == "continued" and generator is None:
-            raise SpecError("train.sampling: 'continued' needs labels drawn by noise with a noise_seed")
-        self.generator = generator if train.sampling == "continued" else None
-        self.train, self.seed, self.device = train, int(seed), torch.device(device)
+        self.train, self.seed, self.device, self.cohorts = train, int(seed), torch.device(device), cohorts
         self.classes = int(arrays.classes)
         self.pools = {"train": Pool(arrays.x_train, arrays.mean, arrays.std, self.device)}
         if arrays.x_public is not None and len(arrays.x_public):
@@ -73,10 +71,7 @@ class World:
         )  # clients that hold the same sample, at most
         shape = self.pools["train"].shape
         nets = train.net if isinstance(train.net, list) else [train.net]
-        if not nets:
-            raise SpecError("train.net: the list of nets is empty")
         self.nets = [build_net(spec, shape, self.classes) for spec in nets]
-        self.eval_masks = stream_key(self.seed, "dropout at evaluation")
         if self.device.type != "cpu":  # fp32 is what it says. The switch is torch's, for all runs of a process
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = train.precision != "fp32"
 
@@ -174,11 +169,11 @@ class World:
         Returns:
             float32 [n, K] or [n, d].
         """
-        out = []
+        out, key = [], stream_key(self.seed, "dropout at evaluation")
         for k, x in enumerate(pool.chunks(rows, self.train.eval_batch)):
             u = None
-            if net.dropout_at_eval:  # parity option: the same masks for the same chunk, whoever evaluates
-                u = torch.rand(len(x), net.draws, generator=torch_stream(self.eval_masks, k)).to(self.device)
+            if net.eval_draws:  # the same numbers for the same chunk, whoever evaluates
+                u = torch.rand(len(x), net.eval_draws, generator=torch_stream(key, k)).to(self.device)
             out.append(getattr(net, what)(w, x, u=u))
         width = self.classes if what == "predict" else net.features_size
         return torch.cat(out) if out else torch.zeros(0, width, device=self.device)

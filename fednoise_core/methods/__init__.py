@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fednoise_core.io import SpecError
+from fednoise_core.settings.declare import build_settings
+from fednoise_core.settings.functions import import_named, resolve_kind
+
 if TYPE_CHECKING:
     from fednoise_core.methods.fedavg import FedAvg
     from fednoise_core.settings.train import Train
@@ -66,14 +70,11 @@ def method_class(name: str) -> type[FedAvg]:
     Raises:
         SpecError: There is none. The message holds the nearest known name.
     """
-    from fednoise_core.io import SpecError
+    if ":" not in name:
+        return resolve_kind({"name": name}, METHODS, "method", "name")
     from fednoise_core.methods.fedavg import FedAvg
-    from fednoise_core.settings.declare import did_you_mean
-    from fednoise_core.settings.functions import import_named
 
-    if name not in METHODS and ":" not in name:
-        raise SpecError(f"method.name: unknown method {name!r}{did_you_mean(name, METHODS)}")
-    found = import_named(METHODS.get(name, name), "method.name")
+    found = import_named(name, "method.name")
     if not (isinstance(found, type) and issubclass(found, FedAvg)):
         raise SpecError(f"method.name: {name!r} is no subclass of fednoise_core.methods.fedavg.FedAvg")
     return found
@@ -89,7 +90,5 @@ def make_method(spec: dict[str, Any], train: Train) -> FedAvg:
     Raises:
         SpecError: A setting is unknown or does not fit. The message names its key.
     """
-    from fednoise_core.settings.declare import build_settings
-
     fields = {k: v for k, v in spec.items() if k != "name"}
     return build_settings(method_class(spec.get("name", "")), fields, "method", train=train)

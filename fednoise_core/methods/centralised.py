@@ -17,11 +17,12 @@ from fednoise_core.methods.fedavg import FedAvg
 class Centralised(FedAvg):
     """Training on the pooled data, the upper reference; no federated method.
 
-    One client holds the samples and given labels of all (`pooled`). They went up once, before the first round, and the
-    client trains in place. A round is a stretch between two evaluations. The optimiser goes on from one to the next.
+    One client holds the samples and given labels of all (`pooled`). They were sent once, before the first round, and
+    the client trains in place. A round is a stretch between two evaluations. The optimiser goes on from one to the
+    next.
     """
 
-    wire: ClassVar = {"down": (), "up": ("images", "labels")}
+    wire: ClassVar = {"broadcast": (), "update": ("images", "labels")}
     pooled = True
     excluded_settings = ("weighting", "server_lr")  # nothing is averaged
 

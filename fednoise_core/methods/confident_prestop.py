@@ -23,7 +23,7 @@ class ConfidentPrestop(Prestop):
     model and cleanlab (filter_by="both") and trains on what is left. The merge weighs it by the number of samples kept.
     """
 
-    wire: ClassVar = {"down": ("model", "stopped"), "up": ("model", "accuracy", "kept")}
+    wire: ClassVar = {"broadcast": ("model", "stopped"), "update": ("model", "accuracy", "kept")}
     second = "pruned"
 
     def init_state(self, fed: Federation) -> State:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -11,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trained, resolve_rounds
+from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trained, resolve_warmup
 from fednoise_core.methods.two_nets import NAMES, TwoNets
 from fednoise_core.ops import losses
 from fednoise_core.ops.stats import p_wrong_by_rank
@@ -26,7 +25,7 @@ class Coteaching(TwoNets):
     """
 
     example: ClassVar = {"forget_rate": 0.2}
-    wire: ClassVar = {"down": ("one", "two", "keep"), "up": ("one", "two")}
+    wire: ClassVar = {"broadcast": ("one", "two", "keep"), "update": ("one", "two")}
 
     forget_rate: Annotated[
         float,
@@ -49,8 +48,7 @@ class Coteaching(TwoNets):
         Args:
             round: t, from 0.
         """
-        rounds = self.train.rounds
-        ramp = resolve_rounds(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
+        ramp = resolve_warmup(self.train.rounds, self.ramp)
         return losses.forget_rate_at(round, self.forget_rate, ramp, self.exponent)
 
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Two nets tell each other which labels to trust, and learn from the rest as from 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +24,7 @@ from fednoise_core.engine.api import (
     Trained,
     Weights,
     Work,
-    resolve_rounds,
+    resolve_warmup,
 )
 from fednoise_core.methods.two_nets import NAMES, TwoNets
 from fednoise_core.ops import losses
@@ -41,7 +40,7 @@ class DivideMix(TwoNets):
     """
 
     example: ClassVar = {"unlabelled": 25.0}
-    wire: ClassVar = {"down": ("one", "two", "divide", "unlabelled"), "up": ("one", "two")}
+    wire: ClassVar = {"broadcast": ("one", "two", "divide", "unlabelled"), "update": ("one", "two")}
 
     warmup: Annotated[
         Rounds, Field(description="Rounds on all labels, or their share; 0 = a tenth of all, rounded up.")
@@ -62,8 +61,7 @@ class DivideMix(TwoNets):
 
     @property
     def warm_rounds(self) -> int:
-        rounds = self.train.rounds
-        return min(resolve_rounds(rounds, self.warmup), rounds) if self.warmup else math.ceil(rounds / 10)
+        return min(resolve_warmup(self.train.rounds, self.warmup), self.train.rounds)
 
     def get_augmentations(self) -> list[Any]:
         return [self.train.augment] * 2

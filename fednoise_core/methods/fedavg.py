@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -20,6 +21,7 @@ from fednoise_core.engine.api import (
     Train,
     weighted_mean,
 )
+from fednoise_core.io import SpecError
 from fednoise_core.settings.train import ValidatedSettings
 
 
@@ -37,7 +39,7 @@ class FedAvg(Local, ValidatedSettings):
         pooled: Whether all samples lie with one client, as if there were no federation.
         above_chance: {setting: other}. The setting must exceed 1/K unless the other is given.
         needs_train: {setting: values}. The only values of that training setting that it works with.
-        wire: Names of what crosses "down" to a client, "up" from it, and up to be handed on to other clients ("relay").
+        wire: Names of what is sent, in the "broadcast" to a client, its "update", and its "relay" to other clients.
     """
 
     place = "method"
@@ -46,13 +48,23 @@ class FedAvg(Local, ValidatedSettings):
     several_nets: ClassVar[bool] = False
     pooled: ClassVar[bool] = False
     above_chance: ClassVar[dict[str, str]] = {}
-    wire: ClassVar[Mapping[str, tuple[str, ...]]] = {"down": ("model",), "up": ("model",)}
+    wire: ClassVar[Mapping[str, tuple[str, ...]]] = {"broadcast": ("model",), "update": ("model",)}
 
     train: Train
     weighting: Annotated[
         Literal["samples", "uniform"], Field(description="Aggregation weights: by samples, or equal.")
     ] = "samples"
     server_lr: Annotated[float, Field(gt=0, description="eta_g; 1 is plain averaging.")] = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        hooks = {name for base in (Local, FedAvg) for name in _public_functions(base)}
+        own = {name for cls in type(self).__mro__ if not issubclass(FedAvg, cls) for name in _public_functions(cls)}
+        if own and not own & hooks:
+            raise SpecError(
+                f"method: {type(self).__name__}: it overrides none of the hooks, so nobody calls "
+                f"{', '.join(sorted(own))}; the hooks are {', '.join(sorted(hooks))}"
+            )
 
     # the server's side
 
@@ -160,3 +172,7 @@ class FedAvg(Local, ValidatedSettings):
             method knows no better than its headline model.
         """
         return None
+
+
+def _public_functions(cls: type) -> list[str]:
+    return [name for name, value in vars(cls).items() if isinstance(value, FunctionType) and not name.startswith("_")]

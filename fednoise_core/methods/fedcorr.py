@@ -30,7 +30,7 @@ class FedCorr(FedAvg):
     `train.rounds` is split 53:47 into the others, unless tune_rounds and full_rounds give them.
     """
 
-    wire: ClassVar = {"down": ("model", "level"), "up": ("model", "lid", "level", "changed")}
+    wire: ClassVar = {"broadcast": ("model", "level"), "update": ("model", "lid", "level", "changed")}
 
     beta: Annotated[float, Field(ge=0, description="Weight of the adaptive proximal term of stage 1.")] = 5.0
     k: Annotated[int, Field(ge=1, description="Neighbours of the local intrinsic dimension.")] = 20
@@ -117,7 +117,7 @@ class FedCorr(FedAvg):
         """Measure the mean LID of the local model's outputs, in stage 1 only.
 
         The losses stay with the client, for the correction of its worst labels.
-        In later stages the update goes up as it is.
+        In later stages the update is sent as it is.
         """
         if "level" not in broadcast:
             return update

@@ -28,7 +28,7 @@ class FedDPCont(FedAvg):
 
     example: ClassVar = {"keep": 0.2}
     above_chance: ClassVar = {"keep": "epsilon"}
-    wire: ClassVar = {"down": ("model", "epsilon?", "prior"), "up": ("model", "counts")}
+    wire: ClassVar = {"broadcast": ("model", "epsilon?", "prior"), "update": ("model", "counts")}
 
     draw: Annotated[
         Literal["global", "local", "uniform"],

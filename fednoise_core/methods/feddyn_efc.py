@@ -21,7 +21,7 @@ class FedDynEFC(FedAvg):
     """
 
     example: ClassVar = {"mu": 1e-5}
-    wire: ClassVar = {"down": ("model",), "up": ("model", "control")}
+    wire: ClassVar = {"broadcast": ("model",), "update": ("model", "control")}
     excluded_settings = ("server_lr",)  # the server's step is part of the method
 
     weighting: Annotated[Literal["samples", "uniform"], Field(description="The code takes a plain mean.")] = "uniform"

@@ -5,7 +5,6 @@ A client's personal and its global model choose samples for each other.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -23,7 +22,7 @@ from fednoise_core.engine.api import (
     State,
     Trained,
     Work,
-    resolve_rounds,
+    resolve_warmup,
 )
 from fednoise_core.methods.ditto import Ditto
 from fednoise_core.ops import losses
@@ -51,8 +50,7 @@ class FedFixer(Ditto):
 
     @property
     def warm_rounds(self) -> int:
-        rounds = self.train.rounds
-        return resolve_rounds(rounds, self.warmup) if self.warmup else math.ceil(rounds / 10)
+        return resolve_warmup(self.train.rounds, self.warmup)
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         prior = torch.bincount(client.labels, minlength=client.classes).float() / max(client.n, 1)

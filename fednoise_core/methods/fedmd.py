@@ -40,7 +40,7 @@ class FedMD(LocalOnly):
     """
 
     example: ClassVar = {"pretrain": 5}
-    wire: ClassVar = {"down": ("ids", "consensus"), "up": ("logits",)}
+    wire: ClassVar = {"broadcast": ("ids", "consensus"), "update": ("logits",)}
     needs_public = True
 
     pretrain: Annotated[

@@ -87,7 +87,7 @@ class FedNoRo(FedAvg):
     """
 
     example: ClassVar = {"teacher": 0.8}
-    wire: ClassVar = {"down": ("model", "noisy"), "up": ("model", "losses")}
+    wire: ClassVar = {"broadcast": ("model", "noisy"), "update": ("model", "losses")}
 
     warmup: Annotated[
         Rounds,

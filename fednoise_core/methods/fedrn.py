@@ -55,7 +55,7 @@ def score_labels(client: Client, w: Weights, word: str) -> Tensor:
 class Heads(Local):
     """Tunes the heads of copies of the neighbours' models on the labels that the client's own model trusts.
 
-    Bodies stay as they are and in evaluation mode, so each image passes through them once. Nothing goes up: the client
+    Bodies stay as they are and in evaluation mode, so each image passes through them once. Nothing is sent: the client
     keeps "clean" [n], the mean of its own and its neighbours' posteriors, weighted by `broadcast["scores"]` [1 + k],
     its own first.
     """
@@ -120,8 +120,8 @@ class FedRN(FedAvg):
 
     example: ClassVar = {"neighbours": 2}
     wire: ClassVar = {
-        "down": ("model", "probe", "near*?", "scores?", "asked"),
-        "up": ("model", "skill", "answer"),
+        "broadcast": ("model", "probe", "near*?", "scores?", "asked"),
+        "update": ("model", "skill", "answer"),
         "relay": ("model",),
     }
 

@@ -47,7 +47,7 @@ class LocalOnly(OwnModel, FedAvg):
     pre-train for 40 epochs.
     """
 
-    wire: ClassVar = {"down": (), "up": ()}
+    wire: ClassVar = {"broadcast": (), "update": ()}
     several_nets = True
     excluded_settings = ("weighting", "server_lr")  # nothing is averaged
 

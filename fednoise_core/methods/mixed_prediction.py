@@ -43,7 +43,7 @@ def mix_predictions(z1: Tensor, z2: Tensor, share: Tensor, temperature: float) -
 class MixedPrediction(FedAvg):
     """Base of methods that train on the sharpened mixture of the predictions for two views of an image."""
 
-    wire: ClassVar = {"down": ("model", "ramp"), "up": ("model",)}
+    wire: ClassVar = {"broadcast": ("model", "ramp"), "update": ("model",)}
 
     view: Annotated[
         Literal["rotation", "flip", "crop_flip", "colour"],

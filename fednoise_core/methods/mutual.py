@@ -303,7 +303,7 @@ class RHFL(Mutual):
     """
 
     example: ClassVar = {"pretrain": 5}
-    wire: ClassVar = {"down": ("ids", "others", "weight"), "up": ("loss", "log_p")}
+    wire: ClassVar = {"broadcast": ("ids", "others", "weight"), "update": ("loss", "log_p")}
     # switches of the ablation in Liu et al. (2024), and its open question
     excluded_settings = ("hma", "cl", "cws", "cws_target", "pretrain_loss")  # type: ignore[assignment]
 
@@ -317,6 +317,6 @@ class FedHNL(Mutual):
     """
 
     example: ClassVar = {"pretrain": 5}
-    wire: ClassVar = {"down": ("ids?", "others?", "weight?"), "up": ("loss?", "log_p?")}  # its switches decide
+    wire: ClassVar = {"broadcast": ("ids?", "others?", "weight?"), "update": ("loss?", "log_p?")}  # its switches decide
     # RHFL's and RHFL+'s
     excluded_settings = ("rce_weight", "confidence_ce", "confidence_rce", "normalise")  # type: ignore[assignment]

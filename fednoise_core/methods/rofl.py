@@ -5,7 +5,6 @@ Clients and server agree on a centroid of features for each class.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -25,7 +24,7 @@ from fednoise_core.engine.api import (
     Trained,
     Weights,
     Work,
-    resolve_rounds,
+    resolve_warmup,
 )
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
@@ -42,7 +41,7 @@ class RoFL(FedAvg):
     """
 
     example: ClassVar = {"forget_rate": 0.2}
-    wire: ClassVar = {"down": ("model", "centroids"), "up": ("model", "centroids")}
+    wire: ClassVar = {"broadcast": ("model", "centroids"), "update": ("model", "centroids")}
 
     forget_rate: Annotated[
         float,
@@ -72,14 +71,6 @@ class RoFL(FedAvg):
         Literal["mean", "sum"],
         Field(description="Of the pull over a step's samples. sum: as written; grows with the batch."),
     ] = "mean"
-
-    def rounds_of(self, length: float) -> int:
-        """Turn a setting (T_k or T_pl) into a number of rounds.
-
-        The default is a tenth of all, rounded up.
-        Numbers below 1 are a share of all rounds.
-        """
-        return resolve_rounds(self.train.rounds, length) if length else math.ceil(self.train.rounds / 10)
 
     # the server's side
 
@@ -111,14 +102,14 @@ class RoFL(FedAvg):
             broadcast["centroids"],
             broadcast["model"],
             client.round - 1,
-            self.rounds_of(self.label_rounds),
+            resolve_warmup(self.train.rounds, self.label_rounds),
         )
         new = f.norm(dim=1) == 0
         if new.any():
             f = torch.where(
                 new[:, None], _class_means(client.features(w), _encode_labels(client.labels, client.classes)), f
             )
-        tau = losses.forget_rate_at(t, self.forget_rate, self.rounds_of(self.ramp))
+        tau = losses.forget_rate_at(t, self.forget_rate, resolve_warmup(self.train.rounds, self.ramp))
         keep = torch.tensor(1.0 - tau, dtype=torch.float64, device=f.device)
         pull = torch.tensor(self.centroid * min(1.0, t / warmup), device=f.device)
         aux = {"guess": client.predict(w).argmax(1)} if t >= warmup else {}

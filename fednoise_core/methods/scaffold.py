@@ -25,7 +25,7 @@ class Scaffold(FedAvg):
     so that c_i keeps the size of a gradient.
     """
 
-    wire: ClassVar = {"down": ("model", "control"), "up": ("model", "shift")}
+    wire: ClassVar = {"broadcast": ("model", "control"), "update": ("model", "shift")}
     needs_train: ClassVar = {"optimiser": ("sgd",)}  # under another, displacement over rate is no gradient
 
     weighting: Annotated[

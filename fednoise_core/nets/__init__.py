@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
+
+from fednoise_core.settings.declare import check_value, model_of, settings_of
+from fednoise_core.settings.functions import resolve_kind, spec_of
 
 if TYPE_CHECKING:
     from fednoise_core.nets.net import Net
@@ -32,21 +36,11 @@ def build_net(spec: Any, shape: tuple[int, int, int], classes: int) -> Net:
     shape: (C, H, W) of one image. Raises SpecError for an unknown name or option, a value out of range, or too small
     images.
     """
-    import functools
-    from importlib import import_module
-
-    from fednoise_core.io import SpecError
     from fednoise_core.nets.net import Net
-    from fednoise_core.settings.declare import check_value, did_you_mean, model_of, settings_of
 
-    if not isinstance(spec, str | dict):
-        raise SpecError(f"train.net: {spec!r} is neither a net's name nor {{name: …, options…}}")
-    options = {"name": spec} if isinstance(spec, str) else dict(spec)
-    name = options.pop("name", None)
-    if name not in NETS:
-        raise SpecError(f"train.net: unknown net {name!r}{did_you_mean(name, NETS)}")
-    module, function = NETS[name].split(":")
-    make = getattr(import_module(module), function)
+    options = spec_of(spec, "name", "train.net")
+    make: Any = resolve_kind(options, NETS, "train.net", "name")
+    name = options.pop("name")
     own = settings_of(make)
     checked = dict(check_value(model_of(make, Net.__init__), options, "train.net"))
     body = make(**{key: value for key, value in checked.items() if key in own})

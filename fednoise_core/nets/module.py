@@ -253,7 +253,7 @@ class ModuleNet(Net):
                 one.to(x.device)
             self._elsewhere = x.device
         try:
-            return functional_call(body, {name: w[ours] for name, ours in self._names}, (x,))
+            return functional_call(body, {name: w.views[ours] for name, ours in self._names}, (x,))
         finally:
             draws.u = None
 

@@ -188,6 +188,11 @@ class Net:
         self._inits = declare.inits
         self.parameters = self.layout.trained  # trained numbers
 
+    @property
+    def eval_draws(self) -> int:
+        """Uniform numbers per sample that a pass in evaluation mode needs: none unless its dropout stays on."""
+        return self.draws if self.dropout_at_eval else 0
+
     def fresh(self, generator: torch.Generator, device: torch.device | str = "cpu") -> Weights:
         """New weights, or those of `weights`.
 
@@ -235,7 +240,7 @@ class Net:
         Returns:
             [B, K].
         """
-        return F.linear(h, w["head.weight"], w["head.bias"])
+        return F.linear(h, w.views["head.weight"], w.views["head.bias"])
 
     def train(self, w: Weights, x: Tensor, u: Tensor | None = None) -> Tensor:
         """Logits in training mode: with batch statistics. Running statistics of `w` are moved in place.

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from fednoise_core.io import SpecError
 from fednoise_core.noise.sampling import NoiseResult, Rounding, Sampling, noise_model, sample
-from fednoise_core.settings.declare import Share
+from fednoise_core.settings.declare import Share, Shown
 from fednoise_core.settings.functions import check_float
 
 TRIES = 10_000  # of a whole matrix
@@ -31,7 +31,9 @@ def asymmetric(
     rate: Annotated[float, Field(ge=0, lt=1, description="Mean noise rate over classes, below 1 - 1/K.")],
     sparsity: Annotated[Share, Field(description="Share of the off-diagonal entries that are 0, at most (K-2)/(K-1).")],
     diag: Annotated[
-        Literal["random", "constant"], Field(description="constant: every class keeps 1 - rate of its labels.")
+        Literal["random", "constant"],
+        Shown(display_name="{} diagonal"),
+        Field(description="constant: every class keeps 1 - rate of its labels."),
     ] = "random",
     sampling: Annotated[Sampling, Field(description="As for symmetric; the paper's code is exact.")] = "exact",
     rounding: Annotated[

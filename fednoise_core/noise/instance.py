@@ -10,7 +10,7 @@ from pydantic import Field
 from fednoise_core.noise.models import none
 from fednoise_core.noise.sampling import NoiseResult, noise_model
 from fednoise_core.rng import stream
-from fednoise_core.settings.declare import Share
+from fednoise_core.settings.declare import Share, Shown
 
 BLOCK = 512  # images multiplied at a time
 
@@ -28,6 +28,7 @@ def instance(
     ] = 0.1,
     scale: Annotated[
         Literal["raw", "unit"],
+        Shown(display_name="pixels from 0 to 1"),
         Field(description="Pixels as 0..255 (the authors' code) or 0..1, which makes the flips less certain."),
     ] = "raw",
 ) -> NoiseResult:

@@ -23,13 +23,13 @@ from fednoise_core.noise.sampling import (
     noise_model,
     sample,
 )
-from fednoise_core.settings.declare import NoBool, Share
+from fednoise_core.settings.declare import NoBool, Share, Shown
 from fednoise_core.settings.functions import check_int
 
 CIFAR10_MAP = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}  # truck → automobile, bird → airplane, deer → horse, cat ↔ dog (DivideMix)
 
 
-@noise_model(example={}, nominal_rate=lambda spec, K: 0.0)
+@noise_model(example={}, display_name="no noise", nominal_rate=lambda spec, K: 0.0)
 def none(y: np.ndarray, K: int, rng: np.random.Generator) -> NoiseResult:
     """No noise, the labels as the data set gives them."""
     return NoiseResult(y.copy(), np.eye(K))
@@ -88,6 +88,7 @@ def random(
     spread: Annotated[Share, Field(description="How far a class may be from the mean.")] = 0.05,
     diag: Annotated[
         Literal["corrected", "printed"],
+        Shown(display_name="{} diagonal"),
         Field(description="printed: the paper's formula as printed, whose diagonal is rate + U(…)."),
     ] = "corrected",
     sampling: Sampling = "iid",
@@ -170,7 +171,10 @@ def pair(
     coarse: np.ndarray | None = None,
     rate: Annotated[Share, Field(description="Probability of the flip; below .5 to be identifiable.")],
     offset: Annotated[
-        Literal[1, -1], NoBool, Field(description="-1: the class before, as in FedRN, FedLSR and FNBench.")
+        Literal[1, -1],
+        NoBool,
+        Shown(display_name="to the class before"),
+        Field(description="-1: the class before, as in FedRN, FedLSR and FNBench."),
     ] = 1,
     within_superclass: Superclass = None,
     sampling: Sampling = "iid",
@@ -230,7 +234,11 @@ def matrix(
     K: int,
     rng: np.random.Generator,
     *,
-    file: Annotated[str | None, Field(description="CSV file with K lines of K numbers, lines summing to 1.")] = None,
+    file: Annotated[
+        str | None,
+        Shown(in_headings=False),
+        Field(description="CSV file with K lines of K numbers, lines summing to 1."),
+    ] = None,
     rows: Annotated[list[list[Share]] | None, Field(description="The matrix itself.")] = None,
     sampling: Sampling = "iid",
     rounding: Rounding = "largest_remainder",

@@ -11,7 +11,7 @@ from pydantic import Field
 from fednoise_core.data.labelled import plain_labels
 from fednoise_core.io import SpecError
 from fednoise_core.noise.sampling import NoiseResult, noise_model
-from fednoise_core.settings.declare import Share
+from fednoise_core.settings.declare import Share, Shown
 
 # The name the papers use → key in the authors' file (the authors spell it `worse`), share of wrong labels in it
 HUMAN = {
@@ -91,6 +91,7 @@ def openset_images(
     rate: Annotated[Share, Field(description="Share of the samples.")],
     donor: Annotated[
         str,
+        Shown(display_name="from {}"),
         Field(
             description="Id of the data set that the images come from, or public: this data set's own public images."
         ),

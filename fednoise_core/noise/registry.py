@@ -18,8 +18,9 @@ from fednoise_core.data.labelled import LabelledData, plain_labels
 from fednoise_core.data.partition import Partition
 from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
-from fednoise_core.noise.sampling import NoiseResult
+from fednoise_core.noise.sampling import NoiseResult, pack_generator
 from fednoise_core.rng import stream
+from fednoise_core.settings.declare import Shown
 from fednoise_core.settings.functions import check_int, expect_type, parse_spec, resolve_kind, seed_of, spec_of
 
 # kind → where its function is. Strings, so that the code hash of one kind's labels does not hold the others.
@@ -49,7 +50,9 @@ class Shared:
     """Settings of every kind."""
 
     noise_seed: Annotated[
-        int | None, Field(ge=0, description="Replaces the run's seed, so that all runs share the noise.")
+        int | None,
+        Shown(in_headings=False),
+        Field(ge=0, description="Replaces the run's seed, so that all runs share the noise."),
     ] = None
 
 
@@ -129,19 +132,18 @@ def inject(
         raise SpecError(f"noise {kind}: the partition overlaps, a sample would have two labels")
     makers: dict[str, Callable[[], Any]] = {
         "clients": lambda: clients,
-        "images": source.images,
+        "images": source.read_images,
         "given": lambda: source.given,
         "clean_known": lambda: source.clean_known,
         "coarse": lambda: source.coarse,
-        "donor_count": lambda: len(source.public_images() if needs_donor(spec) is None else _donor_images(donor, spec)),
+        "donor_count": lambda: len(_donor_images(donor, spec) if needs_donor(spec) else source.read_images("x_public")),
     }
     inputs = {name: make() for name, make in makers.items() if name in wanted}
     y = plain_labels(source.y, len(source.y), K)
     result = function(y, K, rng, **inputs, **settings)
     arrays = {"T_nominal": result.T_nominal, "client_level": result.level, **result.arrays}
     if isinstance(rng, np.random.RandomState):  # the authors' code goes on drawing from it
-        _, keys, position, *_ = rng.get_state()
-        arrays["generator"] = np.append(np.asarray(keys), position).astype(np.uint32)
+        arrays["generator"] = pack_generator(rng)
     record = {"noise": spec, "seed": seed, "nominal_rate": nominal_rate(spec, K), "notes": dict(result.notes)}
     labels = Labels.measured(result.y_noisy, y, K, source.clean_known, record, clients, **arrays)
     labels.check()
@@ -151,7 +153,7 @@ def inject(
 def _donor_images(donor: Any, spec: Mapping[str, Any]) -> np.ndarray:
     if donor is None:
         raise SpecError(f"noise {spec['kind']}: needs the arrays of data set {spec['donor']!r}")
-    return LabelledData.of(donor, "donor").images()
+    return LabelledData.of(donor, "donor").read_images()
 
 
 def nominal_rate(spec: Mapping[str, Any], K: int) -> float | None:

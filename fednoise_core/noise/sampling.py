@@ -5,14 +5,16 @@ Everywhere T[i, j] = P(noisy = j | clean = i), float64 [K, K], rows sum to one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
+from fednoise_core.settings.declare import Shown
 from fednoise_core.settings.functions import largest_remainder, with_settings
 
 M = TypeVar("M", bound=Callable[..., "NoiseResult"])
@@ -21,14 +23,20 @@ Spec = Mapping[str, Any]
 # settings of several models
 Sampling = Annotated[
     Literal["iid", "exact", "exact_rate"],
+    Shown(in_headings=False),
     Field(
         description="iid: each label on its own; exact: whole counts per class and target; exact_rate: whole "
         "number of flips per class, targets drawn."
     ),
 ]
-Rounding = Annotated[Literal["largest_remainder", "floor"], Field(description="How the exact modes make counts whole.")]
+Rounding = Annotated[
+    Literal["largest_remainder", "floor"],
+    Shown(in_headings=False),
+    Field(description="How the exact modes make counts whole."),
+]
 Superclass = Annotated[
     Literal["consecutive5", "coarse"] | None,
+    Shown(display_name={"consecutive5": "within blocks of five classes", "coarse": "within coarse superclasses"}),
     Field(
         description="Stay inside blocks of five class numbers (FedNoisy), or inside the data set's true superclasses."
     ),
@@ -148,6 +156,33 @@ def _draw_categorical(p: np.ndarray, u: np.ndarray) -> np.ndarray:
     """Draws from `p` by inversion of the uniforms `u` in [0, 1); an entry of probability 0 never comes up."""
     cumulative = np.cumsum(p)
     return np.searchsorted(cumulative / cumulative[-1], u, side="right").astype(np.int64)
+
+
+def pack_generator(rng: np.random.RandomState) -> np.ndarray:
+    """State of a legacy generator, uint32 [625], as the labels artifact keeps it."""
+    _, keys, position, *_ = rng.get_state()
+    return np.append(np.asarray(keys), position).astype(np.uint32)
+
+
+def continue_cohorts(state: np.ndarray | None, clients: int, size: int) -> Iterator[list[int]]:
+    """Draw cohorts from the generator that drew the labels, as the code of Yu et al. (2025) goes on with it.
+
+    Args:
+        state: `Labels.generator`.
+        clients: Number of clients.
+        size: Clients of a cohort.
+
+    Returns:
+        One cohort after the other, without end.
+
+    Raises:
+        SpecError: The labels keep no generator.
+    """
+    if state is None:
+        raise SpecError("train.sampling: 'continued' needs labels drawn by noise with a noise_seed")
+    rng, p = np.random.RandomState(), np.full(clients, 1 / clients)
+    rng.set_state(("MT19937", state[:624], int(state[624]), 0, 0.0))
+    return (rng.choice(clients, size, replace=False, p=p).tolist() for _ in count())
 
 
 def realised_matrix(clean: np.ndarray, noisy: np.ndarray, K: int) -> np.ndarray:

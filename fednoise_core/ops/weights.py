@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -230,6 +230,19 @@ def clone_tree(tree: Any) -> Any:
     return tree_map(lambda t: t.clone() if isinstance(t, Weights) else t.detach().clone(), tree)
 
 
+def iterate_leaves(tree: Any) -> Iterator[Any]:
+    """Go through the leaves of a tree, in order. Weights are their one flat tensor.
+
+    Args:
+        tree: Nested dicts, lists and tuples. A leaf is anything else.
+    """
+    if isinstance(tree, Mapping | list | tuple):
+        for part in tree.values() if isinstance(tree, Mapping) else tree:
+            yield from iterate_leaves(part)
+    else:
+        yield tree.flat if isinstance(tree, Weights) else tree
+
+
 def count_bytes(tree: Any) -> int:
     """Bytes that sending a tree costs.
 
@@ -244,22 +257,20 @@ def count_bytes(tree: Any) -> int:
     Raises:
         TypeError: The tree holds anything else, such as a numpy array.
     """
-    if isinstance(tree, Weights):
-        return tree.flat.numel() * tree.flat.element_size()
-    if isinstance(tree, Tensor):
-        return tree.numel() * tree.element_size()
-    if isinstance(tree, Mapping):
-        return sum(count_bytes(v) for v in tree.values())
-    if isinstance(tree, list | tuple):
-        return sum(count_bytes(v) for v in tree)
-    if tree is None:
+    return sum(map(_count_leaf, iterate_leaves(tree)))
+
+
+def _count_leaf(leaf: Any) -> int:
+    if isinstance(leaf, Tensor):
+        return leaf.nbytes
+    if leaf is None:
         return 0
-    if not isinstance(tree, str | int | float):
+    if not isinstance(leaf, str | int | float):
         raise TypeError(
-            f"{type(tree).__name__}: what is sent or kept is made of tensors, weights, numbers, texts, lists and dicts "
+            f"{type(leaf).__name__}: what is sent or kept is made of tensors, weights, numbers, texts, lists and dicts "
             f"(an array: torch.from_numpy)"
         )
-    return len(tree.encode()) if isinstance(tree, str) else 8
+    return len(leaf.encode()) if isinstance(leaf, str) else 8
 
 
 def all_finite(tree: Any) -> bool:
@@ -271,19 +282,15 @@ def all_finite(tree: Any) -> bool:
     Returns:
         Whether all numbers are finite.
     """
-    if isinstance(tree, Weights):
-        tree = tree.flat
-    if isinstance(tree, Tensor):
-        if not tree.is_floating_point():
-            return True
-        flat = tree.detach().reshape(-1)
+    return all(map(_is_finite, iterate_leaves(tree)))
+
+
+def _is_finite(leaf: Any) -> bool:
+    if isinstance(leaf, Tensor) and leaf.is_floating_point():
+        flat = leaf.detach().reshape(-1)
         # The square is one fast pass, and finite for all but broken models; only else is every number looked at.
         return math.isfinite(float(torch.dot(flat, flat))) or bool(torch.isfinite(flat).all())
-    if isinstance(tree, Mapping):
-        return all(map(all_finite, tree.values()))
-    if isinstance(tree, list | tuple):
-        return all(map(all_finite, tree))
-    return math.isfinite(tree) if isinstance(tree, float) else True
+    return math.isfinite(leaf) if isinstance(leaf, float) else True
 
 
 def weighted_mean(trees: Sequence[Any], weights: Sequence[float] | None = None) -> Any:

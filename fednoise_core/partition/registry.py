@@ -19,6 +19,7 @@ from fednoise_core.data.partition import Partition
 from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
 from fednoise_core.rng import stream
+from fednoise_core.settings.declare import Shown
 from fednoise_core.settings.functions import expect_type, parse_spec, resolve_kind, seed_of, spec_of
 
 # kind → where its function is, as a string: see fednoise_core.noise.registry
@@ -39,7 +40,9 @@ class Shared:
     """Settings of every kind."""
 
     validation: Annotated[
-        float, Field(ge=0, lt=1, description="Share of each client's samples that it keeps for validation.")
+        float,
+        Shown(in_headings=False),
+        Field(ge=0, lt=1, description="Share of each client's samples that it keeps for validation."),
     ] = 0.0
 
 
@@ -47,10 +50,18 @@ class Shared:
 class OverClients(Shared):
     """Settings of every kind but natural."""
 
-    clients: Annotated[int, Field(ge=1, description="Number of clients; not more than samples.")]
+    clients: Annotated[
+        int,
+        Shown(display_name="{} clients", in_headings=False),
+        Field(ge=1, description="Number of clients; not more than samples."),
+    ]
 
 
-Whose = Annotated[Literal["clean", "noisy"], Field(description="Which labels the classes are read from.")]
+Whose = Annotated[
+    Literal["clean", "noisy"],
+    Shown(in_headings=False),
+    Field(description="Which labels the classes are read from."),
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
+from fednoise_core.settings.declare import Shown
 from fednoise_core.settings.functions import check_int, largest_remainder, with_settings
 
 S = TypeVar("S", bound=Callable[..., list[np.ndarray]])
@@ -95,7 +96,7 @@ def _draw_rows(C: int, K: int, p: float, rng: np.random.Generator, forbid_full: 
     )
 
 
-@partition_scheme(example={"clients": 100, "mode": "nonuniform"}, labels="noisy")
+@partition_scheme(example={"clients": 100, "mode": "nonuniform"}, display_name="openset {mode}", labels="noisy")
 def openset(
     labels: np.ndarray,
     C: int,
@@ -105,6 +106,7 @@ def openset(
     notes: dict[str, Any],
     mode: Annotated[
         Literal["uniform", "nonuniform"],
+        Shown(display_name={"nonuniform": "non-uniform"}),
         Field(description="How the samples of a class are shared among its clients: in equal parts, or by Dir(1)."),
     ],
     q: Annotated[

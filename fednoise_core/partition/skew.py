@@ -9,6 +9,7 @@ from pydantic import Field
 
 from fednoise_core.io import SpecError
 from fednoise_core.partition.schemes import by_owner, partition_scheme
+from fednoise_core.settings.declare import Shown
 from fednoise_core.settings.functions import check_int, largest_remainder
 
 REDRAWS = 100
@@ -25,7 +26,9 @@ def dirichlet(
     notes: dict[str, Any],
     alpha: Annotated[float, Field(gt=0, description="Concentration: the smaller, the stronger the skew.")],
     min_size: Annotated[
-        int, Field(ge=0, description="Smallest client; after 100 draws samples move from the largest clients.")
+        int,
+        Shown(in_headings=False),
+        Field(ge=0, description="Smallest client; after 100 draws samples move from the largest clients."),
     ] = 10,
 ) -> list[np.ndarray]:
     """Label skew: the samples of a class go to all clients by Dir(α).
@@ -105,7 +108,7 @@ def quantity(
     *,
     notes: dict[str, Any],
     alpha: Annotated[float, Field(gt=0, description="Concentration: the smaller, the more unequal the sizes.")],
-    min_size: Annotated[int, Field(ge=0, description="Smallest client.")] = 1,
+    min_size: Annotated[int, Shown(in_headings=False), Field(ge=0, description="Smallest client.")] = 1,
 ) -> list[np.ndarray]:
     """Quantity skew: sizes by Dir(α), samples at random.
 
@@ -120,7 +123,7 @@ def quantity(
     return [np.sort(part) for part in np.split(rng.permutation(n), np.cumsum(sizes)[:-1])]
 
 
-@partition_scheme(example={"clients": 100, "n": 3}, display_name="{n} classes a client", labels="clean")
+@partition_scheme(example={"clients": 100, "n": 3}, display_name="{n} {mode} a client", labels="clean")
 def classes_per_client(
     labels: np.ndarray,
     C: int,
@@ -131,6 +134,7 @@ def classes_per_client(
     n: Annotated[int, Field(ge=1, description="Classes (or shards) per client.")],
     mode: Annotated[
         Literal["fedlsr", "shards", "disjoint_classes"],
+        Shown(display_name={"fedlsr": "classes", "disjoint_classes": "evenly dealt classes"}),
         Field(
             description="fedlsr: equal sizes, clients overlap; shards: label-sorted pieces; disjoint_classes: "
             "every class held by the same number of clients."

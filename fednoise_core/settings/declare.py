@@ -79,6 +79,19 @@ class AlsoAccepts:
         return {"anyOf": [handler(core), {"const": self.word}]}
 
 
+@dataclass(frozen=True)
+class Shown:
+    """How the headings of tables and figures show a setting. Without it they show its name and value.
+
+    Attributes:
+        display_name: Words in which {} is the value, or words by value.
+        in_headings: Whether headings show it. Otherwise they do where two settings differ in nothing else.
+    """
+
+    display_name: str | Mapping[Any, str] = ""
+    in_headings: bool = True
+
+
 # declarations
 
 

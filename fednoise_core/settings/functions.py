@@ -88,7 +88,8 @@ def resolve_kind(spec: Mapping[str, Any], registry: Mapping[str, str | K], what:
     """
     kind = spec.get(key)
     if not isinstance(kind, str) or kind not in registry:
-        raise SpecError(f"{what}.{key}: {kind!r} is unknown{did_you_mean(str(kind), registry)}")
+        noun = what.rpartition(".")[2]
+        raise SpecError(f"{what}.{key}: unknown {noun} {kind!r}{did_you_mean(str(kind), registry)}")
     found = registry[kind]
     if isinstance(found, str):
         module, name = found.split(":")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -11,7 +12,7 @@ from pydantic import Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import check_value, model_of
+from fednoise_core.settings.declare import Shown, check_value, model_of
 
 
 class ValidatedSettings:
@@ -64,7 +65,9 @@ class Train(ValidatedSettings):
     ] = "small_cnn"
     rounds: Annotated[int, Field(ge=1, description="R, communication rounds.")] = 100
     fraction: Annotated[
-        float, Field(gt=0, le=1, description="lambda, share of all clients drawn each round (at least one).")
+        float,
+        Shown(display_name="clients a round, share"),
+        Field(gt=0, le=1, description="lambda, share of all clients drawn each round (at least one)."),
     ] = 0.1
     sampling: Annotated[
         Literal["keyed", "continued"],
@@ -73,9 +76,11 @@ class Train(ValidatedSettings):
             "a noise_seed; parity with FedEFC)."
         ),
     ] = "keyed"
-    epochs: Annotated[int, Field(ge=1, description="E, local epochs.")] = 5
-    batch: Annotated[int, Field(ge=1, description="B, local batch size.")] = 32
-    lr: Annotated[float, Field(ge=0, description="eta_l, local learning rate, constant.")] = 0.05
+    epochs: Annotated[int, Shown(display_name="local epochs"), Field(ge=1, description="E, local epochs.")] = 5
+    batch: Annotated[int, Shown(display_name="batch size"), Field(ge=1, description="B, local batch size.")] = 32
+    lr: Annotated[
+        float, Shown(display_name="learning rate"), Field(ge=0, description="eta_l, local learning rate, constant.")
+    ] = 0.05
     momentum: Annotated[float, Field(ge=0, lt=1, description="Of SGD; not carried between rounds.")] = 0.0
     weight_decay: Annotated[float, Field(ge=0, description="Added to the gradient.")] = 0.0
     clip: Annotated[float, Field(ge=0, description="Largest gradient norm; 0 = off.")] = 0.0
@@ -102,6 +107,16 @@ class Train(ValidatedSettings):
         int, Field(ge=1, description="Rounds between evaluations (the last round always counts).")
     ] = 1
     eval_batch: Annotated[int, Field(ge=1, description="Images per evaluation batch.")] = 1000
+
+
+def resolve_warmup(rounds: int, length: float) -> int:
+    """Number of rounds of a setting of the type `Rounds` that stands for a tenth of all, rounded up, if it is 0.
+
+    Args:
+        rounds: Rounds of the run.
+        length: The setting.
+    """
+    return resolve_rounds(rounds, length) if length else math.ceil(rounds / 10)
 
 
 def resolve_rounds(rounds: int, length: float, at_least: int = 1) -> int:

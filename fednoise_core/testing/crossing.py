@@ -22,7 +22,7 @@ from fednoise_core.engine.relay import Relayed
 from fednoise_core.engine.world import SERVER
 from fednoise_core.ops.weights import Weights, count_bytes
 
-SIDES = ("down", "up", "relay")  # to clients, to the server, and up for other clients
+SIDES = ("broadcast", "update", "relay")  # to clients, to the server, and by it to other clients
 FEW = 5  # a client with fewer samples is not looked at: its labels could stand in a tensor by chance
 
 
@@ -32,7 +32,7 @@ class Crossed:
 
     Attributes:
         names: side -> name -> the round in which it first crossed.
-        labels: Where a client's labels went up.
+        labels: Where a client's labels were sent.
         bytes_down: Of all broadcasts that were seen, to compare with what the engine counts.
         bytes_up: The same of all updates.
     """
@@ -50,11 +50,11 @@ class Crossed:
             broadcast: Values by name.
         """
         for name, value in broadcast.items():
-            self.names["down"].setdefault(name, state.round)
+            self.names["broadcast"].setdefault(name, state.round)
             self.bytes_down += state.relay.size(value) if isinstance(value, Relayed) else count_bytes(value)
 
     def record_update(self, fed: Federation, state: Any, client: int, what: Any, source: str) -> None:
-        """Record what a client sends up.
+        """Record what a client sends.
 
         Args:
             fed: The federation, for the client's labels.
@@ -64,7 +64,7 @@ class Crossed:
             source: The name of such a single value.
         """
         update = dict(what) if isinstance(what, Mapping) else {} if what is None else {source: what}
-        for side, part in (("relay", update.pop("relay", {})), ("up", update)):
+        for side, part in (("relay", update.pop("relay", {})), ("update", update)):
             for name, value in part.items():
                 self.names[side].setdefault(name, state.round)
                 self.bytes_up += count_bytes(value)
@@ -77,8 +77,8 @@ class Crossed:
         Only the first call counts.
         A federation that is not pooled has nothing to count.
         """
-        if fed.world.pooling_bytes and "labels" not in self.names["up"]:
-            self.names["up"] |= {"images": 0, "labels": 0}
+        if fed.world.pooling_bytes and "labels" not in self.names["update"]:
+            self.names["update"] |= {"images": 0, "labels": 0}
             self.bytes_up += fed.world.pooling_bytes
 
     def format_wire(self) -> str:
@@ -117,7 +117,7 @@ def tells_labels(value: Any, y: Tensor) -> bool:
     tensors, and counts, are not found.
 
     Args:
-        value: What went up.
+        value: What was sent.
         y: The labels [n].
     """
     if isinstance(value, Weights):

@@ -52,11 +52,6 @@ class Subject:
         """The method's class."""
         return method_class(self.name)
 
-    @property
-    def alone(self) -> bool:
-        """Whether all samples lie with one client."""
-        return self.cls.pooled
-
     def play(
         self,
         *,

@@ -41,8 +41,6 @@ class TapeGraphs(Graphs):
     finds it overwritten.
     """
 
-    name = "tape"
-
     def capture(
         self, body: Callable[[], None], rewind: Callable[[], None], stream: Any, memory: Any
     ) -> Callable[[], None]:

@@ -184,9 +184,9 @@ def test_clean_labels_are_never_read_and_out_of_reach(
         reached.append(reachable_ids([self, list(jobs)]))
         return work(self, jobs)
 
-    def watched_call(self: Sequential, fn: Any, clients: Any, downs: Any) -> Any:
-        reached.append(reachable_ids([self, fn, clients, downs]))
-        return call(self, fn, clients, downs)
+    def watched_call(self: Sequential, fn: Any, clients: Any, broadcasts: Any) -> Any:
+        reached.append(reachable_ids([self, fn, clients, broadcasts]))
+        return call(self, fn, clients, broadcasts)
 
     monkeypatch.setattr(Sequential, "run", watched_run)
     monkeypatch.setattr(Sequential, "call", watched_call)
@@ -218,7 +218,7 @@ def test_what_crosses_is_what_it_declares(subject: Subject, whole: Played) -> No
 def test_no_client_tells_its_labels(subject: Subject, whole: Played) -> None:
     """Not by content; what `fed.release_labels` sends are other labels, which fednoise_core/ops/label_dp.py drew."""
     found = "\n".join(whole.crossed.labels)
-    assert not found, f"raw labels went up, instead of through fed.release_labels:\n{found}"
+    assert not found, f"raw labels were sent, instead of through fed.release_labels:\n{found}"
 
 
 def test_its_source_keeps_out_of_private_parts(subject: Subject) -> None:
@@ -292,7 +292,7 @@ def _models_are_finite(made: simulate.FinishedRun) -> bool:
 
 
 def test_an_update_with_nan_is_dropped_and_reported_and_the_run_goes_on(subject: Subject, whole: Played) -> None:
-    if subject.alone:
+    if subject.cls.pooled:
         pytest.skip("its only client is all clients")
     with poison_updates({3}) as hit:
         made = subject.play(fraction=1.0)

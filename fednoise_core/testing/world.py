@@ -6,33 +6,18 @@ client 4 one class only. Half of the labels of clients 3, 5 and 6 are wrong.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.partition import Partition
-from fednoise_core.engine.executors.choose import executor_for
-from fednoise_core.engine.executors.sequential import Sequential
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.loop import Outcome, run_loop
-from fednoise_core.engine.pool import Pool
-from fednoise_core.engine.state import State
-from fednoise_core.engine.truth import Truth
-from fednoise_core.engine.world import World
-from fednoise_core.nets.net import Body, Net, Ops
 from fednoise_core.noise.labels import Labels
 from fednoise_core.noise.sampling import realised_matrix
 from fednoise_core.rng import stream
-from fednoise_core.settings.train import Train
 
 SIZES = (17, 1, 0, 12, 9, 14, 11, 8)  # client 1: a single sample; 2: empty; 4: one class only
 CLASSES = 5
@@ -49,7 +34,6 @@ TRAIN: dict[str, Any] = {
     "batch": 5,
     "lr": 0.2,
 }
-TWO_NETS = [{"name": "mlp", "hidden": 6}, {"name": "mlp", "hidden": 4}]
 PAIR = [{"name": "mlp", "hidden": 6}, {"name": "small_cnn", "width": 2, "hidden": 6}]
 
 
@@ -143,167 +127,3 @@ def toy_partition(sizes: tuple[int, ...] = SIZES) -> Partition:
         "notes": {"samples": N, "overlap": False},
     }
     return Partition.from_parts([np.arange(a, b) for a, b in pairwise(ends)], spec)
-
-
-def toy_world(
-    train: dict[str, Any] | None = None, seed: int = 0, net: Net | None = None, split: Partition | None = None
-) -> World:
-    """Make the engine's World of the small world.
-
-    Args:
-        train: Training settings that differ from `TRAIN`.
-        seed: The run's seed.
-        net: An architecture of the test's own for all clients.
-        split: Another partition.
-    """
-    made = World(arrays(), toy_labels().noisy, split or toy_partition(), Train(**{**TRAIN, **(train or {})}), seed)
-    if net is not None:
-        made.nets = [net]
-    return made
-
-
-def toy_federation(**options: Any) -> Federation:
-    """Make a federation of the small world on the executor `sequential`.
-
-    Args:
-        **options: Those of `toy_world`.
-    """
-    made = toy_world(**options)
-    return Federation(made, Sequential(made))
-
-
-@contextlib.contextmanager
-def federation_on(executor: str, **options: Any) -> Iterator[Federation]:
-    """Make a federation of the small world on a named executor, which is ended afterwards.
-
-    Args:
-        executor: "sequential", "workers:2", "lanes:2" …
-        **options: Those of `toy_world`.
-    """
-    made = toy_world(**options)
-    runner = executor_for(made, executor)
-    try:
-        yield Federation(made, runner)
-    finally:
-        runner.close()
-
-
-def run_method(method: Any, executor: str = "sequential", split: Partition | None = None, **options: Any) -> Outcome:
-    """Run a method object, which need not have a name, to its end.
-
-    Args:
-        method: The method.
-        executor: Name of the executor.
-        split: Another partition.
-        **options: Those of `run_loop`.
-    """
-    made = toy_world(dataclasses.asdict(method.train), split=split)
-    runner = executor_for(made, executor)
-    truth = Truth(
-        toy_labels().clean, toy_labels().noisy, [(split or toy_partition()).train(c) for c in range(made.n)], CLASSES
-    )
-    test = Pool(arrays().x_test, arrays().mean, arrays().std)
-    try:
-        return run_loop(made, runner, method, truth, test, torch.from_numpy(arrays().y_test), **options)
-    finally:
-        runner.close()
-
-
-def count_passes(rounds: Iterable[int], per_sample: int = 2, fed: Federation | None = None) -> int:
-    """Count what these rounds add to `fed.passes`, by hand.
-
-    Args:
-        rounds: Round numbers, from 1.
-        per_sample: Passes over each sample of the cohort.
-        fed: The federation that samples the cohorts.
-    """
-    fed = fed or toy_federation()
-    return sum(per_sample * SIZES[c] for r in rounds for c in fed.sample_cohort(r))
-
-
-A_ROUND = 4 * 2 * 72 / 7  # passes of a round of FedAvg: 4 clients, 2 epochs, 72 samples among 7 clients
-
-
-def round_of(method: Any, fed: Federation, state: State, clients: list[int] | None = None) -> list[dict[str, Any]]:
-    """Play one round with a given cohort.
-
-    Args:
-        method: The method.
-        fed: The federation.
-        state: Its state, which is changed in place.
-        clients: The cohort. Default: all clients with samples.
-
-    Returns:
-        The updates.
-    """
-    state.round += 1
-    clients = fed.all if clients is None else clients
-    clients, updates = fed.fit(method, state, clients, method.make_broadcast(fed, state))
-    method.merge_updates(fed, state, clients, [dict(update) for update in updates])
-    return updates
-
-
-def images_of(world: World, client: int) -> tuple[Tensor, Tensor]:
-    """Look up a client's images and given labels, straight from the arrays.
-
-    Returns:
-        Normalised float32 [n, 1, 8, 8], and int64 [n].
-    """
-    rows = world.index[client]
-    x = (torch.from_numpy(arrays().x_train)[rows].float() / 255 - 0.25) / 0.2
-    return x[:, None], torch.from_numpy(toy_labels().noisy)[rows]
-
-
-# nets of the tests' own
-
-
-def linear_body(ops: Ops, x: Tensor) -> Tensor:
-    """Flatten the images, which makes the net a softmax regression."""
-    return x.flatten(1)
-
-
-def normed_body(ops: Ops, x: Tensor) -> Tensor:
-    """Apply a convolution with batch normalisation."""
-    return torch.relu(ops.norm("norm", ops.conv("conv", x, 3, 3, stride=2))).flatten(1)
-
-
-def normed_point(ops: Ops, x: Tensor) -> Tensor:
-    """Apply batch normalisation on a 1x1 map, which cannot be trained on one sample."""
-    return torch.relu(ops.norm("norm", ops.conv("conv", x, 4, 8))).flatten(1)
-
-
-def dropping_body(ops: Ops, x: Tensor) -> Tensor:
-    """Apply a convolution with dropout of channels."""
-    return ops.dropout2d(F.relu(ops.conv("conv", x, 6, 4, stride=2)), 0.5).flatten(1)
-
-
-def toy_net(body: Body, **options: Any) -> Net:
-    """Make a net of a test's own body for the small world's images.
-
-    Args:
-        body: Computes features from images.
-        **options: Those of `Net`.
-    """
-    return Net(body.__name__, body, (1, 8, 8), CLASSES, **options)
-
-
-def make_normed() -> Body:
-    """Make the body of the net "toy_norm", for the registry of nets."""
-    return normed_body
-
-
-def make_normed_point() -> Body:
-    """Make the body of the net "toy_norm_point", for the registry of nets."""
-    return normed_point
-
-
-def make_dropping() -> Body:
-    """Make the body of the net "toy_drop", for the registry of nets."""
-    return dropping_body
-
-
-NETS = {
-    "toy_norm": "fednoise_core.testing.world:make_normed",
-    "toy_norm_point": "fednoise_core.testing.world:make_normed_point",
-    "toy_drop": "fednoise_core.testing.world:make_dropping",
-}

@@ -85,7 +85,7 @@ def test_only_the_caller_says_what_makes_the_net(saved: Path, tmp_path: Path, mo
         ({"shape": [1, 10**9, 10**9]}, {}, "model"),
         ({"options": None}, {}, "fednoise.nets[''].options: expected"),
         ({"name": "mlp", "options": {"hidden": 10**15}}, {}, "tensor"),
-        ({"name": "../mlp", "options": {}}, {}, "train.net: unknown net '../mlp'"),
+        ({"name": "../mlp", "options": {}}, {}, "train.net.name: unknown net '../mlp'"),
         ({"name": "mlp", "options": {"__class__": 1}}, {}, "train.net.__class__: unknown key"),
         ({}, "[]", "fednoise: expected"),
         ({}, DEEP, "damaged, or not the model of a run (RecursionError"),

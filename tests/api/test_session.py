@@ -255,6 +255,19 @@ def test_a_class_or_an_object_is_a_method(executor: str):
         assert torch.equal(end({"name": Inside, "mu": 0.5}), expected)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outdated(FedAvg):
+    """Its only function has the name of no hook."""
+
+    def merge(self, fed: Any, state: Any) -> None:
+        state.server["model"] = None
+
+
+def test_a_method_whose_functions_nobody_calls_is_refused():
+    with pytest.raises(SpecError, match=r"^method: Outdated: it overrides none .* merge; the hooks are after_fit"):
+        play(Outdated)
+
+
 def test_a_method_of_ones_own_is_recorded_and_checked(tmp_path: Path):
     made = play(Pulled(train=Train(**SHORT), mu=0.5), None, out=tmp_path)
     assert made.spec["spec"]["method"] == {"name": f"{__name__}:Pulled", "mu": 0.5}

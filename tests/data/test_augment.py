@@ -180,7 +180,7 @@ def test_settings_are_replaced_in_every_part_and_unknown_ones_refused():
     assert torch.equal(
         A.prepare_images(images(), torch.empty(24, 0), A.make_augmentation("none"), *none), images() / 255
     )
-    with pytest.raises(SpecError, match="unknown augmentation 'rotate'; did you mean 'rotation'"):
+    with pytest.raises(SpecError, match="unknown augment 'rotate'; did you mean 'rotation'"):
         A.make_augmentation("rotate")
     with pytest.raises(SpecError, match="degrees: unknown key; known: flip, on, pad, per"):
         A.make_augmentation({"name": "crop_flip", "degrees": 3})

@@ -16,9 +16,9 @@ def test_digits_splits_into_1187_private_250_public_360_test():
     arrays = sources.read({"source": "digits"})
     assert (arrays.n, len(arrays.x_public), len(arrays.y_test)) == (1187, 250, 360)
     assert arrays.x_train.shape == (1187, 8, 8)
-    assert sources.n_train({"source": "digits"}) == 1187
-    assert sources.count_classes({"source": "digits"}) == 10
-    assert sources.n_train({"source": "digits", "public": 0, "test": 97}) == 1700
+    assert sources.read_facts({"source": "digits"})[0] == 1187
+    assert sources.read_facts({"source": "digits"})[1] == 10
+    assert sources.read_facts({"source": "digits", "public": 0, "test": 97})[0] == 1700
 
 
 def test_every_digit_is_in_exactly_one_part_and_parts_are_stratified():
@@ -50,13 +50,13 @@ def test_the_command_writes_the_artifact(tmp_path, capsys):
     arrays = Arrays.load(out)
     assert arrays.spec == spec
     assert download.main(["--spec", '{"source": "nothing"}', "--out", str(tmp_path / "b.npz")]) == 2
-    assert "'nothing' is unknown" in capsys.readouterr().err
+    assert "unknown dataset 'nothing'" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
 def test_facts_need_numpy_only():
     code = (
-        "import sys; from fednoise_core.data import sources; sources.n_train({'source': 'digits'});"
+        "import sys; from fednoise_core.data import sources; sources.read_facts({'source': 'digits'})[0];"
         "print([m for m in ('torch', 'torchvision', 'sklearn', 'PIL', 'pandas') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -42,7 +42,7 @@ def test_a_share_of_every_class_is_held_out(arrays, tmp_path) -> None:
     data = sources.read({**spec, **HELD})
     assert np.bincount(data.y_test).tolist() == [8, 7, 3]  # rounded down
     assert np.bincount(data.y_train).tolist() == [32, 32, 15]
-    assert sources.n_train({**spec, **HELD}) == data.n == 79
+    assert sources.read_facts({**spec, **HELD})[0] == data.n == 79
     held, kept = data.x_test[:, 0, 0].tolist(), data.x_train[:, 0, 0].tolist()
     assert sorted(held + kept) == list(range(97))
     assert data.origin.tolist() == kept
@@ -57,14 +57,14 @@ def test_held_out_labels_of_known_truth_are_trusted(arrays, tmp_path) -> None:
     arrays["y_train"] = np.arange(97) % 10
     spec = {**saved(tmp_path / "mine.npz", arrays, "x_test", "y_test"), **HELD}
     data = sources.read(spec)
-    assert sources.n_train(spec) == data.n
+    assert sources.read_facts(spec)[0] == data.n
     assert data.clean_known
     assert data.test_known
     assert data.y_test.tolist() == arrays["y_train"][data.x_test[:, 0, 0]].tolist()
     assert data.given["given"].tolist() == arrays["given"][data.origin].tolist()
 
 
-@pytest.mark.parametrize("function", [sources.read, sources.n_train])  # making the arrays; planning
+@pytest.mark.parametrize("function", [sources.read, sources.read_facts])  # making the arrays; planning
 def test_no_test_set_is_refused_with_its_cure(arrays, tmp_path, function) -> None:
     for without in (("x_test", "y_test"), ("x_test",), ("y_test",)):
         spec = saved(tmp_path / "mine.npz", arrays, *without)
@@ -87,11 +87,11 @@ def test_folders_without_a_test_folder(tmp_path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((6, 6), k, np.uint8)).save(path)
     spec = {"source": "imagefolder", "path": str(tmp_path / "photos"), "channels": 1, "clean_known": False}
-    for function in (sources.read, sources.n_train):
+    for function in (sources.read, sources.read_facts):
         with pytest.raises(SpecError, match=r"no folder test/; .* test: \{holdout: 0\.2\}"):
             function(spec)
     data = sources.read({**spec, **HELD})
-    assert (data.n, len(data.y_test), sources.n_train({**spec, **HELD})) == (16, 4, 16)
+    assert (data.n, len(data.y_test), sources.read_facts({**spec, **HELD})[0]) == (16, 4, 16)
     for k in range(data.n):
         assert data.source(k).endswith(f"/{int(data.x_train[k, 0, 0])}.png")
     assert [path.name for path in sources.list_files({**spec, **HELD}, [])] == ["train"]

@@ -39,7 +39,7 @@ def test_an_npz_is_read_with_given_labels_owners_and_names(tmp_path):
     np.testing.assert_array_equal(arrays.given["given"], given)
     np.testing.assert_array_equal(arrays.client, client)
     assert (arrays.classes, arrays.names, arrays.clean_known) == (4, ("a", "b", "c", "d"), True)
-    assert (sources.n_train(spec), sources.count_classes(spec), sources.image_sides(spec)) == (
+    assert sources.read_facts(spec) == (
         40,
         4,
         arrays.image_shape[1:],
@@ -50,8 +50,8 @@ def test_an_npz_is_read_with_given_labels_owners_and_names(tmp_path):
     np.testing.assert_allclose(arrays.std, x.std((0, 1, 2)), atol=1e-4)
     part = sources.read({**spec, "subset": {"train": 20, "test": 4}, "public": 8})
     assert (part.n, len(part.client), len(part.given["given"]), len(part.x_public)) == (20, 20, 20, 8)
-    assert sources.n_train({**spec, "subset": {"train": 20}}) == 20
-    assert sources.n_train({**spec, "public": 8}) == 32
+    assert sources.read_facts({**spec, "subset": {"train": 20}})[0] == 20
+    assert sources.read_facts({**spec, "public": 8})[0] == 32
 
 
 def test_a_path_is_looked_up_in_the_data_root_too(tmp_path, monkeypatch):
@@ -61,9 +61,9 @@ def test_a_path_is_looked_up_in_the_data_root_too(tmp_path, monkeypatch):
     spec = {"source": "npz", "path": "mine.npz"}
     assert sources.read(spec, ["root"]).n == 40
     with pytest.raises(SpecError, match=r"npz: path: mine\.npz does not exist \(looked for mine\.npz, .*nowhere"):
-        sources.n_train(spec, ["nowhere"])
+        sources.read_facts(spec, ["nowhere"])
     with pytest.raises(SpecError, match="dataset npz: path is missing"):
-        sources.n_train({"source": "npz"})
+        sources.read_facts({"source": "npz"})
 
 
 def test_labels_may_be_as_collected(tmp_path):
@@ -93,7 +93,7 @@ def test_a_damaged_npz_is_named(tmp_path):
     path = tmp_path / "mine.npz"
     spec = write(path, **content())
     path.write_bytes(path.read_bytes()[:-50])
-    for function in (sources.read, sources.n_train):
+    for function in (sources.read, sources.read_facts):
         with pytest.raises(ArtifactError, match=r"mine\.npz: damaged"):
             function(spec)
 
@@ -105,7 +105,7 @@ def test_counting_reads_no_image(tmp_path):
     whole = bytearray(path.read_bytes())
     whole[50_000] ^= 1  # x_train is the first member
     path.write_bytes(whole)
-    assert (sources.n_train(spec), sources.count_classes(spec)) == (2000, 4)
+    assert sources.read_facts(spec)[:2] == (2000, 4)
     with pytest.raises(ArtifactError, match="CRC-32"):
         sources.read(spec)
 
@@ -140,7 +140,7 @@ def test_folders_are_classes(trained):
     assert numbers(arrays.x_train[:]) == list(range(8))
     assert arrays.y_train.tolist() == [0] * 4 + [1] * 4
     assert (numbers(arrays.x_test[:]), arrays.y_test.tolist()) == ([8, 9], [0, 1])
-    assert (sources.n_train(spec), sources.count_classes(spec), sources.image_sides(spec)) == (8, 2, (6, 8))
+    assert sources.read_facts(spec) == (8, 2, (6, 8))
     assert sources.read({**spec, "clean_known": False}).clean_known is False
 
 
@@ -198,7 +198,7 @@ def test_damaged_and_missing_images_are_named(trained):
     with pytest.raises(ArtifactError, match=r"cat/none\.png: no such file"):
         arrays[:]
     with pytest.raises(SpecError, match="has no folder train/"):
-        sources.n_train({"source": "imagefolder", "path": str(trained / "train" / "cat")})
+        sources.read_facts({"source": "imagefolder", "path": str(trained / "train" / "cat")})
 
 
 # Clothing1M
@@ -211,7 +211,7 @@ def clothes(tmp_path):
 
 def test_clothing1m_is_decoded_block_by_block_into_a_mapped_file(clothes, tmp_path, monkeypatch):
     spec = {"source": "clothing1m", "size": 16}
-    assert (sources.n_train(spec, [tmp_path]), sources.count_classes(spec, [tmp_path])) == (24, 14)
+    assert sources.read_facts(spec, [tmp_path])[:2] == (24, 14)
     monkeypatch.setattr("fednoise_core.data.arrays.BLOCK", 5)
     monkeypatch.setattr(sources, "SIDE_BYTES", 1000)
     asked = []
@@ -255,7 +255,7 @@ def test_clothing1m_options_and_the_command(clothes, tmp_path, capsys):
     folder.mkdir()
     for path in clothes.glob("*.txt"):
         path.rename(folder / path.name)
-    assert sources.n_train({"source": "clothing1m", "path": str(clothes)}) == 24
+    assert sources.read_facts({"source": "clothing1m", "path": str(clothes)})[0] == 24
 
 
 def test_clothing1m_paths_stay_in_the_folder(clothes):
@@ -265,7 +265,7 @@ def test_clothing1m_paths_stay_in_the_folder(clothes):
         sources.read({"source": "clothing1m", "path": str(clothes)})
     (clothes / "clean_label_kv.txt").unlink()
     with pytest.raises(SpecError, match=r"has no clean_label_kv\.txt"):
-        sources.n_train({"source": "clothing1m", "path": str(clothes)})
+        sources.read_facts({"source": "clothing1m", "path": str(clothes)})
 
 
 def test_moments_of_constant_channels_and_of_many_files(tmp_path):

@@ -36,7 +36,7 @@ def test_the_example_of_own_arrays_runs(tmp_path, monkeypatch, capsys):
     specs = yaml.safe_load(lines)
     for spec in specs.values():
         Schemas(ROOT / "config/schema").check_kind("dataset", spec, ConfigPath("page"))
-    assert sources.n_train(specs["shapes"]) == 500
+    assert sources.read_facts(specs["shapes"])[0] == 500
 
 
 def test_the_module_of_a_new_source_works(monkeypatch):
@@ -47,7 +47,7 @@ def test_the_module_of_a_new_source_works(monkeypatch):
     spec = {"source": "wedges", "samples": 200, "public": 40, "subset": {"test": 20}}
     data = fednoise_core.dataset(spec)
     assert (data.n, len(data.x_public), len(data.y_test)) == (160, 40, 20)
-    assert (sources.n_train(spec), sources.count_classes(spec), sources.image_sides(spec)) == (160, 4, (8, 8))
+    assert sources.read_facts(spec) == (160, 4, (8, 8))
     assert sources.list_files(spec) == []
     corners = np.stack([data.x_train[:, r : r + 4, c : c + 4].mean((1, 2)) for r in (0, 4) for c in (0, 4)], axis=1)
     np.testing.assert_array_equal(corners.argmax(1), data.y_train)

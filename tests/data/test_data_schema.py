@@ -53,9 +53,7 @@ def test_every_example_validates_and_is_made(source, tmp_path, monkeypatch, caps
     assert download.main(command) == 0, capsys.readouterr().err
     arrays = Arrays.load(out)
     assert arrays.spec == spec
-    assert sources.n_train(spec, [tmp_path]) == arrays.n
-    assert sources.count_classes(spec, [tmp_path]) == arrays.classes
-    assert sources.image_sides(spec, [tmp_path]) == arrays.image_shape[1:]
+    assert sources.read_facts(spec, [tmp_path]) == (arrays.n, arrays.classes, arrays.image_shape[1:])
     assert arrays.clean_known is (source not in ("clothing1m", "npz"))
     files = sources.list_files(spec, [tmp_path])
     assert bool(files) is (source in ("clothing1m", "npz", "imagefolder"))
@@ -74,5 +72,5 @@ def test_every_entry_of_the_config_validates_and_knows_its_size(name):
     check(spec)
     whole = {"digits": 1187, "mnist": 60000, "fashion_mnist": 60000, "cifar10": 50000, "cifar100": 50000, "svhn": 73257}
     if spec["source"] in whole:
-        assert sources.n_train(spec) == spec.get("subset", {}).get("train", whole[spec["source"]])
-        assert sources.count_classes(spec) == (20 if "coarse" in name else 100 if "cifar100" in name else 10)
+        assert sources.read_facts(spec)[0] == spec.get("subset", {}).get("train", whole[spec["source"]])
+        assert sources.read_facts(spec)[1] == (20 if "coarse" in name else 100 if "cifar100" in name else 10)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -18,9 +20,11 @@ from fednoise_core import methods
 from fednoise_core.methods import make_method
 from fednoise_core.settings.declare import build_settings
 from fednoise_core.settings.train import Train
+from workflow_scripts.commands.main import VERBS
 
 ROOT = Path(__file__).parents[2]
 METHOD_PAGES = sorted(page for page in (ROOT / "docs/methods").glob("*.md") if page.name != "README.md")
+WRITTEN_BY_READERS = "background|bars|blocks|fedpull|mine|range|sizes|test_fedpull|wedges|with_NAME"
 CITED = re.compile(r"\[([^]]+)\]\([^)\s]*references\.md#(\w+)\)")
 
 
@@ -86,6 +90,36 @@ def test_the_shapes_of_a_round_and_a_step_run_as_printed() -> None:
     assert toy.same_state(ends[0].server, ends[1].server)
     seen = {c: int(mine["seen"]["n"]) for c, mine in ends[0].clients.items()}
     assert seen == {c: 2 * toy.SIZES[c] for c in toy.toy_federation().sample_cohort(1)}  # two epochs
+
+
+def test_files_modules_and_commands_that_pages_name_exist() -> None:
+    folders = (path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith("."))
+    files = [path.as_posix() for folder in folders for path in folder.rglob("*.*")]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "Makefile", ROOT / "benchmarks/README.md"]
+    pages += sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs/changelog.md"})
+    wrong = []
+    for text in (page.read_text(encoding="utf-8") for page in pages):
+        names = re.findall(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|smk|js|yaml))`", text)
+        wrong += [name for name in names if not any(file.endswith(f"/{name}") for file in files)]
+        modules = re.findall(r"python -m ((?:fednoise_core|workflow_scripts|label_review|benchmarks)[\w.]*)", text)
+        wrong += [name for name in modules if importlib.util.find_spec(name.rstrip(".")) is None]
+        code = " ".join(re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL))
+        wrong += [name for name in re.findall(r"\bfednoise ([a-z][\w-]*)", code) if name not in VERBS]
+    assert [name for name in wrong if not re.fullmatch(WRITTEN_BY_READERS, Path(name).stem)] == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("add_a_*.md")), ids=lambda page: page.stem)
+def test_a_page_to_add_something_is_short_and_ruff_accepts_its_modules(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.partition("## Reference")[0].count("\n") <= 60
+    before, *modules = re.split(r'```python\n(?=""")', text)
+    for module in modules:
+        place = re.findall(r"`(fednoise_core/[\w/]+\.py)`", before)[-1]
+        check = ["ruff", "check", "--no-cache", "--output-format=concise", f"--stdin-filename={place}", "-"]
+        found = subprocess.run(check, input=module.partition("```")[0], text=True, cwd=ROOT, capture_output=True)
+        assert found.returncode == 0, found.stdout
+        before = module
+    assert modules
 
 
 @pytest.mark.parametrize("page", ["clean_labels", "extend"])

@@ -44,7 +44,7 @@ def test_a_file_gives_back_what_was_put_in(named, tmp_path):
     kept = filed(tmp_path / "some.kept" if named else None)
     for c in (7, 3):
         kept[c] = everything(c)
-    assert kept.filed == len(kept) == 2
+    assert len(kept._files) == len(kept) == 2
     assert list(kept) == [7, 3]
     assert all(toy.same_state(kept[c], everything(c)) for c in (7, 3))
     assert kept[7]["model"].layout is kept[3]["model"].layout
@@ -64,10 +64,10 @@ def test_only_what_does_not_fit_goes_to_the_file():
     kept = filed(room=1000)
     for c in range(4):
         kept[c] = {"v": vector + c}
-    assert kept.filed == 2
+    assert len(kept._files) == 2
     kept[0] = {"v": vector[:50]}  # 600 bytes in memory now
     kept[2] = {"v": vector + 20}
-    assert kept.filed == 1
+    assert len(kept._files) == 1
     assert [float(kept[c]["v"][0]) for c in range(4)] == [0, 1, 20, 3]
     assert kept.largest == 400
 
@@ -107,7 +107,7 @@ def test_a_checkpoints_files_outlive_what_came_after_it_also_after_a_resume(tmp_
             for c in (0, 3):
                 state.clients[c] = {"v": torch.full((3000,), 100.0 * k + c)}
         assert values(load_checkpoint(path, "key", CPU)[0]) == saved != values(state)
-        assert state.clients.filed == 5
+        assert len(state.clients._files) == 5
 
 
 @pytest.mark.parametrize("damage", ["flipped", "short", "gone"])
@@ -153,7 +153,7 @@ def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time
     monkeypatch.setattr(ClientStore, "_read_entry", watched)
     assert fed.run_on_clients(state, fed.all, lambda client, broadcast: client.id) == fed.all
     assert not held
-    assert state.clients.filed == len(fed.all)
+    assert len(state.clients._files) == len(fed.all)
 
     def raised(client: Any, broadcast: Any) -> float:
         client.state["v"] = client.state["v"] + 1
@@ -193,9 +193,9 @@ def test_a_run_that_goes_on_with_less_room_keeps_less_in_memory(tmp_path):
     state = State(clients={c: {"v": torch.full((250,), float(c))} for c in range(5)})
     save_checkpoint(path, "key", state, Record().to_plain())
     back, _ = load_checkpoint(path, "key", CPU)
-    assert back.clients.filed == 0
+    assert len(back.clients._files) == 0
     back.move_to(kept_folder(path, "key"), 2000, CPU)
-    assert back.clients.filed == 3
+    assert len(back.clients._files) == 3
     assert values(back) == [0, 1, 2, 3, 4]
 
 

@@ -44,7 +44,7 @@ def held_out() -> tuple[Pool, torch.Tensor]:
 
 def play(graphs: Any = None, console: Any = None, saving: Saving | None = None, **train: Any):
     made = toy.toy_world({"rounds": 5, **train})
-    truth = Truth(toy.toy_labels().clean, toy.toy_labels().noisy, [toy.toy_partition().train(c) for c in range(8)], 5)
+    truth = Truth(toy.toy_labels().clean, toy.toy_labels().noisy, [toy.toy_partition().of(c) for c in range(8)], 5)
     method = make_method({"name": "feddpcont", "keep": 0.6}, made.train)
     return run_loop(
         made, Sequential(made), method, truth, *held_out(), graphs=graphs, console=console, saving=saving, label="x"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
 from fednoise_core.noise.asymmetric import asymmetric
 from fednoise_core.noise.registry import inject
+from fednoise_core.noise.sampling import continue_cohorts
 from fednoise_core.ops import label_dp
 from fednoise_core.settings.train import Train
 
@@ -327,7 +329,7 @@ def test_cohorts_can_go_on_from_the_generator_that_drew_the_labels():
             toy.toy_partition(),
             Train(**{**toy.TRAIN, "sampling": "continued"}),
             seed,
-            generator=given[seed].generator,
+            cohorts=partial(continue_cohorts, given[seed].generator),
         )
         fed = Federation(made, Sequential(made))
         assert fed.sample_cohort(5) == [c for c in expected[4] if c != 2]  # as after a resume; client 2 holds nothing

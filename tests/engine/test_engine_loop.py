@@ -57,7 +57,7 @@ class Phased(FedAvg):
 
 def play(method: FedAvg, train: dict[str, Any] | None = None, **options):
     made = toy.toy_world(train)
-    truth = Truth(toy.toy_labels().clean, toy.toy_labels().noisy, [toy.toy_partition().train(c) for c in range(8)], 5)
+    truth = Truth(toy.toy_labels().clean, toy.toy_labels().noisy, [toy.toy_partition().of(c) for c in range(8)], 5)
     test = Pool(toy.arrays().x_test, (0.25,), (0.2,))
     return run_loop(made, Sequential(made), method, truth, test, torch.from_numpy(toy.arrays().y_test), **options)
 

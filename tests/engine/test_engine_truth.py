@@ -33,12 +33,12 @@ def test_auroc_by_hand():
 
 
 def test_noise_rate_per_client_and_over_held_samples():
-    rates = named(truth().given_noise(7))
+    rates = named(truth().label_noise(7))
     assert rates[-1, "noise_rate"] == 3 / 8  # the sample that nobody holds does not count
     assert rates[0, "noise_rate"] == 1 / 4
     assert rates[1, "noise_rate"] == 2 / 4
     assert math.isnan(rates[2, "noise_rate"])
-    assert {row[0] for row in truth().given_noise(7)} == {7}
+    assert {row[0] for row in truth().label_noise(7)} == {7}
 
 
 def test_noise_rate_of_targets_after_relabelling():
@@ -95,7 +95,7 @@ def test_error_of_a_transition_matrix():
 
 def test_samples_with_foreign_images_are_wrong_whatever_their_label():
     replaced = np.array([0, 1])
-    rates = named(truth(foreign=replaced).given_noise(0))
+    rates = named(truth(foreign=replaced).label_noise(0))
     assert rates[0, "noise_rate"] == 2 / 4
     assert named(truth(foreign=replaced).target_noise(1, {0: CLEAN[:4]}))[0, "target_noise_rate"] == 2 / 4
     assert CLEAN[0] == 0  # the labels that were handed over are left alone
@@ -107,7 +107,7 @@ def test_samples_with_foreign_images_are_wrong_whatever_their_label():
 
 def test_without_clean_labels_everything_is_unknown_but_the_prior():
     unknown = truth(None)
-    assert all(math.isnan(value) for value in named(unknown.given_noise(0)).values())
+    assert all(math.isnan(value) for value in named(unknown.label_noise(0)).values())
     assert all(math.isnan(value) for value in named(unknown.target_noise(0, {0: GIVEN[:4]})).values())
     assert all(math.isnan(v) for v in named(unknown.suspects(0, [judged([0], [0.9])])).values())
     estimates = {"client_noise": {0: 1.0}, "transition": np.eye(3), "label_prior": np.array([0.25, 0.5, 0.25])}

@@ -200,7 +200,7 @@ class Peeks(FedAvg):
         return {}
 
     def make_broadcast(self, fed, state):
-        self.look(state, "down")  # asked for at the end only, for suspects
+        self.look(state, "broadcast")  # asked for at the end only, for suspects
         return super().make_broadcast(fed, state)
 
     def list_models(self, fed, state):
@@ -212,7 +212,7 @@ class Peeks(FedAvg):
         return {"client_noise": ClientEntry("secret")} if self.where == "" else {}
 
 
-@pytest.mark.parametrize("where", ["round", "down", "views", "estimates"])
+@pytest.mark.parametrize("where", ["round", "broadcast", "views", "estimates"])
 def test_no_method_reads_on_the_server_what_clients_keep(where):
     method = Peeks(train=Train(**toy.TRAIN), where=where)
     with pytest.raises(

@@ -70,7 +70,7 @@ def test_an_npz_is_corrected_row_by_row(found: LabelRun, capsys: pytest.CaptureF
         np.testing.assert_array_equal(file["given"], expected[stays])
         np.testing.assert_array_equal(file["names"], before["names"])
     spec = {"source": "npz", "path": str(found.folder / "out.npz"), "test": {"holdout": 0.1}}
-    assert sources.n_train(spec) == found.arrays.n - 1  # it can be read again
+    assert sources.read_facts(spec)[0] == found.arrays.n - 1  # it can be read again
 
 
 def test_accept_all_takes_every_verdict_wrong(found: LabelRun) -> None:

@@ -53,7 +53,7 @@ def test_kept_in_a_file_and_evaluated_beside_the_next_round(name, played, tmp_pa
         made = toy.play(name, out=tmp_path / "out", saving=saving, room=0)
         assert made.outcome.resumed == resumed
         kept = whole.run.outcome.state.clients.values()
-        assert made.outcome.state.clients.filed == sum(count_bytes(mine) > 0 for mine in kept)
+        assert len(made.outcome.state.clients._files) == sum(count_bytes(mine) > 0 for mine in kept)
         assert toy.same_state(made.outcome.state, whole.run.outcome.state)
         for file in FILES:
             assert (tmp_path / "out" / file).read_bytes() == (whole.out / file).read_bytes(), file

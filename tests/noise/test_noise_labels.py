@@ -123,7 +123,7 @@ def test_rate_per_client_of_global_noise() -> None:
     ("spec", "message"),
     [
         ({"kind": "symetric", "rate": 0.1}, "did you mean 'symmetric'"),
-        ({"rate": 0.1}, "kind: None is unknown"),
+        ({"rate": 0.1}, "kind: unknown noise None"),
         ({"kind": "symmetric", "rat": 0.1}, "noise.rat: unknown"),
         ({"kind": "symmetric"}, "'rate' is missing"),
         ({"kind": "symmetric", "rate": 0.1, "noise_seed": -1}, "noise_seed"),
@@ -168,8 +168,8 @@ def test_source_reads_labels_without_images(tmp_path) -> None:
     assert np.array_equal(lazy.y, direct.y)
     assert sorted(lazy.given) == sorted(direct.given)
     assert np.array_equal(lazy.coarse, direct.coarse)
-    assert np.array_equal(lazy.images(), data.x_train)
-    assert np.array_equal(lazy.public_images(), data.x_public)
+    assert np.array_equal(lazy.read_images(), data.x_train)
+    assert np.array_equal(lazy.read_images("x_public"), data.x_public)
     with pytest.raises(ArtifactError, match="no such file"):
         LabelledData.of(tmp_path / "b.npz")
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-100])

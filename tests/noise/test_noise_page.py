@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
+import types
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from fednoise_core.data.partition import Partition
 from fednoise_core.noise import registry
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition import registry as partitions
@@ -17,15 +21,24 @@ from fednoise_core.settings.functions import resolve_kind
 PAGE = Path(__file__).parents[2] / "docs" / "add_a_noise_model.md"
 
 
-def test_the_page_s_code_runs(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(registry, "NOISES", dict(registry.NOISES))  # the page registers its model: only here
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+def run_page(page: Path, name: str, kinds: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """Register the page's module under a name, and run the code that tries it."""
+    module_code, trial = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    module = types.ModuleType(f"page_{name}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(module_code, str(page), "exec"), module.__dict__)
+    monkeypatch.setitem(kinds, name, f"{module.__name__}:{name}")
     names: dict[str, object] = {}
-    exec(compile(code, str(PAGE), "exec"), names)
-    labels = names["labels"]
+    exec(compile(trial, str(page), "exec"), names)
+    return names
+
+
+def test_the_page_s_code_runs(monkeypatch, capsys) -> None:
+    labels = run_page(PAGE, "background", registry.NOISES, monkeypatch)["labels"]
     assert isinstance(labels, Labels)
-    # classes 0..8 have rates .1 + .4·i/9, class 9 becomes itself: (.1·9 + .4·36/9) / 10 = .25
-    assert abs(labels.rate - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 1000)
+    # classes 0..8 have rates .1 + .4·i/9, class 9 becomes itself
+    rates = np.where(labels.clean < 9, 0.1 + 0.4 * labels.clean / 9, 0)
+    assert abs(labels.rate - rates.mean()) < 5 * np.sqrt(0.25 * 0.75 / len(rates))
     assert set(labels.noisy[labels.wrong].tolist()) == {9}
     assert "of the labels are wrong" in capsys.readouterr().out
 
@@ -38,14 +51,13 @@ def test_the_page_names_every_input() -> None:
 
 
 def test_the_partition_page_s_code_runs(monkeypatch) -> None:
-    monkeypatch.setattr(partitions, "PARTITIONS", dict(partitions.PARTITIONS))
-    page = PAGE.with_name("add_a_partition.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    names: dict[str, object] = {}
-    exec(compile(code, str(PAGE), "exec"), names)
-    parts = [names["partition"].of(c) for c in range(4)]
-    assert [sum(np.diff(part) > 1) <= 1 for part in parts] == [True] * 4  # two blocks of 125 neighbours
-    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(1000))
+    page = PAGE.with_name("add_a_partition.md")
+    made = run_page(page, "blocks", partitions.PARTITIONS, monkeypatch)["partition"]
+    assert isinstance(made, Partition)
+    parts = [made.of(c) for c in range(4)]
+    assert [sum(np.diff(part) > 1) <= 1 for part in parts] == [True] * 4  # two blocks of neighbours
+    assert np.ptp([len(part) for part in parts]) <= 2
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(1187))
     functions = [resolve_kind({"kind": kind}, partitions.PARTITIONS, "partition") for kind in partitions.PARTITIONS]
     inputs = {name for one in functions for name in inspect.signature(one).parameters.keys() - settings_of(one).keys()}
-    assert all(f"`{name}`" in page for name in inputs - {"C", "rng"})
+    assert all(f"`{name}`" in page.read_text(encoding="utf-8") for name in inputs - {"C", "rng"})

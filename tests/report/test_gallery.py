@@ -1,27 +1,34 @@
-"""The study `gallery`: every noise and partition that digits allow is in it, and all its pictures are readable."""
+"""The pictures of every kind of noise and partition, and of the study `gallery`, are readable."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from layout_check import problems
 
 from fednoise_core.data import sources
+from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.partition import Partition
 from fednoise_core.io import SpecError
 from fednoise_core.noise import registry as noise
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition import registry as partition
 from fednoise_core.report.figures import draw, style
+from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.runs.settings import SettingArtifacts
+from fednoise_core.settings.functions import resolve_kind
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.study.study import Study
 
 ROOT = Path(__file__).parents[2]
 PAGE = 9.5  # inches: the height of a page's text
-NOT_OF_DIGITS = {"human", "given", "natural"}  # they need labels or owners that come with the data
+GIVEN = {"given", "client_ids"}  # inputs that come with a data set
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +59,40 @@ def shown(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[
     return found
 
 
-def test_every_kind_is_shown(study: Study) -> None:
-    noises = {study.normalize_noise(run.noise)["kind"] for run in study.runs}
-    partitions = {study.normalize_partition(run.partition)["kind"] for run in study.runs}
-    assert noises == set(noise.NOISES) - NOT_OF_DIGITS
-    assert partitions == set(partition.PARTITIONS) - NOT_OF_DIGITS
-    drawn = {spec["kind"] for spec in study.figures.values()}
-    assert drawn == {"histogram", "transition", "clients", "samples"}
+def examples(registry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The example of each kind, but for those of labels or owners that come with the data."""
+    kinds = {kind: resolve_kind({"kind": kind}, registry, "") for kind in registry}
+    own = {kind: found for kind, found in kinds.items() if not GIVEN & set(inspect.signature(found).parameters)}
+    return [{"kind": kind, **found.example} for kind, found in own.items()]
+
+
+@pytest.fixture(scope="module")
+def shown_examples(tmp_path_factory: pytest.TempPathFactory) -> list[SettingArtifacts]:
+    """A setting for the example of every kind: the noises with equal clients, the partitions with symmetric noise."""
+    equal, usual = {"kind": "iid", "clients": 20}, {"kind": "symmetric", "rate": 0.4}
+    pairs = [(spec, equal) for spec in examples(noise.NOISES)]
+    pairs += [(usual, spec) for spec in examples(partition.PARTITIONS)]
+    found: list[SettingArtifacts] = []
+    for noise_spec, partition_spec in pairs:
+        folder = tmp_path_factory.mktemp("example")
+        classes = len(noise_spec.get("rows", range(10)))  # a matrix says of how many it is
+        images = np.random.default_rng(0).integers(0, 256, (20_000, 4, 4), np.uint8)
+        y = np.arange(len(images)) % classes
+        arrays = Arrays(images, y, images[:9], y[:9], classes, (0.5,), (0.25,), x_public=images[:50])
+        labels = noise.inject(arrays, noise_spec, 0, partition.make(arrays, equal, 0))
+        split = partition.make(arrays, partition_spec, 0, labels)
+        for name, artifact in (("labels", labels), ("partition", split), ("arrays", arrays)):
+            artifact.save(folder / f"{name}.npz")
+        files = (folder / f"{name}.npz" for name in ("labels", "partition", "arrays"))
+        found.append(SettingArtifacts("data", noise_spec["kind"], partition_spec["kind"], 0, *files, among=found))
+    return found
+
+
+@pytest.mark.parametrize("kind", SETTING_FIGURES)
+def test_the_example_of_every_kind_has_readable_pictures(shown_examples: list[SettingArtifacts], kind: str) -> None:
+    for one in shown_examples:
+        with style.use_house_style():
+            assert problems(draw.draw_setting_figure([one], {"kind": kind}).figure) == [], one.words
 
 
 def test_no_text_of_its_figures_overlaps_and_each_fits_a_page(

@@ -31,8 +31,7 @@ from fednoise_core.report.figures.axis_minimum import find_axis_minimum
 from fednoise_core.report.figures.results.common import spread_x_axis
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.runs.confusion import read_confusion
-from fednoise_core.report.runs.ranking import best_methods
-from fednoise_core.report.runs.run import listed_runs
+from fednoise_core.report.runs.run import SELECTORS, listed_runs
 from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.report.tables import registry
 from fednoise_core.report.text.cells import method_words
@@ -44,7 +43,8 @@ GRID = [
     {"noises": ["clean"], "partitions": list(PARTITIONS), "methods": ["fedavg"]},
 ]
 MANY = {f"m{number}": f"Robust method number {number} with a long name" for number in range(11)}
-KINDS = [kind for kind in draw.FIGURES if kind not in ("scoreboard", "gains")]
+EXAMPLES = {kind: draw.find_figure_kind({"kind": kind}).example for kind in draw.FIGURES}
+KINDS = [kind for kind in draw.FIGURES if not draw.find_figure_kind({"kind": kind}).of_a_paper]
 ONE: dict[str, Any] = {"noises": ["sym40"], "partitions": ["iid"]}
 
 
@@ -82,7 +82,7 @@ def drawn(root: Path, **spec: Any) -> style.Drawn:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("study", ["plain", "column", "many", "diverged", "unknown"])
 def test_every_kind_is_readable(studies: dict[str, Path], kind: str, study: str) -> None:
-    spec: dict[str, Any] = {"kind": kind} | ({"metric": "clients"} if kind == "metric" else {})
+    spec = {"kind": kind} | {key: one for key, one in EXAMPLES[kind].items() if key not in SELECTORS}
     spec |= {**ONE, "width": "column"} if study == "column" else {}
     with style.use_house_style():
         made = draw.draw_figure(listed_runs(studies["plain" if study == "column" else study] / "runs.json"), spec)
@@ -92,7 +92,7 @@ def test_every_kind_is_readable(studies: dict[str, Path], kind: str, study: str)
     assert made.caption.endswith(".")
     assert made.title in made.alt
     assert len(made.frame) > 0
-    if study == "diverged" and kind not in (*SETTING_FIGURES, "metric"):
+    if "mean" in made.frame and made.frame["mean"].isna().all():
         assert "None has an accuracy at the end." in made.alt
 
 
@@ -209,22 +209,42 @@ def test_dots_show_every_seed_the_baseline_and_the_ceiling(root: Path) -> None:
     assert poor.figure.axes[0].get_xlim()[1] > clean
 
 
-def test_the_alternative_text_names_ties_and_what_the_numbers_are(root: Path) -> None:
+def test_the_alternative_text_names_what_is_ahead_and_what_the_numbers_are(root: Path) -> None:
     select = {**ONE, "methods": list(METHODS), "metric": "last"}
     frame = registry.build_table(listed_runs(root / "runs.json"), {"kind": "accuracy", **select})
-    best = [
-        f"{method_words(frame[frame['method'] == method])} {mean:.1f} %"
-        for method, mean in frame.sort_values("last_mean", ascending=False)[["method", "last_mean"]].to_numpy()
-        if method in best_methods(frame, "last", 1)
+    ahead = frame[frame["ahead"] > 0].sort_values("last_mean", ascending=False)
+    first, *others = [
+        f"{method_words(ahead[ahead['method'] == method])} {mean:.1f} %"
+        for method, mean in ahead[["method", "last_mean"]].to_numpy()
     ]
-    assert len(best) > 1
-    assert f": {' = '.join(best)} (tie)" in drawn(root, kind="dots", **select).alt
-    differences = drawn(root, kind="differences", **select)
-    said = differences.alt.split("Highest difference to FedAvg: ")[1]
+    assert others
+    assert f": {first} (ahead of it with a seed: {', '.join(others)})" in drawn(root, kind="dots", **select).alt
+
+
+def test_a_dot_is_a_pair_and_its_place_the_gain_of_the_pair(root: Path) -> None:
+    chosen = {"noises": ["sym40", "random40"], "methods": ["fedavg", "sce", "local", "coteaching-oracle"]}
+    made = drawn(root, kind="paired_gains", metric="last", **chosen)
+    (axis,) = made.figure.axes
+    labels = [label.get_text() for label in axis.get_yticklabels()]
+    assert labels == ["SCE", "Local only §", "Co-teaching †"]  # what is not compared comes last
+    places = ("sym40/openset-uniform", "sym40/iid", "random40/openset-nonuniform")
+    gains = [
+        ours[-1] - base[-1]
+        for place in places
+        for ours, base in zip(*(stored_curves(root, f"{place}/{m}") for m in ("sce", "fedavg")), strict=True)
+    ]
+    dots = [x for line in axis.get_lines() if line.get_marker() == "o" for x in np.atleast_1d(line.get_xdata())]
+    assert sorted(dots)[0] >= axis.get_xlim()[0]
+    assert all(any(dot == pytest.approx(gain) for dot in dots) for gain in gains)
+    texts = [text.get_text() for text in axis.texts]
+    assert f"{sum(gain > 0 for gain in gains)} of 6" in texts
+    worst = made.frame.query("method == 'local'")["gain"]
+    assert f"◂ −{-worst.min():.0f} to −{-worst.max():.0f}" in texts
+    hollow = [line for line in axis.get_lines() if line.get_markerfacecolor() == "white"]
+    assert sum(len(line.get_xdata()) for line in hollow) == 6
+    said = made.alt.split("Highest gain over FedAvg: ")[1]
     assert "%" not in said
-    lowest = differences.frame["mean"].min()
-    assert said.endswith(f", lowest Local only § −{-lowest:.1f} points.")
-    assert "-" not in "".join(text.get_text() for text in differences.figure.axes[0].texts)
+    assert "-" not in "".join(texts)
 
 
 def test_a_rate_that_is_the_settings_is_not_compared_in_a_figure(
@@ -493,8 +513,11 @@ def test_a_hundred_classes_and_three_hundred_clients_are_readable(wide: SettingA
     with style.use_house_style():
         made = draw.draw_setting_figure([wide], {"kind": kind})
         assert problems(made.figure) == []
-    if kind == "histogram":
-        assert "Evenly chosen clients" in made.caption
+
+
+def test_a_histogram_says_that_clients_are_left_out(wide: SettingArtifacts) -> None:
+    with style.use_house_style():
+        assert "Evenly chosen clients" in draw.draw_setting_figure([wide], {"kind": "histogram"}).caption
 
 
 @pytest.mark.parametrize("classes", [2, 12, 20])
@@ -594,7 +617,7 @@ def test_the_command_writes_the_same_bytes_again(
     assert b"CreationDate" not in page
     capsys.readouterr()
     assert figure.main(["--spec", '{"kind": "pie"}', *shared, "--out-prefix", str(tmp_path / "c")]) == 2
-    assert "figure.kind: 'pie' is unknown; known: bytes, classes" in capsys.readouterr().err
+    assert "figure.kind: unknown figure 'pie'; known: bytes, classes" in capsys.readouterr().err
 
 
 def test_words_travel_in_the_svg(root: Path, tmp_path: Path) -> None:

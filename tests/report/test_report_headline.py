@@ -1,72 +1,90 @@
-"""The first sentence of a study's page: ties, the gain over plain averaging, and what its numbers are called."""
+"""The first sentences of a study's page: pairs won against plain averaging, and what its numbers are called."""
 
 from __future__ import annotations
 
 import math
 
 import pandas as pd
+import pytest
 
 from fednoise_core.report.pages.headline import Headline, make_headline
+from fednoise_core.report.runs.ranking import leading_methods, paired_gains
+
+WITH = "runs with the same setting and seed"
 
 
-def said(
-    means: dict[str, dict[str, float]],
-    datasets: dict[str, str] | None = None,
-    given: tuple[str, ...] = (),
-) -> Headline:
-    """Of {noise: {method: mean}}, each with a standard deviation of 0.1; datasets: of a noise, else "d"."""
-    rows = [
+def results_of(values: dict[str, dict[str, tuple[float, ...]]], marks: str = "") -> pd.DataFrame:
+    """Of {noise: {method: accuracies by seed}}; nan diverged. A method in `marks` was told the rate."""
+    return pd.DataFrame(
         {
-            **{"dataset": (datasets or {}).get(noise, "d"), "noise": noise, "partition": "iid"},
-            **{"method": method.lower(), "method_label": method, "marks": "", "ceiling": 0, "seeds": 3},
-            **{"last_mean": mean, "last_std": 0.1},
+            **{"dataset": "d", "noise": noise, "partition": "iid", "method": method.lower(), "method_label": method},
+            **{"marks": "†" if method in marks else "", "as_told": False, "seed": seed, "last": value},
+            **{"noiseless": noise == "clean", "diverged": math.isnan(value)},
         }
-        for noise, methods in means.items()
-        for method, mean in methods.items()
-    ]
-    found = make_headline([({"kind": "accuracy", "metric": "last"}, pd.DataFrame(rows))], "fedavg", given)
-    assert found is not None
-    return found
-
-
-def test_how_often_each_is_best_or_ties_and_the_gain_over_plain_averaging() -> None:
-    means = {
-        "n1": {"FedAvg": 80.0, "A": 85.0, "B": 85.0},
-        "n2": {"FedAvg": 80.0, "A": 83.0},
-        "n3": {"FedAvg": 9, "B": 2},
-    }
-    found = said(means)
-    assert found.sentence == (
-        "Best of 3 settings, alone or tied: A in 2, B in 1, FedAvg in 1. The best is 3.0 to 5.0 points above FedAvg in "
-        "the 2 settings where FedAvg is not best. Accuracy, last round; n = 3 seeds."
+        for noise, methods in values.items()
+        for method, by_seed in methods.items()
+        for seed, value in enumerate(by_seed)
     )
-    assert [won.methods for won in found.rows] == [["A", "B"], ["A"], ["FedAvg"]]
-    assert [won.lead for won in found.rows] == [5.0, 3.0, 7.0]
-    one = {"n1": {"FedAvg": 80.0, "A": 85.0, "B": 82.0}}
-    assert said(one).sentence.startswith("A leads at 85.0 ± 0.1\xa0%, 3.0 points above B, 5.0 above FedAvg. Accuracy")
-    assert said({"n1": means["n1"]}).sentence.startswith("A, B tie at 85.0\xa0%, 5.0 points above FedAvg. Accuracy")
-    lost = {"FedAvg": math.nan, "A": 85.0, "B": 70.0}  # diverged
-    assert "FedAvg" not in said({"n1": lost}).sentence
-    assert said({"n1": {"A": 85.0}}).sentence.startswith("Nothing is compared: ")
 
 
-def test_a_poor_method_whose_seeds_lie_far_apart_does_not_tie() -> None:
-    rows = [
-        {
-            **{"dataset": "d", "noise": "n", "partition": "iid", "method": name, "method_label": name, "marks": ""},
-            **{"ceiling": 0, "seeds": 2, "last_mean": mean, "last_std": std},
-        }
-        for name, mean, std in (("A", 90.0, 0.5), ("B", 85.0, 0.5), ("C", 60.0, 36.0))
-    ]
-    found = make_headline([({"kind": "accuracy", "metric": "last"}, pd.DataFrame(rows))], "B")
-    assert found is not None
-    (won,) = found.rows
-    assert (won.methods, won.next, won.lead, won.over) == (["A"], "B", 5.0, 5.0)
-    assert found.sentence.startswith("A leads at 90.0 ± 0.5\xa0%, 5.0 points above B. ")
+def said(values: dict[str, dict[str, tuple[float, ...]]], **more: str) -> Headline:
+    return make_headline(results_of(values, **more), "last", "fedavg")
+
+
+TWO = {
+    "n1": {"FedAvg": (80.0, 70.0), "A": (85.0, 76.0), "B": (85.5, 69.0)},
+    "n2": {"FedAvg": (80.0, 70.0), "A": (81.0, 72.0), "B": (82.0, 71.0)},
+    "clean": {"FedAvg": (99.0, 99.0), "B": (90.0, 90.0)},
+}
+
+
+def test_pairs_won_against_plain_averaging() -> None:
+    found = said(TWO)
+    assert found.sentence == (
+        f"A beats FedAvg in all pairs of {WITH} (4 pairs each), by +3.5 points on average. B follows with 3 of 4. "
+        "Accuracy: last round, n = 2 seeds."
+    )
+    first, second = found.rows
+    assert (first.methods, first.accuracy, first.gain, first.won) == (["A", "B"], "80.5 ± 6.4", "+5.5", "2 of 2")
+    assert second.methods == ["A", "B"]
+    both = {"n1": {**TWO["n1"], "B": (85.0, 71.0)}}
+    assert said(both).sentence.startswith(
+        f"A and B beat FedAvg in all pairs of {WITH} (2 pairs each), by +5.5 and +3.0"
+    )
+    none = {"n1": {"FedAvg": (80.0, 70.0), "A": (79.0, 76.0)}}
+    assert said(none).sentence.startswith(f"No method beats FedAvg in all pairs of {WITH} (2 pairs each). A follows")
+    many = {"n1": {"FedAvg": (1.0,), "A": (2.0,), "B": (5.0,), "C": (4.0,), "D": (3.0,), "E": (0.0,)}}
+    assert f"4 of 5 methods beat FedAvg in all pairs of {WITH} (1 pair each). The" in said(many).sentence
+    assert "largest mean gains in points: B (+4.0), C (+3.0) and D (+2.0)." in said(many).sentence
+
+
+def test_what_diverged_and_what_was_told_the_rate() -> None:
+    lost = {"n1": {"FedAvg": (80.0, 80.0), "A": (85.0, math.nan), "B": (81.0, 82.0), "Told": (99.0, 99.0)}}
+    found = said(lost, marks="Told")
+    assert found.sentence.startswith("B beats FedAvg in all")
+    assert "A follows with 1 of 2" in found.sentence
+    assert found.rows[0].methods == ["B"]
+    gains = paired_gains(results_of(lost), "last", "fedavg").set_index(["method", "seed"])["gain"]
+    assert (gains["a", 0], gains["a", 1], gains["b", 1]) == (5.0, -math.inf, 2.0)
+    without = {"n1": {"FedAvg": (math.nan,), "A": (85.0,), "B": (70.0,)}}
+    assert said(without).sentence.startswith("Of 1 settings, ahead of all others with every seed: A in 1. ")
+    assert said({"n1": {"A": (85.0,)}}).sentence.startswith("Nothing is compared: ")
+
+
+@pytest.mark.parametrize(
+    ("second", "ahead"),
+    [
+        ((79.9, 59.9), ["a"]),
+        ((80.0, 50.0), ["a", "b"]),  # level with one seed
+        ((95.0, 10.0), ["a", "b"]),  # ahead with one seed
+        ((math.nan, 90.0), []),  # one method alone is not the best
+    ],
+)
+def test_a_method_leads_if_it_is_ahead_with_every_seed(second: tuple[float, ...], ahead: list[str]) -> None:
+    assert leading_methods(results_of({"n": {"A": (80.0, 60.0), "B": second}}), "last") == ahead
 
 
 def test_numbers_without_trusted_test_labels_say_so() -> None:
-    means = {"n1": {"FedAvg": 80.0, "A": 85.0}, "n2": {"FedAvg": 80.0, "A": 85.0}}
-    own = {"n1": "ours", "n2": "digits"}
-    assert "no trusted test labels of ours: accuracy there is agreement" in said(means, own, given=("ours",)).sentence
-    assert "agreement" not in said(means, own).sentence
+    found = make_headline(results_of(TWO), "last", "fedavg", untrusted=("d",))
+    assert "no trusted test labels of d: accuracy there is agreement" in found.sentence
+    assert "agreement" not in make_headline(results_of(TWO), "last", "fedavg", untrusted=("other",)).sentence

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from fednoise_core.report.runs.names import describe_spec
-from fednoise_core.report.runs.ranking import TIE
+from fednoise_core.report.runs.ranking import AHEAD
 from fednoise_core.report.tables.latex import render_latex
 from fednoise_core.report.text.cells import MISSING, Cell, Grid, GridRow
 from fednoise_core.report.text.footnotes import MARKS, explain_marks
@@ -63,7 +63,7 @@ def test_no_letter_is_left_that_latex_does_not_know() -> None:
     catalogue = yaml.safe_load((ROOT / "config/catalogue.yaml").read_text(encoding="utf-8"))
     noises = yaml.safe_load((ROOT / "config/studies/gallery.yaml").read_text(encoding="utf-8"))
     specs = [spec for file in (catalogue, noises) for key in ("noises", "partitions") for spec in file[key].values()]
-    texts = [*explain_marks(frame), TIE, *(describe_spec(spec, "") for spec in specs)]
+    texts = [*explain_marks(frame), AHEAD, *(describe_spec(spec, "") for spec in specs)]
     texts += [f"{MISSING} 10\u202f000 −1", "s₁ σ² β λ σ γ η κ ζ 5° × ≥ √ → Müller"]
     texts += [path.read_text(encoding="utf-8") for path in sorted((ROOT / "fednoise_core/report").glob("layout*.py"))]
     every = " ".join(texts)

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
         ({"kind": "random_draws", "clients": 4, "size": 10000}, "10,000 images a client"),
         ({"kind": "classes_per_client", "clients": 4, "n": 3, "mode": "fedlsr"}, "3 classes a client"),
         ({"kind": "classes_per_client", "n": 3, "mode": "shards"}, "3 shards a client"),
-        ({"kind": "classes_per_client", "n": 3, "mode": "disjoint_classes"}, "3 classes a client, dealt evenly"),
+        ({"kind": "classes_per_client", "n": 3, "mode": "disjoint_classes"}, "3 evenly dealt classes a client"),
         ({"kind": "bernoulli_dirichlet", "p": 0.5, "alpha": 1.0}, "Bernoulli–Dirichlet, p = 0.5, α = 1"),
         ({"kind": "openset", "clients": 100, "mode": "nonuniform"}, "openset non-uniform"),
         ({"kind": "fedcorr", "rho": 0.6, "tau": 0.5}, "FedCorr noise, ρ = 0.6, τ = 0.5"),
@@ -44,6 +44,7 @@ ROOT = Path(__file__).parents[2]
         ({"kind": "pair", "rate": 0.3, "offset": -1}, "pair 0.3, to the class before"),
         ({"source": "cifar10", "subset": {"train": 6000, "test": 1000}, "mean": [0.5]}, "CIFAR-10, 6,000 images"),
         ({"source": "cifar100", "human": True, "labels": "coarse"}, "CIFAR-100N coarse"),
+        ({"source": "cifar100", "labels": "coarse"}, "CIFAR-100 coarse"),
         ({"source": "npz", "path": "mine.npz"}, "its-id"),
         ({"kind": "iid", "label": "all alike"}, "all alike"),
         ({}, "its-id"),
@@ -111,6 +112,14 @@ def test_two_settings_never_share_a_heading(seed: int) -> None:
     for family in ("noise", "partition"):
         for few in itertools.combinations(parts[family], 2):  # the words of two that stand alone differ, too
             assert len(set(names.disambiguate_specs({name: parts[family][name] for name in few}).values())) == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [("train.batch", "batch size"), ("train.momentum", "momentum"), ("alpha", "α"), ("forget_rate", "forget rate")],
+)
+def test_a_swept_setting_in_words(field: str, words: str) -> None:
+    assert names.field_words(field) == words
 
 
 def test_a_rate_is_no_difference_between_curves_over_the_rate() -> None:

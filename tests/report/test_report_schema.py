@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -38,12 +40,19 @@ def test_the_schema_lists_the_kinds_there_are() -> None:
     assert set(SCHEMAS["figure"]) == set(draw.FIGURES)
 
 
+def kinds_on(page: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The kinds of tables or figures that a page of the documentation defines."""
+    _, *blocks = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8").split("```python\n")
+    modules = [ModuleType(f"block{number}") for number in range(len(blocks))]
+    for module, block in zip(modules, blocks, strict=True):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        exec(compile(block.partition("```")[0], page, "exec", dont_inherit=True), module.__dict__)
+    return [module.KIND for module in modules]
+
+
 def test_the_kind_of_table_in_the_documentation_works(found: list[ListedRun], monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (Path(__file__).parents[2] / "docs/add_a_table.md").read_text(encoding="utf-8")
-    scope: dict[str, Any] = {"__name__": "range_table"}
-    block = text.split("```python\n")[1].split("```")[0]
-    exec(compile(block, "docs/add_a_table.md", "exec", dont_inherit=True), scope)
-    monkeypatch.setitem(registry.TABLES, "range", scope["KIND"])
+    (kind,) = kinds_on("add_a_table.md", monkeypatch)
+    monkeypatch.setitem(registry.TABLES, "range", kind)
     spec = {"kind": "range", "noises": ["random40"], "methods": ["fedavg"], "title": "Apart"}
     frame = registry.build_table(found, spec)
     made = registry.lay_out_table(frame, spec)
@@ -51,18 +60,20 @@ def test_the_kind_of_table_in_the_documentation_works(found: list[ListedRun], mo
     assert [cell.text for cell in made.rows[0].cells] == [f"{frame[key].iloc[0]:.1f}" for key in ("lowest", "highest")]
 
 
-def test_the_kind_of_figure_in_the_documentation_works(found: list[ListedRun], monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (Path(__file__).parents[2] / "docs/add_a_figure.md").read_text(encoding="utf-8")
-    scope: dict[str, Any] = {"__name__": "bars"}
-    block = text.split("```python\n")[1].split("```")[0]
-    exec(compile(block, "docs/add_a_figure.md", "exec", dont_inherit=True), scope)
-    monkeypatch.setitem(draw.FIGURES, "bars", scope["KIND"])
+def test_the_figures_of_the_documentation_work(found: list[ListedRun], monkeypatch: pytest.MonkeyPatch) -> None:
+    bars_kind, sizes_kind = kinds_on("add_a_figure.md", monkeypatch)
+    monkeypatch.setitem(draw.FIGURES, "bars", bars_kind)
+    monkeypatch.setitem(draw.FIGURES, "sizes", sizes_kind)
+    monkeypatch.setitem(draw.SETTING_FIGURES, "sizes", sizes_kind)
     with style.use_house_style():
         made = draw.draw_figure(found, {"kind": "bars", "noises": ["random40"], "start": 10.0, "title": "Bars"})
-        assert problems(made.figure) == []
+        sizes = draw.draw_figure(found, {"kind": "sizes", "noises": ["sym40"]})
+        assert problems(made.figure) == problems(sizes.figure) == []
     bars = made.figure.axes[0].patches
     assert [bar.get_x() + bar.get_width() for bar in bars] == pytest.approx(list(made.frame["mean"]))
     assert (made.title, len(bars)) == ("Bars", len(METHODS))
+    assert sizes.frame.groupby("partition")["samples"].sum().to_dict() == {"openset-uniform": 1200, "iid": 1200}
+    assert "n = 1200" in sizes.caption
 
 
 @pytest.mark.parametrize(("family", "kind"), KINDS)

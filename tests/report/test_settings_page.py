@@ -15,6 +15,7 @@ import settings_page
 import yaml
 
 from fednoise_core.data.arrays import Arrays
+from fednoise_core.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.config.validation import Schemas
 from workflow_scripts.config.yaml_file import ConfigPath
 
@@ -91,7 +92,7 @@ def test_settings_shown_on_other_pages_validate() -> None:
         return yaml.safe_load(block)
 
     figures = shown("pictures.md")["figures"]
-    assert {spec["kind"] for spec in figures.values()} == {"histogram", "transition", "clients", "samples"}
+    assert {spec["kind"] for spec in figures.values()} == set(SETTING_FIGURES)
     for name, spec in figures.items():
         SCHEMAS.check_kind("figure", spec, ConfigPath("docs/pictures.md", (name,)))
     SCHEMAS.check_kind("net", shown("nets.md")["train"]["net"], ConfigPath("docs/nets.md"))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fednoise_core.report.runs.statistics import LEAST, non_dominated, paired_differences, summarize_seeds
+from fednoise_core.report.runs.statistics import LEAST, non_dominated, summarize_seeds
 from fednoise_core.rng import stream
 
 RNG = stream(0, "test statistics")
@@ -46,16 +46,6 @@ def test_an_interval_holds_the_mean_and_moves_with_the_values(values: np.ndarray
                                    3 * found.low + 10, 3 * found.high + 10))  # fmt: skip
     width = 2 * 1.96 * found.std / math.sqrt(found.n)  # of a normal law; a bootstrap of few values is narrower
     assert 0.5 * width < found.high - found.low < 1.2 * width
-
-
-def test_pairing_takes_away_what_seeds_share() -> None:
-    shared = dict(enumerate((60.0, 80.0, 70.0)))
-    ours = {seed: value + gain for (seed, value), gain in zip(shared.items(), (1.0, 2.0, 3.0), strict=True)}
-    found = paired_differences({**ours, 7: 99.0}, shared)
-    assert found == {0: 1.0, 1: 2.0, 2: 3.0}
-    assert summarize_seeds(list(found.values())).std == 1.0  # of either alone: 10 or more
-    assert summarize_seeds(list(ours.values())).std > 9
-    assert paired_differences(ours, {}) == {}
 
 
 @pytest.mark.parametrize("n", [2, 5, 12])

@@ -105,7 +105,7 @@ def test_a_training_setting_that_no_file_could_hold_is_refused_before_training(f
         ({"augment": {"name": "crop", "pad": -1}}, r"train\.augment\.pad: "),
         ({"augment": {"name": "crop", "pad": 9}}, r"train\.augment\.pad for images of 8x8: "),
         ({"augment": "colour"}, r"train\.augment: changes of colour need images of 3 channels, these have 1"),
-        ({"augment": {"name": ["crop"]}}, r"train\.augment: unknown augmentation \[.crop.\]"),
+        ({"augment": {"name": ["crop"]}}, r"train\.augment\.name: unknown augment \[.crop.\]"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_before_training(train, message):
@@ -123,7 +123,7 @@ def test_a_name_stands_for_its_settings():
         fn.inject(data(), "symmetric", 0)
     with pytest.raises(SpecError, match="partition natural: this data set has no client ids"):
         fn.partition_of(data(), "natural", 0)
-    with pytest.raises(SpecError, match=r"source: 'cifar' is unknown; did you mean 'cifar10"):
+    with pytest.raises(SpecError, match=r"source: unknown dataset 'cifar'; did you mean 'cifar10"):
         fn.dataset("cifar")
 
 

@@ -60,7 +60,7 @@ class SaysMore(FedAvg):
 class TellsLabels(FedAvg):
     """Its clients send their labels, which it declares."""
 
-    wire: ClassVar = {"down": ("model",), "up": ("model", "told")}
+    wire: ClassVar = {"broadcast": ("model",), "update": ("model", "told")}
 
     def after_fit(self, client, update, broadcast):
         return {**update, "told": [client.labels.flip(0).float()]}

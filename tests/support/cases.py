@@ -70,7 +70,7 @@ def traffic(name: str, run: Any) -> list[tuple[int, int]]:
         known = UNUSUAL[name]
         return known(run) if callable(known) else known
     wire = method_class(name).wire
-    down, up = (sum(SIZES[one] for one in wire[side] if not one.endswith("?")) for side in ("down", "up"))
+    down, up = (sum(SIZES[one] for one in wire[side] if not one.endswith("?")) for side in ("broadcast", "update"))
     return [(0, 0)] + [(4 * down, 4 * up)] * 3
 
 

@@ -224,6 +224,8 @@ def write_run(
             "run": run,
             "method_label": spec["method"].get("label", method),
             "oracle_rate": method == "coteaching-oracle",
+            "as_told": method != "coteaching-oracle"
+            and spec["method"].get("forget_rate") == spec["noise"].get("rate", 0),
             "spec_digest": key,
             "rounds": rounds,
             "work": float(work[-1]),

@@ -60,11 +60,11 @@ BROKEN = {
     "ReachesInside": ("test_its_source_keeps_out_of_private_parts", "fed.world"),
     "SaysMore": (
         "test_what_crosses_is_what_it_declares",
-        "up 'samples' crossed in round 1 and is not declared\n"
-        "declared, perhaps by a base: {'down': ('model',), 'up': ('model',)}\n"
-        'this run: wire: ClassVar = {"down": ("model",), "up": ("model", "samples")}',
+        "update 'samples' crossed in round 1 and is not declared\n"
+        "declared, perhaps by a base: {'broadcast': ('model',), 'update': ('model',)}\n"
+        'this run: wire: ClassVar = {"broadcast": ("model",), "update": ("model", "samples")}',
     ),
-    "TellsLabels": ("test_no_client_tells_its_labels", ": up 'told'"),
+    "TellsLabels": ("test_no_client_tells_its_labels", ": update 'told'"),
     "LosesCount": ("test_it_resumes_bit_exactly_after_every_round", "resumed after round 1, it ends in another state"),
 }
 

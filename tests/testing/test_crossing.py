@@ -55,8 +55,8 @@ def test_every_way_is_seen_and_nothing_else():
         plain, targets = FedAvg(train=fed.train), torch.zeros(4).long()
         fed.fit(plain, state, [SERVER], {"model": model, "hidden": 1}, on="public", ids=ids, targets=targets)
     assert crossed.names == {
-        "down": {"model": 1, "first": 1, "asked": 1, "near0": 1, "mean": 2},
-        "up": {"done": 1, "count()": 1, "size": 1, "logits": 2},
+        "broadcast": {"model": 1, "first": 1, "asked": 1, "near0": 1, "mean": 2},
+        "update": {"done": 1, "count()": 1, "size": 1, "logits": 2},
         "relay": {"model": 1, "word": 1},
     }
     assert (crossed.bytes_down, crossed.bytes_up) == (fed.bytes_down, fed.bytes_up)
@@ -67,19 +67,23 @@ def crossed_with(**names: tuple[str, ...]) -> Crossed:
     return Crossed({side: dict.fromkeys(names.get(side, ()), 3) for side in SIDES})
 
 
+UNDECLARED = "crossed in round 3 and is not declared"
+UNSEEN = "is declared and never crossed in this run"
+
+
 @pytest.mark.parametrize(
     ("wire", "lines"),
     [
-        ({"down": ("model", "near*"), "up": ("model", "rare?")}, []),
-        ({"down": ("model", "near0", "near1"), "up": ("model",)}, []),
-        ({"down": ("near0", "near1"), "up": ("model",)}, ["down 'model' crossed in round 3 and is not declared"]),
-        ({"down": ("model", "n*"), "up": ("model", "often")}, ["up 'often' is declared and never crossed in this run"]),
-        ({"down": ("model", "near*")}, ["up 'model' crossed in round 3 and is not declared"]),
-        ({"down": ("model", "near*?"), "up": ("model",), "upp": ()}, ["'upp' is none of down, up, relay"]),
+        ({"broadcast": ("model", "near*"), "update": ("model", "rare?")}, []),
+        ({"broadcast": ("model", "near0", "near1"), "update": ("model",)}, []),
+        ({"broadcast": ("near0", "near1"), "update": ("model",)}, [f"broadcast 'model' {UNDECLARED}"]),
+        ({"broadcast": ("model", "n*"), "update": ("model", "often")}, [f"update 'often' {UNSEEN}"]),
+        ({"broadcast": ("model", "near*")}, [f"update 'model' {UNDECLARED}"]),
+        ({"update": ("model",), "broadcast": ("*",), "up": ()}, ["'up' is none of broadcast, update, relay"]),
     ],
 )  # fmt: skip
 def test_a_declaration_is_compared_with_what_crossed(wire, lines):
-    assert compare_wire(wire, crossed_with(down=("model", "near0", "near1"), up=("model",))) == lines
+    assert compare_wire(wire, crossed_with(broadcast=("model", "near0", "near1"), update=("model",))) == lines
 
 
 Y = torch.tensor([2, 0, 1, 1, 4, 2])
@@ -128,6 +132,6 @@ def test_a_client_of_few_samples_is_not_looked_at():
 
 def test_only_a_class_whose_samples_all_lie_with_one_client_declares_labels():
     """Raw labels leave a client through privacy.py only, which sends counts of others."""
-    telling = [name for name in METHODS if "labels" in method_class(name).wire["up"]]
+    telling = [name for name in METHODS if "labels" in method_class(name).wire["update"]]
     assert telling == ["centralised"]
     assert method_class("centralised").pooled

@@ -33,14 +33,12 @@ from torch import Tensor
 from fednoise_core.engine.api import Weights
 from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["{cls}"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class {cls}(FedAvg):
     """{cls} (authors, year): FedAvg with a pull towards the broadcast model.
 
-    L = CE + (strength/2) ||theta - theta_g||^2 over the trained weights.
+    L = CE + (strength/2) ||theta - theta_g||^2 over the trained parameters.
     """
 
     example: ClassVar = {{"strength": 0.1}}
@@ -54,7 +52,7 @@ class {cls}(FedAvg):
         grad.add_(w.trained.detach() - broadcast["model"].trained, alpha=self.strength)
 ''',
     "tests/methods/test_{name}.py": '''\
-"""{cls}: invariants."""
+"""{cls} on `toy`, the federation of eight small clients in fednoise_core/testing/world.py."""
 
 from __future__ import annotations
 

@@ -254,18 +254,14 @@ class Project:
         """
         spec = self.datasets[dataset]
         try:
-            samples, classes = (
-                sources.n_train(spec, self._data_folders),
-                sources.count_classes(spec, self._data_folders),
-            )
-            side = min(sources.image_sides(spec, self._data_folders))
+            samples, classes, sides = sources.read_facts(spec, self._data_folders)
         except (SpecError, ArtifactError, OSError) as error:
             if self._path_is_missing(dataset) and self._recorded_fingerprint(dataset):
                 return None, None, None
             raise ConfigPath(DATASETS, (dataset,)).error(str(error)) from error
-        if samples is not None and samples < 1:
+        if samples < 1:
             raise ConfigPath(DATASETS, (dataset,)).error("test and public images leave none to train on")
-        return samples, classes, side
+        return samples, classes, min(sides)
 
     def _with_scale(self, config: dict[str, Any], files: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Config and files with those of the scale.

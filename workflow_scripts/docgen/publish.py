@@ -170,7 +170,7 @@ def _page_markdown(
     out: Path,
 ) -> str:
     """The page as Markdown. words: of each figure its title, caption and alternative text."""
-    board = next((name for name in words if told["figures"][name]["kind"] == "scoreboard"), "")
+    board = next((name for name in words if draw.find_figure_kind(told["figures"][name]).at_top), "")
     text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()]
     made, own = _progress_sentence(study, paper.made if paper else len(runs)), _hand_written(out / "README.md")
     if paper:

@@ -127,6 +127,21 @@ def check_sampling(train: Mapping[str, Any], noise: Defined, place: ConfigPath) 
         raise (place / "sampling").error(problem)
 
 
+def assumes_true_rate(project: Project, dataset: str, noise: Defined, method: Mapping[str, Any]) -> bool:
+    """Whether a method's own noise rate happens to be that of the noise, so that it knows what an oracle is told.
+
+    Args:
+        project: The project.
+        dataset: The id of a data set.
+        noise: The noise.
+        method: The method's settings.
+    """
+    settings = project.schemas.load_kind("method", method["name"])["properties"].items()
+    own = [method.get(key, one.get("default")) for key, one in settings if {"const": ORACLE} in one.get("anyOf", ())]
+    rate = noises.oracle_rate(noise[1], project.facts(dataset)[1]) if own else None
+    return bool(rate) and any(abs(one - rate) < 1e-9 for one in own)
+
+
 def oracle_rate(project: Project, dataset: str, noise: Defined, place: ConfigPath) -> float:
     """Find the rate of a noise for methods that are given it.
 

@@ -231,8 +231,8 @@ class StudyGrid:
 
     def _resolve_cell(
         self, dataset: str, noise: str, partition: str, name: str, block: int
-    ) -> tuple[dict[str, Any], str, bool]:
-        """Spec (without the seed), label, and whether a field was told the nominal rate, of a cell of the grid."""
+    ) -> tuple[dict[str, Any], str, bool, bool]:
+        """Spec (without the seed), label, `oracle_rate` and `as_told` (see `PlannedRun`) of a cell of the grid."""
         (found, origins), project = self._resolve_method(name, block), self.project
         defined, fields = self.find_definition("noises", noise), found.fields
         told = [key for key, value in fields.items() if value == ORACLE]
@@ -250,12 +250,14 @@ class StudyGrid:
             "method": project.schemas.normalize_kind("method", fields),
             "train": project.schemas.normalize_train(found.train),
         }
-        return spec, found.label, bool(told)
+        as_told = not told and compatibility.assumes_true_rate(project, dataset, defined, fields)
+        return spec, found.label, bool(told), as_told
 
-    def _add_run(self, runs: Runs, ids: Ids, cell: tuple[dict[str, Any], str, bool], place: ConfigPath) -> None:
-        spec, label, oracle = cell
+    def _add_run(self, runs: Runs, ids: Ids, cell: tuple[dict[str, Any], str, bool, bool], place: ConfigPath) -> None:
+        spec, label, oracle, as_told = cell
         pooled = bool(self.project.schemas.load_kind("method", spec["method"]["name"]).get("pooled"))
-        run = PlannedRun(self.root, *ids, {**spec, "seed": ids[-1]}, label, oracle, pooled, store_of(self.project))
+        whole, store = {**spec, "seed": ids[-1]}, store_of(self.project)
+        run = PlannedRun(self.root, *ids, whole, label, oracle, as_told, pooled, store)
         if runs.setdefault(ids, run).spec != run.spec:
             raise (place / "train").error(
                 f"another block has {'/'.join(map(str, ids))} with other training settings. Give the method another id"

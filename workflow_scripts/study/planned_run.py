@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fednoise_core.index import FLAGS
 from fednoise_core.io import json_digest
 from workflow_scripts import paths
 from workflow_scripts.study.plan import RunFiles
@@ -22,6 +23,7 @@ class PlannedRun:
         spec: What decides the run's numbers, its settings. Ids, labels and the study's name are not in it.
         label: The method's name as shown.
         oracle_rate: Whether a field of the method was given the noise's nominal rate.
+        as_told: Whether the method's own noise rate happens to be that of the noise, which nobody told it.
         pooled: Whether the method trains on all samples in one place.
         store: Where its files lie.
     """
@@ -35,6 +37,7 @@ class PlannedRun:
     spec: Mapping[str, Any] = field(default_factory=dict, compare=False)
     label: str = ""
     oracle_rate: bool = False
+    as_told: bool = False
     pooled: bool = False
     store: Store | None = field(default=None, compare=False, repr=False)
 
@@ -57,7 +60,7 @@ class PlannedRun:
     @functools.cached_property
     def row(self) -> dict[str, Any]:
         """The run's line in the list that tables and figures are given."""
-        shown = ("dataset", "noise", "partition", "method", "seed", "label", "oracle_rate", "pooled")
+        shown = ("dataset", "noise", "partition", "method", "seed", "label", *FLAGS)
         here = self.files
         row = {"dir": self.folder, **{name: getattr(self, name) for name in shown}}
         row |= {"labels": f"{here.labels.folder}/{paths.LABELS}", "arrays": f"{here.arrays.folder}/{paths.ARRAYS}"}

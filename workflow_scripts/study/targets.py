@@ -24,6 +24,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fednoise_core.index import FLAGS
 from fednoise_core.io import SpecError, canonical_json, json_digest, open_atomic, sha256_file
 from workflow_scripts import paths
 from workflow_scripts.config.project import Project
@@ -50,7 +51,7 @@ OUTPUTS = {  # kind of the store → how its step is told where to write
 LISTS = "work/lists"
 OUTDATED = "work/outdated/"  # files that make Snakemake replace what is no longer what the plan asks for
 COLUMNS = (
-    *("dataset", "noise", "partition", "method", "seed", "label", "oracle_rate", "pooled"),
+    *("dataset", "noise", "partition", "method", "seed", "label", *FLAGS),
     *("dir", "labels", "partition_file", "arrays", "donor"),
 )
 

@@ -215,7 +215,7 @@ class StepBuffers:
         batch = self._build_batch(self.plan, 0, sizes[0])
         for j, (name, plan) in enumerate(self.more.items(), start=1):
             batch.more[name] = self._build_batch(plan, j, sizes[j])
-        # copies of what came down and is kept: a change in place would reach later steps, and nobody else
+        # copies of the broadcast and of the client state: a change in place would reach later steps, and nobody else
         were = [*record_versions(self.client_state), *record_versions(self.broadcast, "broadcast")]
         fit.advance_carry(batch, self.carry, self.broadcast, self.client_state, self.state)
         refuse_changed(type(fit.local).__name__, fit.request.client, were)

@@ -17,22 +17,6 @@ def executor_for(world: World, name: str = "auto", pool: LanePool | None = None)
         name: "sequential", "workers" (one per core) or "workers:N", "lanes" or "lanes:N". "auto" is lanes on a GPU and
             sequential on a CPU, where a workflow fills the cores with runs.
         pool: Lanes shared with other runs.
-    """
-    kind, count = _split_executor(name, world.device.type)
-    if kind == "lanes":
-        return Lanes(world, pool, count)
-    return Workers(world, count) if kind == "workers" else Sequential(world)
-
-
-def _split_executor(name: str, device: str) -> tuple[str, int]:
-    """Split an executor's name into kind and number.
-
-    Args:
-        name: As for `executor_for`.
-        device: "cpu" or "cuda", which decides what "auto" means.
-
-    Returns:
-        ("sequential", "workers" or "lanes", how many; 0: as fits).
 
     Raises:
         SpecError: There is no such executor.
@@ -41,7 +25,11 @@ def _split_executor(name: str, device: str) -> tuple[str, int]:
     if colon and not (count.isdigit() and int(count)):
         raise SpecError(f"executor: {name!r}: expected a number above 0 after the colon")
     if kind == "auto":
-        kind = "lanes" if device == "cuda" else "sequential"
-    if kind not in ("sequential", "workers", "lanes"):
-        raise SpecError(f"executor: {name!r} is not one of auto, sequential, workers, workers:N, lanes, lanes:N")
-    return kind, int(count or 0)
+        kind = "lanes" if world.device.type == "cuda" else "sequential"
+    if kind == "lanes":
+        return Lanes(world, pool, int(count or 0))
+    if kind == "workers":
+        return Workers(world, int(count or 0))
+    if kind == "sequential":
+        return Sequential(world)
+    raise SpecError(f"executor: {name!r} is not one of auto, sequential, workers, workers:N, lanes, lanes:N")

@@ -19,7 +19,6 @@ class CudaGraphs(Graphs):
     do not wait for the legacy default stream.
     """
 
-    name = "cuda"
     runs_beside = True
     capture_after = WARM_UP + 1  # by then it has cost what a capture costs
     _one = threading.Lock()

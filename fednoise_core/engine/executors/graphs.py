@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 WARM_UP = 3  # runs before a capture: libraries choose kernels and allocate workspaces in them
 
 
@@ -19,7 +21,6 @@ class Graphs:
         capture_after: A step whose batch sizes may never recur is captured only on its n-th occurrence.
     """
 
-    name = "eager"
     runs_beside = False
     capture_after = 1
 
@@ -75,3 +76,16 @@ class Graphs:
             body()
             rewind()
         return body
+
+
+def graphs_for(device: torch.device) -> Graphs:
+    """Choose how steps are captured on a device: by CUDA graphs on a GPU, else by the stand-in.
+
+    Args:
+        device: The run's device.
+    """
+    if device.type != "cuda":
+        return Graphs()
+    from fednoise_core.engine.executors.cuda_graphs import CudaGraphs  # the code of runs on a CPU goes without it
+
+    return CudaGraphs()

@@ -1,7 +1,7 @@
 """The GPU executor: one local step captured over static buffers and replayed, in several lanes (streams) side by side.
 
 A lane owns everything its captured steps touch: weights, gradient and optimiser memory (its Workspace), the client's
-images, targets and plan, and copies of what came down. Loading a client is a few copies into them; a step is one
+images, targets and plan, and copies of the broadcast. Loading a client is a few copies into them; a step is one
 replay, which reads the plan at a cursor that it moves on itself. Methods need not know: the step is the same
 `Local.train_step` that `sequential` runs.
 """
@@ -20,8 +20,7 @@ import torch
 
 from fednoise_core.engine.client_store import WireError
 from fednoise_core.engine.executors.captured import StepBuffers, compute_signature
-from fednoise_core.engine.executors.choose_graphs import graphs_for
-from fednoise_core.engine.executors.graphs import Graphs
+from fednoise_core.engine.executors.graphs import Graphs, graphs_for
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import ClientFit, FitRequest, FitResult, Workspace
 from fednoise_core.engine.world import World
@@ -196,7 +195,7 @@ class Lane:
     """
 
     def __init__(self, pool: LanePool):
-        self.pool, self.graphs, self.device = pool, pool.graphs, pool.device
+        self.pool, self.graphs = pool, pool.graphs
         self.stream = self.graphs.stream()
         self.fit: ClientFit | None = None
         self.runs: dict[int, _RunOnLane] = {}  # by run number: each is touched by its run's thread only

@@ -90,19 +90,19 @@ class Sequential:
             yield fit.close()
 
     def call(
-        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[MappingSource]
+        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], broadcasts: Sequence[MappingSource]
     ) -> Iterator[tuple[Any, Client]]:
         """Call fn(client, broadcast) for each client.
 
         Args:
             fn: Client-side code.
             clients: The clients.
-            downs: The broadcast of each.
+            broadcasts: The broadcast of each.
 
         Yields:
             (the answer, the client as it is afterwards).
         """
-        for client, broadcast in zip(clients, downs, strict=True):
+        for client, broadcast in zip(clients, broadcasts, strict=True):
             yield call_on(client, fn, load_mapping(broadcast)), client
 
     def together(self, requests: Sequence[FitRequest]) -> Together:

@@ -56,10 +56,6 @@ class _Call:
     round: int
     broadcast: MappingSource
 
-    def loaded(self) -> _Call:
-        """The same with what the client keeps and what comes down at hand, to be sent."""
-        return replace(self, client_state=load_mapping(self.client_state), broadcast=load_mapping(self.broadcast))
-
 
 class Workers(Sequential):
     """`count` forked processes (default: one per core this process may use). Close it to end them.
@@ -97,7 +93,7 @@ class Workers(Sequential):
         return self._spread(requests, sorted(range(len(requests)), key=lambda k: -size[k]))
 
     def call(
-        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[MappingSource]
+        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], broadcasts: Sequence[MappingSource]
     ) -> Iterator[tuple[Any, Client]]:
         """Call fn(client, broadcast) for each client, in the workers.
 
@@ -110,7 +106,7 @@ class Workers(Sequential):
         """
         calls = [
             _Call(fn, me.id, me.kept, me.relabelled, me.round, broadcast)
-            for me, broadcast in zip(clients, downs, strict=True)
+            for me, broadcast in zip(clients, broadcasts, strict=True)
         ]
         for me, (said, client_state, targets) in zip(clients, self._spread(calls, range(len(calls))), strict=True):
             if client_state is not None:
@@ -120,7 +116,7 @@ class Workers(Sequential):
             yield said, me
 
     def _spread(self, work: Sequence[Any], order: Sequence[int]) -> Iterator[Any]:
-        messages = ((number, _dump_message(work[number].loaded(), self._layouts)) for number in order)
+        messages = ((number, _dump_message(_load_sources(work[number]), self._layouts)) for number in order)
         following = next(messages, None)
         idle, turn = list(self._pipes), 0
         busy: dict[Any, int] = {}
@@ -203,6 +199,11 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: int) -> Layout:
         return self.layouts[pid]
+
+
+def _load_sources(work: Any) -> Any:
+    """A request or a call with its mappings at hand, because functions that fetch them cannot be sent."""
+    return replace(work, client_state=load_mapping(work.client_state), broadcast=load_mapping(work.broadcast))
 
 
 def _make_tensor(values: np.ndarray) -> Tensor:

@@ -32,7 +32,7 @@ def draw_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
         SpecError: The kind or a setting is unknown, a value does not fit, or the settings leave no run.
         ArtifactError: A file is damaged.
     """
-    kind = resolve_kind(spec, FIGURES, "figure")
+    kind = find_figure_kind(spec)
     settings = _check_settings(kind, spec)
     chosen = select(listed, spec)
     if not chosen:
@@ -53,8 +53,13 @@ def draw_setting_figure(shown: Sequence[SettingArtifacts], spec: Mapping[str, An
         shown: The settings' artifacts.
         spec: `kind` and its settings.
     """
-    kind = resolve_kind(spec, FIGURES, "figure")
+    kind = find_figure_kind(spec)
     return kind.draw(shown, _check_settings(kind, spec))
+
+
+def find_figure_kind(spec: Mapping[str, Any]) -> FigureKind:
+    """The kind of a figure. Raises SpecError with the nearest known one."""
+    return resolve_kind(spec, FIGURES, "figure")
 
 
 def _check_settings(kind: FigureKind, spec: Mapping[str, Any]) -> Any:

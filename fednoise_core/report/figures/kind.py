@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from fednoise_core.report.runs.settings import SettingArtifacts
+
 ShownMetric = Annotated[Metric, Field(description="Best round, last round, or mean of the last ten evaluations.")]
 PanelColumns = Annotated[
     int | None, Field(ge=1, le=3, description="Panels side by side; null: 2 up to four panels, else 3.")
@@ -94,9 +96,15 @@ class FigureKind:
             of settings is drawn from the artifacts of the settings and its own settings.
         example: Settings for the one-line example on the reference page.
         of_a_paper: Whether it is drawn from a paper's tables, which `draw` then has in the place of the looks.
+        at_top: Whether a page shows it at its top, that of a paper if it is `of_a_paper`, else that of another study.
+        live: Whether the page of a study draws it itself where scripts run.
+        applies: Whether a figure of settings says something of a setting. Its page leaves out those that do not.
     """
 
     settings: type[FigureSettings]
     draw: Callable[..., Drawn]
     example: Mapping[str, Any] = field(default_factory=dict)
     of_a_paper: bool = False
+    at_top: bool = False
+    live: bool = False
+    applies: Callable[[SettingArtifacts], bool] = lambda one: True

@@ -1,122 +1,112 @@
-"""The first sentence of a study's page, computed: what won where, by how much, over how many seeds.
+"""The first sentences of a study's page, computed: which methods beat plain averaging, and in how many pairs of runs.
 
-It reads the frames of the page's own accuracy tables and their rule for bold (`ranking.py`): a page names one winner a
-setting.
+They hold on another machine as far as a comparison by pairs can (`ranking.py`). Methods are named in the study's order,
+because their order by mean may change with the last bits of the arithmetic.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
 from fednoise_core.report.runs import agreement
+from fednoise_core.report.runs.frames import tabulate_results
 from fednoise_core.report.runs.names import Names
-from fednoise_core.report.runs.ranking import best_methods, compared_rows
+from fednoise_core.report.runs.ranking import compared_runs, leading_methods, paired_gains
 from fednoise_core.report.runs.run import RecordedRun, Setting
-from fednoise_core.report.tables.accuracy import accuracy_frame
-from fednoise_core.report.tables.registry import complete_spec
-from fednoise_core.report.text.cells import (
-    METRIC_WORDS,
-    MISSING,
-    count_words,
-    format_number,
-    format_signed,
-    in_setting,
-    mean_std,
-    method_words,
-    settings_of,
-)
+from fednoise_core.report.text.cells import METRIC_WORDS, count_words, format_signed, in_setting, mean_std, method_words
 
 DIGITS = 1  # of points: what a sentence can say
 NAMED = 3  # names in a sentence; beyond, a count
 LINES = 12  # settings that closing lines name
+PAIRS = "pairs of runs with the same setting and seed"
 NOTHING = "Nothing is compared: fewer than two methods that a federation can have have an accuracy in a setting."
 
 
 @dataclass(frozen=True)
-class SettingWinner:
-    """A setting's best: `methods`, more than one where they tie; their accuracy in words, what they lead by, seeds."""
+class SettingLeaders:
+    """What is ahead in a setting.
+
+    Attributes:
+        setting: The setting.
+        methods: The methods of `leading_methods`, in words.
+        accuracy: Mean and deviation of the first one, in percent.
+        gain: The mean gain of the first one over the baseline in points, or "".
+        won: With how many seeds the first one beats the baseline, such as "2 of 2", or "".
+    """
 
     setting: Setting
     methods: list[str]
-    accuracy: str
-    lead: float
-    """Points between the highest mean and the next that does not tie with it; NaN where all tie or nothing is left."""
-    next: str
-    over: float
-    """Points between the highest mean and the baseline's; NaN where the baseline is not in the setting."""
-    seeds: int
-    """The fewest that any of the compared methods has."""
+    accuracy: str = ""
+    gain: str = ""
+    won: str = ""
 
 
 @dataclass(frozen=True)
 class Headline:
-    """What a page says first. rows: a setting each; baseline: the name of the method that `over` is about, or ""."""
+    """What a page says first.
+
+    Attributes:
+        sentence: One or more sentences about all settings.
+        rows: A setting each.
+        baseline: The name of the method that the others are compared with, or "".
+        metric: The metric that everything here is of, a key of `METRIC_WORDS`.
+    """
 
     sentence: str
-    rows: list[SettingWinner]
+    rows: list[SettingLeaders]
     baseline: str
     metric: str
-    """The metric that everything here is of: a key of METRIC_WORDS."""
 
 
 def make_headline(
-    tables: Sequence[tuple[Mapping[str, Any], pd.DataFrame]], baseline: str | None, given: Collection[str] = ()
-) -> Headline | None:
-    """What a study's page says first: what won where, by how much, over how many seeds.
+    results: pd.DataFrame, metric: str, baseline: str | None, untrusted: Collection[str] = ()
+) -> Headline:
+    """Say which methods beat the baseline, and what is ahead in each setting.
 
     Args:
-        tables: Settings and frame of each. Accuracy tables of another metric than the first one's are passed over.
-        baseline: The id of a method to compare with, e.g. plain averaging.
-        given: Ids of the data sets without trusted test labels.
-
-    Returns:
-        None without any accuracy table.
+        results: Of `tabulate_results`. Runs without label noise are left out where others have some.
+        metric: One of `run.METRICS`.
+        baseline: The id of the method to compare with, such as plain averaging.
+        untrusted: Ids of the data sets without trusted test labels.
     """
-    every = [(complete_spec(spec), frame) for spec, frame in tables if spec["kind"] == "accuracy"]
-    if not every:
-        return None
-    metric = every[0][0]["metric"]
-    blocks: dict[Setting, tuple[pd.DataFrame, int]] = {}
-    for spec, frame in every:
-        main = frame[frame["ceiling"] == 0]
-        for key in settings_of(main) if spec["metric"] == metric else ():
-            block = main[in_setting(main, key)], spec["digits"]
-            blocks.setdefault(Setting(*key[:3]), block)
-    found = [_find_winner(setting, block, metric, digits, baseline) for setting, (block, digits) in blocks.items()]
-    decided = [won for won in found if won.methods]
-    every_row = pd.concat([block for block, _ in blocks.values()])
-    same = every_row[every_row["method"] == baseline]
-    label = method_words(same) if any(not math.isnan(won.over) for won in decided) else ""
-    untrusted = sorted({setting.dataset for setting in blocks} & set(given))
+    noisy = results[~results["noiseless"].astype(bool)]
+    shown = noisy if len(noisy) else results
+    gains = compared_runs(paired_gains(shown, metric, str(baseline)).dropna(subset=["gain"]))
+    of_baseline = shown[shown["method"] == baseline]
+    label = method_words(of_baseline) if len(gains) else ""
+    rows = [
+        _find_leaders(Setting(*map(str, ids)), group, metric, gains)
+        for ids, group in shown.groupby(["dataset", "noise", "partition"], sort=False)
+    ]
+    rows = [row for row in rows if row.methods]
     said = NOTHING
-    if decided:
-        said = _winners_sentence(decided, label) if len(decided) > 1 else _winner_sentence(decided[0], label)
-    seeds = count_words(pd.Series([won.seeds for won in found]))
-    sentence = f"{said} Accuracy, {METRIC_WORDS[metric]}; {seeds}. {agreement.untrusted_note(untrusted)}".rstrip()
-    return Headline(sentence, decided, label, metric)
+    if rows:
+        said = _gains_sentence(gains, label) if label else _leaders_sentence(rows)
+    seeds = count_words(shown.groupby(["dataset", "noise", "partition", "method"])["seed"].size())
+    note = agreement.untrusted_note(sorted(set(shown["dataset"]) & set(untrusted)))
+    return Headline(f"{said} Accuracy: {METRIC_WORDS[metric]}, {seeds}. {note}".rstrip(), rows, label, metric)
 
 
 def summary_lines(runs: Sequence[RecordedRun]) -> list[str]:
     """Lines for a terminal or a list: the headline of all runs by the mean of the last ten evaluations.
 
-    Where there are several settings, what won in each follows.
+    Where there are several settings, what is ahead in each follows.
 
     Args:
         runs: Those of the study.
     """
-    spec = complete_spec({"kind": "accuracy", "metric": "last10_mean"})
-    table = spec, accuracy_frame(runs, spec)
-    found = make_headline([table], plain_averaging(runs), agreement.untrusted_datasets(runs))
-    if found is None or len(found.rows) < 2:
-        return [found.sentence] if found else []
+    if not runs:
+        return []
+    metric, untrusted = "last10_mean", agreement.untrusted_datasets(runs)
+    found = make_headline(tabulate_results(runs), metric, plain_averaging(runs), untrusted)
     names, more = Names.of_runs(runs), len(found.rows) - LINES
-    lines = [f"{names.title(won.setting)}: {_winner_sentence(won, found.baseline)}" for won in found.rows[:LINES]]
+    lines = [f"{names.title(row.setting)}: {_leaders_words(row, found.baseline)}" for row in found.rows[:LINES]]
+    if len(found.rows) < 2:
+        return [found.sentence]
     return [found.sentence, *lines, *([f"and {more} more"] if more > 0 else [])]
 
 
@@ -133,59 +123,68 @@ def plain_averaging(runs: Sequence[RecordedRun]) -> str | None:
     return "fedavg" if "fedavg" in plain else next(iter(plain), None)
 
 
-def _find_winner(
-    setting: Setting, block: pd.DataFrame, metric: str, digits: int, baseline: str | None
-) -> SettingWinner:
-    best, mean = best_methods(block, metric, digits), f"{metric}_mean"
-    if not best:
-        return SettingWinner(setting, [], MISSING, math.nan, "", math.nan, int(block["seeds"].min()))
-    ranked = compared_rows(block, metric).sort_values(mean, ascending=False, kind="stable")
-    top, rest = ranked[ranked["method"].isin(best)], ranked[~ranked["method"].isin(best)]
-    first = top.iloc[0]
-    alone = mean_std(first[mean], first[f"{metric}_std"], DIGITS)
-    base = block[(block["method"] == baseline) & ~block["method"].isin(best)][mean]
-    return SettingWinner(
-        setting,
-        [method_words(top[top["method"] == method]) for method in top["method"]],
-        _format_range(top[mean]) if len(top) > 1 else alone,
-        first[mean] - float(rest[mean].iloc[0]) if len(rest) else math.nan,
-        method_words(rest.iloc[:1]) if len(rest) else "",
-        first[mean] - float(base.iloc[0]) if len(base) else math.nan,
-        int(ranked["seeds"].min()),
-    )
+def _find_leaders(setting: Setting, results: pd.DataFrame, metric: str, gains: pd.DataFrame) -> SettingLeaders:
+    methods = leading_methods(results, metric)
+    if not methods:
+        return SettingLeaders(setting, [])
+    first = results.loc[results["method"] == methods[0], metric].astype(float)
+    pairs = gains[in_setting(gains, setting) & (gains["method"] == methods[0])]["gain"]
+    words = [method_words(results[results["method"] == method]) for method in methods]
+    over = (format_signed(pairs.mean(), DIGITS), f"{(pairs > 0).sum()} of {len(pairs)}") if len(pairs) else ()
+    return SettingLeaders(setting, words, mean_std(first.mean(), first.std(), DIGITS), *over)
 
 
-def _winner_sentence(won: SettingWinner, label: str) -> str:
-    """For instance "SCE leads at 85.0 ± 0.1 %, 2.0 points above GCE, 5.0 above FedAvg."."""
-    said = f"{_join_names(won.methods)} {'tie' if len(won.methods) > 1 else 'leads'} at {won.accuracy}\xa0%"
-    said += f", {format_number(won.lead, DIGITS)} points above {won.next}" if won.next else ""
-    further = label and label != won.next and not math.isnan(won.over)
-    return said + (f", {format_number(won.over, DIGITS)} above {label}" if further else "") + "."
+def _leaders_words(row: SettingLeaders, baseline: str) -> str:
+    """For instance "SCE 85.0 ± 0.1 %, +5.0 points over FedAvg (2 of 2 seeds). Ahead of it with a seed: GCE"."""
+    said = f"{row.methods[0]} {row.accuracy}\xa0%"
+    said += f", {row.gain} points over {baseline} ({row.won} seeds)" if row.gain else ""
+    others = f". Ahead of it with at least one seed: {_join_names(row.methods[1:])}" if len(row.methods) > 1 else ""
+    return said + others
 
 
-def _winners_sentence(found: Sequence[SettingWinner], label: str) -> str:
-    """How often each method is the best of a setting or ties with it, and the best's gain over the baseline."""
-    counts = Counter(name for won in found for name in won.methods).most_common()
-    names = [f"{name} in {count}" for name, count in counts]
-    said = f"Best of {len(found)} settings, alone or tied: {_join_names(names)}."
-    over = [won.over for won in found if not math.isnan(won.over)]
-    if not over:
-        return said
-    gain = _format_range(over)
-    return f"{said} The best is {gain} points above {label} in the {len(over)} settings where {label} is not best."
+def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
+    """Who beats the baseline in every pair, by how much, and who comes next."""
+    grouped = gains.assign(won=gains["gain"] > 0).groupby("method", sort=False)
+    table = grouped.agg(won=("won", "sum"), pairs=("won", "size"), gain=("gain", "mean"))
+    table["words"] = [method_words(group) for _, group in grouped]
+    all_won, rest = table[table["won"] == table["pairs"]], table[table["won"] < table["pairs"]]
+    pairs = f"{PAIRS} ({count_words(table['pairs'], 'pair').removeprefix('n = ')} each)"
+    if not len(all_won):
+        said = f"No method beats {baseline} in all {pairs}."
+    elif len(all_won) <= NAMED:
+        verb = "beats" if len(all_won) == 1 else "beat"
+        points = _join_words([format_signed(gain, DIGITS) for gain in all_won["gain"]])
+        said = f"{_join_words(all_won['words'])} {verb} {baseline} in all {pairs}, by {points} points on average."
+    else:
+        top = all_won.nlargest(NAMED, "gain")
+        best = _join_words(
+            [f"{words} ({format_signed(gain, DIGITS)})" for words, gain in zip(top["words"], top["gain"], strict=True)]
+        )
+        said = f"{len(all_won)} of {len(table)} methods beat {baseline} in all {pairs}."
+        said += f" The largest mean gains in points: {best}."
+    if len(rest) and len(all_won) <= NAMED:
+        share = (rest["won"] / rest["pairs"]).to_numpy()
+        near = rest.iloc[int(share.argmax())]
+        said += f" {near['words']} follows with {near['won']} of {near['pairs']}." if share.max() > 0 else ""
+    return said
 
 
-def _format_range(values: Iterable[float]) -> str:
-    low, high = format_number(min(values), DIGITS), format_number(max(values), DIGITS)
-    return low if low == high else f"{low} to {high}"
+def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:
+    """In how many settings a method is ahead by itself, where there is no baseline to compare with."""
+    counts = Counter(row.methods[0] for row in rows if len(row.methods) == 1)
+    names = [f"{name} in {count}" for name, count in counts.most_common()]
+    if not names:
+        return "No method is ahead of all others with every seed."
+    return f"Of {len(rows)} settings, ahead of all others with every seed: {_join_names(names)}."
+
+
+def _join_words(words: Sequence[str] | pd.Series) -> str:
+    """For instance "A", "A and B", "A, B and C"."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _join_names(names: Sequence[str]) -> str:
     """For instance "A", "A, B", "A, B, C and 4 more"."""
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def format_points(value: float) -> str:
-    """For instance "+5.3", or a dash."""
-    return MISSING if math.isnan(value) else format_signed(value, DIGITS)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from fednoise_core.report.runs import frames
-from fednoise_core.report.runs.names import PARTS, Names
+from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun
-from fednoise_core.report.text.cells import MISSING, format_number
+from fednoise_core.report.text.cells import MISSING, PARTS, format_number
 from fednoise_core.report.text.footnotes import append_marks
 
 SHORT = {"last10_mean": "last ten", "last": "last", "best": "best"}

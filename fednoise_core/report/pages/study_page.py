@@ -15,10 +15,10 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.figures.draw import draw_setting_figure
+from fednoise_core.report.figures.draw import draw_setting_figure, find_figure_kind
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.figures.style import png_bytes, read_words, use_house_style
-from fednoise_core.report.pages.headline import Headline, format_points, make_headline, plain_averaging
+from fednoise_core.report.pages.headline import Headline, make_headline, plain_averaging
 from fednoise_core.report.pages.html import json_text, make_slug, render_page
 from fednoise_core.report.pages.images import ImageCache, few_colours, make_thumbnails, png_size
 from fednoise_core.report.pages.page_data import page_data, series_style
@@ -26,10 +26,10 @@ from fednoise_core.report.pages.paper_sections import paper_parts
 from fednoise_core.report.pages.run_table import run_columns, run_rows
 from fednoise_core.report.runs import agreement
 from fednoise_core.report.runs.csv_files import read_csv
+from fednoise_core.report.runs.frames import tabulate_results
 from fednoise_core.report.runs.names import Names, describe_spec
 from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.provenance import describe_provenance, file_uri, list_limits, summary_counts
-from fednoise_core.report.runs.ranking import TIE
 from fednoise_core.report.runs.run import ListedRun, RecordedRun, load
 from fednoise_core.report.runs.settings import SettingArtifacts, artifacts_of
 from fednoise_core.report.tables.registry import complete_tables, lay_out_table
@@ -58,9 +58,8 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         raise ArtifactError(f"{root}: the study has no runs")
     specs, shelf, names = study["tables"], ImageCache(), Names.of_runs(runs)
     frames = {name: read_csv(f"{root / 'tables' / name}.csv") for name in specs}
-    shown = [(spec, frames[name]) for name, spec in specs.items()]
-    first = make_headline(shown, plain_averaging(runs), agreement.untrusted_datasets(runs))
-    metric = first.metric if first else "last10_mean"
+    metric = next((spec["metric"] for spec in specs.values() if spec["kind"] == "accuracy"), "last10_mean")
+    first = make_headline(tabulate_results(runs), metric, plain_averaging(runs), agreement.untrusted_datasets(runs))
     paper = paper_parts(study, runs, root)
     board, figures = _split_board(study, root, shelf, of_a_paper=paper is not None)
     artifacts = artifacts_of([one for one in found if one.labels and one.partition_file and one.arrays])
@@ -71,7 +70,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         series_style(),
         title=study.get("title") or study.get("id", root.name),
         study={"id": study.get("id", root.name), "scale": study.get("scale", "")},
-        headline=first.sentence if first else "",
+        headline=first.sentence,
         won=_winners_table(first, runs, names),
         paragraphs=_split_paragraphs(study.get("text") or ""),
         tiles=summary_counts(runs),
@@ -96,11 +95,13 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
 def _split_board(
     study: Mapping[str, Any], root: Path, shelf: ImageCache, *, of_a_paper: bool
 ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """The scoreboard, which the page of a paper shows at its top, and the other figures."""
+    """The figure that the page shows at its top, such as the scoreboard of a paper, and the other figures."""
     specs = study.get("figures", {})
     drawn = {name: _figure_part(root, name, spec, shelf) for name, spec in specs.items()}
-    boards = (name for name in specs if of_a_paper and specs[name]["kind"] == "scoreboard")
-    board = drawn.pop(next(boards, ""), None)
+    kinds = {name: find_figure_kind(spec) for name, spec in specs.items()}
+    board = drawn.pop(
+        next((name for name in kinds if kinds[name].at_top and kinds[name].of_a_paper == of_a_paper), ""), None
+    )
     return board, list(drawn.values())
 
 
@@ -153,9 +154,9 @@ def setting_page(one: SettingArtifacts, title: str | None = None) -> str:
     )
 
 
-def _winners_table(first: Headline | None, runs: Sequence[RecordedRun], names: Names) -> dict[str, Any] | None:
+def _winners_table(first: Headline, runs: Sequence[RecordedRun], names: Names) -> dict[str, Any] | None:
     """The table of winners, a row a setting; None where there is one setting, of which the sentence says it all."""
-    if first is None or len(first.rows) < 2:
+    if len(first.rows) < 2:
         return None
     clean = {run.listed.setting: is_noiseless(run.spec.get("noise", {})) for run in runs}
     places = {setting: at for at, setting in enumerate(clean)}
@@ -163,21 +164,9 @@ def _winners_table(first: Headline | None, runs: Sequence[RecordedRun], names: N
         places = {setting: at for setting, at in places.items() if not clean[setting]}
     return {
         "metric": METRIC_WORDS[first.metric],
-        "tie": TIE,
         "baseline": first.baseline,
         "rows": [
-            {
-                "title": names.title(won.setting),
-                "place": places.get(won.setting),
-                "methods": " = ".join(won.methods[:3])
-                + (f" and {len(won.methods) - 3} more" if len(won.methods) > 3 else ""),
-                "accuracy": won.accuracy,
-                "lead": format_points(won.lead),
-                "next": won.next,
-                "over": format_points(won.over),
-                "seeds": won.seeds,
-            }
-            for won in first.rows
+            {**vars(row), "title": names.title(row.setting), "place": places.get(row.setting)} for row in first.rows
         ],
     }
 
@@ -203,21 +192,17 @@ def _figure_part(root: Path, name: str, spec: Mapping[str, Any], shelf: ImageCac
         "uri": uri,
         "width": width // 2,
         "height": height // 2,
-        "live": spec.get("kind") == "curves",  # the page draws these itself where scripts run
+        "live": find_figure_kind(spec).live,
         "files": _embed_files(prefix, ("csv",)),
     }
 
 
 def _setting_part(one: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
-    """Facts and pictures of a setting. Flips are shown where there are any and something is known about them.
-
-    A picture that the page has already is named by the id of its place.
-    """
-    told = one.labels.T_nominal is not None or one.labels.T_realised is not None
+    """Facts and pictures of a setting. A picture that the page has already is named by the id of its place."""
     figures: list[dict[str, Any]] = []
     end = make_slug("-".join((one.dataset, one.noise, one.partition)))
     for kind in SETTING_FIGURES:
-        if kind == "transition" and (is_noiseless(one.labels.spec.get("noise", {})) or not told):
+        if not find_figure_kind({"kind": kind}).applies(one):
             continue
         with use_house_style():
             drawn = draw_setting_figure([one], {"kind": kind})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from fednoise_core.report.runs.noise_rate import uses_true_rate
+from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import COLUMNS, METRICS, ListedRun, RecordedRun
 from fednoise_core.report.text.footnotes import marks_of
 
@@ -24,7 +24,7 @@ LAST = 10  # evaluations in `last10_mean`
 def tabulate_results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.DataFrame:
     """One row a run: ids, what the method is, accuracies of one view in percent, sizes and traffic.
 
-    `as_told`: the method's own rate is the setting's, by chance (`uses_true_rate`); an oracle has its mark instead.
+    `as_told`: the method's own rate is the setting's, by chance; an oracle has its mark instead.
 
     A run that diverged has NaN for every accuracy, also for those from before, and `diverged` True: a mean that took
     them in would be one of a model that nobody has. NaN without `diverged`: the run does not have the view.
@@ -44,8 +44,9 @@ def tabulate_results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.
                 "method_label": run.label,
                 "marks": marks_of(summary, name),
                 "view": name,
-                "as_told": not summary.get("oracle_rate") and uses_true_rate(run.spec, int(summary["classes"])),
+                "as_told": bool(summary.get("as_told")),
                 "clean_known": bool(summary.get("clean_known", True)),
+                "noiseless": is_noiseless(run.spec.get("noise", {})),
                 "diverged": lost,
                 "at_chance": bool(summary.get("at_chance")),
                 "dropped_updates": int(summary.get("dropped_updates") or 0),

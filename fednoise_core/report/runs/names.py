@@ -2,67 +2,27 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from string import Formatter
 from typing import Any
 
+from pydantic.fields import FieldInfo
+
 from fednoise_core.data import SOURCES
+from fednoise_core.data.settings import load_source
 from fednoise_core.io import canonical_json
+from fednoise_core.noise import registry as noise_registry
 from fednoise_core.noise.registry import NOISES
-from fednoise_core.partition.registry import PARTITIONS
+from fednoise_core.partition.registry import PARTITIONS, shared_settings
 from fednoise_core.report.runs.run import RecordedRun, Setting
+from fednoise_core.report.text.cells import PARTS
 from fednoise_core.report.text.escape import one_line
+from fednoise_core.settings.declare import Shown, model_of, settings_of, with_defaults
 from fednoise_core.settings.functions import resolve_kind
+from fednoise_core.settings.train import Train
 
-FIELDS = {"batch": "batch size", "lr": "learning rate", "epochs": "local epochs", "fraction": "clients a round, share"}
-SAID = {  # settings in words; "{}" is the value
-    "alpha": "α = {}",
-    "p": "p = {}",
-    "q": "q = {}",
-    "rho": "ρ = {}",
-    "tau": "τ = {}",
-    "clients": "{} clients",
-    "donor": "from {}",
-    "diag": "{} diagonal",
-    "within_superclass": "within {} superclasses",
-    "scale": "pixels {}",
-}
-VALUES = {  # values in words; "" where the kind's own name says it
-    ("mode", "nonuniform"): "non-uniform",
-    ("mode", "fedlsr"): "",
-    ("mode", "shards"): "",
-    ("mode", "disjoint_classes"): ", dealt evenly",  # with a comma: not one word with the kind
-    ("flip", "symmetric"): "",
-    ("offset", 1): "",
-    ("offset", -1): "to the class before",
-    ("donor", "public"): "",
-    ("scale", "raw"): "",
-    ("scale", "unit"): "pixels from 0 to 1",
-    ("within_superclass", "consecutive5"): "within blocks of five classes",
-}
-
-# How a draw is made or repaired, not what the setting is: such keys would only lengthen a column head. They are said
-# where nothing else tells two settings apart (`disambiguate_specs`).
-TECHNICAL = {
-    "kind",
-    "source",
-    "label",
-    "text",
-    "rate",
-    "sampling",
-    "rounding",
-    "noise_seed",
-    "seed",
-    "clients",
-    "validation",
-    "max_tries",
-    "min_size",
-    "file",
-    "path",
-}
-USUAL = {"q": 0.5, "spread": 0.05}  # the schema's own values: said in the settings, not in every head
-
-PARTS = ("dataset", "noise", "partition")
+UNNAMED = ("kind", "label", "text", "rate")  # of a spec: they are its name, or stand behind it
 
 
 def describe_spec(spec: Mapping[str, Any], fallback: str) -> str:
@@ -74,40 +34,22 @@ def describe_spec(spec: Mapping[str, Any], fallback: str) -> str:
     """
     if spec.get("label"):
         return one_line(str(spec["label"]))
-    kind = str(spec.get("kind") or "")
-    if not kind:
+    if not spec.get("kind"):
         return _describe_dataset(spec) or fallback
-    if kind in ("none", "clean"):
-        return "no noise"
-    name, counts = _kind_name(spec, kind)
-    words = [name]
+    name, said = _display_name(spec)
+    words, fields = [name], _declared_settings(spec)
     if spec.get("rate") is not None:
         words[0] += f" {_format_setting_value(spec['rate'])}"
     for key, value in spec.items():
-        if (
-            key in TECHNICAL
-            or key in counts
-            or (key == "labels" and value in ("noisy", "clean"))  # of a partition; of human noise it is the set's name
-            or not _is_short(value)
-            or USUAL.get(key) == value
-        ):
+        shown = _find_shown(fields, key)
+        usual = key in fields and fields[key].get_default() == value
+        if key in (*UNNAMED, *said) or usual or not shown.in_headings or not _is_short(value):
             continue
-        if isinstance(value, str) and key not in SAID:
-            words[0] += f" {VALUES.get((key, value), value)}".replace(" ,", ",").rstrip()
-        elif text := _describe_value(key, value):
-            words.append(text)
+        if isinstance(value, str) and not shown.display_name:
+            words[0] += f" {value}"
+        else:
+            words.append(_describe_value(key, value, shown))
     return ", ".join(words)
-
-
-def _kind_name(spec: Mapping[str, Any], kind: str) -> tuple[str, set[str]]:
-    """The name of a noise or a partition, and the settings that it says ("3 classes a client")."""
-    name = _display_name(spec, NOISES | PARTITIONS)
-    said = {key for _, key, *_ in Formatter().parse(name) if key}
-    if not name or not said <= spec.keys():
-        return kind.replace("_", " "), set()
-    if spec.get("mode") == "shards":
-        name = name.replace("classes", "shards")
-    return name.format_map({key: _format_setting_value(spec[key]) for key in said}), said
 
 
 def _describe_dataset(spec: Mapping[str, Any]) -> str:
@@ -115,24 +57,65 @@ def _describe_dataset(spec: Mapping[str, Any]) -> str:
 
     Which images, and how many are public, is not part of it.
     """
-    name, part = _display_name(spec, SOURCES, "source"), spec.get("subset")
-    name += f"N{' coarse' if spec.get('labels') == 'coarse' else ''}" if name and spec.get("human") is True else ""
+    name, part = _display_name(spec)[0], spec.get("subset")
     size = part.get("train") if isinstance(part, Mapping) else None
     return f"{name}, {size:,} images" if name and size else name
 
 
-def _display_name(spec: Mapping[str, Any], registry: Mapping[str, Any], key: str = "kind") -> str:
-    """The name that a data set, a noise or a partition has itself; "" without one."""
-    return str(resolve_kind(spec, registry, "", key).display_name) if spec.get(key) in registry else ""
+def _find_owners(spec: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Where the settings of a data set, a noise or a partition are declared, its own first; () if it is not known."""
+    kind = spec.get("kind")
+    if kind in NOISES:
+        return resolve_kind(spec, NOISES, "noise"), noise_registry.Shared
+    if kind in PARTITIONS:
+        return resolve_kind(spec, PARTITIONS, "partition"), shared_settings(str(kind))
+    return (load_source(spec["source"]),) if spec.get("source") in SOURCES else ()
 
 
-def _describe_value(key: str, value: Any) -> str:
+def _declared_settings(spec: Mapping[str, Any]) -> Mapping[str, FieldInfo]:
+    owners = _find_owners(spec)
+    return model_of(*owners).model_fields if owners else {}
+
+
+def _find_shown(fields: Mapping[str, FieldInfo], key: str) -> Shown:
+    """How headings show a setting."""
+    declared = fields[key].metadata if key in fields else ()
+    return next((one for one in declared if isinstance(one, Shown)), Shown())
+
+
+def _display_name(spec: Mapping[str, Any]) -> tuple[str, set[str]]:
+    """The name of a data set, a noise or a partition, and the settings that it says ("3 classes a client")."""
+    owners, fields = _find_owners(spec), _declared_settings(spec)
+    name = str(owners[0].display_name) if owners else ""
+    said = {key for _, key, *_ in Formatter().parse(name) if key}
+    given = with_defaults(model_of(*owners), spec) if owners else {}
+    if not name or not said <= given.keys():
+        return str(spec.get("kind", "")).replace("_", " "), set()
+    return name.format_map({key: _value_words(given[key], _find_shown(fields, key)) for key in said}), said
+
+
+def _value_words(value: Any, shown: Shown) -> str:
+    words = shown.display_name.get(value) if isinstance(shown.display_name, Mapping) else None
+    return _format_setting_value(value) if words is None else words
+
+
+def _describe_value(key: str, value: Any, shown: Shown) -> str:
     """A setting in words: "overlap", "no overlap", "α = 0.1"."""
+    if isinstance(shown.display_name, Mapping):
+        return _value_words(value, shown)
     if isinstance(value, bool):
         return key.replace("_", " ") if value else f"no {key.replace('_', ' ')}"
-    if (key, value) in VALUES:
-        return VALUES[key, value]
-    return SAID.get(key, f"{key.replace('_', ' ')} {{}}").format(_format_setting_value(value))
+    name = _name_symbol(key)
+    words = shown.display_name or (f"{name} = {{}}" if len(name) == 1 else f"{name} {{}}")
+    return words.format(_format_setting_value(value))
+
+
+def _name_symbol(key: str) -> str:
+    """The name of a setting in words. One that is called as a Greek letter is shown as the letter."""
+    try:
+        return unicodedata.lookup(f"GREEK SMALL LETTER {key}")
+    except KeyError:
+        return key.replace("_", " ")
 
 
 def _is_short(value: Any) -> bool:
@@ -154,7 +137,10 @@ def disambiguate_specs(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]
         values = {key: {canonical_json(specs[name].get(key)) for name in same} for name in same for key in specs[name]}
         for name in same:
             told = {key: specs[name][key] for key in sorted(values) if len(values[key]) > 1 and key in specs[name]}
-            said = [_describe_value(key, value) for key, value in told.items() if _is_short(value)]
+            fields = _declared_settings(specs[name])
+            said = [
+                _describe_value(key, value, _find_shown(fields, key)) for key, value in told.items() if _is_short(value)
+            ]
             words[name] = ", ".join(filter(None, [words[name], *said]))
     for name in [name for same in _group_equal(words) for name in same]:
         words[name] += f" ({name})"
@@ -233,4 +219,5 @@ def _format_setting_value(value: float) -> str:
 def field_words(field: str) -> str:
     """A swept setting in words: "train.batch" -> "batch size"."""
     key = field.split(".")[-1]
-    return FIELDS.get(key, SAID.get(key, key.replace("_", " ")).removesuffix(" = {}"))
+    shown = _find_shown(settings_of(Train) if field.startswith("train.") else {}, key)
+    return str(shown.display_name) or _name_symbol(key)

@@ -8,15 +8,6 @@ from typing import Any
 from fednoise_core.noise.registry import nominal_rate
 from fednoise_core.report.runs.run import RecordedRun
 
-RATES: dict[str, tuple[str, float | None]] = {
-    "coteaching": ("forget_rate", None),
-    "rofl": ("forget_rate", None),
-    "fedmixcon": ("noise_rate", 0.4),
-}
-"""Methods that go by a noise rate: the setting that says it, and its default. They are repeated here, or every table
-would be made again when a method's code changes.
-"""
-
 
 def is_noiseless(spec: Mapping[str, Any]) -> bool:
     """Whether a noise leaves every label as it is (the ceiling of a table).
@@ -25,7 +16,7 @@ def is_noiseless(spec: Mapping[str, Any]) -> bool:
         spec: Its settings. A matrix file is not opened, since it is no input of tables.
     """
     # A nominal rate is 0 for every number of classes or for none, so any number will do.
-    return spec.get("kind") == "clean" or (not spec.get("file") and _nominal_or_none(spec, 2) == 0)
+    return not spec.get("file") and _nominal_or_none(spec, 2) == 0
 
 
 def nominal_run_rate(run: RecordedRun) -> float | None:
@@ -50,23 +41,6 @@ def noise_rate(run: RecordedRun) -> float | None:
         return stated
     value = run.summary.get("diagnostics", {}).get("noise_rate")
     return None if value is None else float(value)
-
-
-def uses_true_rate(spec: Mapping[str, Any], classes: int) -> bool:
-    """Whether the rate that a run's method goes by is the one that its noise stands for.
-
-    Then it knows in that setting what an oracle is told, however it came by it.
-
-    Args:
-        spec: With "method" and "noise". A matrix file is not opened.
-        classes: Number of classes K.
-    """
-    key, default = RATES.get(str(spec.get("method", {}).get("name")), ("", None))
-    rate, noise = spec.get("method", {}).get(key, default), spec.get("noise", {})
-    if not isinstance(rate, int | float) or noise.get("file"):
-        return False
-    nominal = _nominal_or_none(noise, classes)
-    return nominal is not None and nominal > 0 and abs(rate - nominal) < 1e-9
 
 
 def _nominal_or_none(spec: Mapping[str, Any], classes: int) -> float | None:

@@ -118,7 +118,8 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
         (agreement.untrusted_datasets(runs), agreement.untrusted_note(agreement.untrusted_datasets(runs))),
         (
             True,
-            "Seconds and memory depend on the machine; every other number follows from the settings and the code.",
+            "Seconds and memory depend on the machine. The other numbers repeat bit by bit on the same kind of "
+            "processor. On another kind an accuracy can differ by several points.",
         ),
     ]
     return [sentence for applies, sentence in said if applies]

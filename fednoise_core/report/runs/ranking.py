@@ -1,20 +1,19 @@
-"""Which methods are the best of a setting: what tables set in bold, and what a page and the terminal say of it."""
+"""Which methods are ahead: what tables set in bold, and what a page and the terminal say.
+
+Runs with the same setting and seed share labels, partition and first weights. So methods are compared by such pairs of
+runs. A comparison of means by the spread of a few seeds can change with the last bits of the arithmetic.
+"""
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
 from fednoise_core.report.text.footnotes import NO_MEMBERS, merge_marks
 
-TIE = (
-    "its mean is lower by no more than the best one's standard deviation over seeds, "
-    "or √2 times the median deviation of the methods compared there"
-)
+AHEAD = "the highest mean, and every method that beats it with at least one seed"
 
 
 def is_compared(marks: Iterable[Any]) -> bool:
@@ -26,52 +25,51 @@ def is_compared(marks: Iterable[Any]) -> bool:
     return not set(merge_marks(marks)) & set(NO_MEMBERS)
 
 
-def compared_rows(block: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The rows of a setting that are compared.
-
-    They have a mean, and no rate of their own that happens to be the setting's (`as_told`).
+def compared_runs(results: pd.DataFrame) -> pd.DataFrame:
+    """Select the runs that are compared: of a method that a federation can have, with a rate that is not the setting's.
 
     Args:
-        block: Rows of an accuracy table's frame, of one setting.
-        metric: One of `run.METRICS`.
+        results: Of `tabulate_results`.
     """
-    told = block["as_told"] > 0 if "as_told" in block else False
-    return block[block["marks"].map(lambda marks: is_compared([marks])) & ~told & block[f"{metric}_mean"].notna()]
+    members = results["marks"].map(lambda marks: is_compared([marks])).astype(bool)  # of no rows it is no bool
+    return results[members & ~results["as_told"].astype(bool)]
 
 
-def best_methods(block: pd.DataFrame, metric: str, digits: int) -> set[str]:
-    """Ids of the best of a setting, by `tied_best`. None where there is nothing to compare.
+def leading_methods(results: pd.DataFrame, metric: str) -> list[str]:
+    """The method with the highest mean, then every method that beats or equals it with at least one seed.
+
+    A method of which a run diverged is left out, and so is one that shares no seed with the highest.
 
     Args:
-        block: As for `compared_rows`.
+        results: Of `tabulate_results`, of one setting.
         metric: One of `run.METRICS`.
-        digits: Decimals with which equal means tie.
+
+    Returns:
+        Ids of the methods, the highest mean first. None for fewer than two methods, of which none is the best.
     """
-    found = compared_rows(block, metric)
-    columns = (found["method"], found[f"{metric}_mean"], found[f"{metric}_std"])
-    scores = {str(method): (float(mean), float(std)) for method, mean, std in zip(*columns, strict=True)}
-    return set(tied_best(scores, digits))
-
-
-def tied_best(scores: Mapping[str, tuple[float, float]], digits: int) -> list[str]:
-    """The method with the highest mean, and all that tie with it, the highest mean first.
-
-    None for fewer than two methods: one alone is not the best.
-
-    A tie is a difference of no more than the best one's own deviation, or √2 times the median deviation of all: that
-    of a difference between two usual methods, so that two seeds which happen to agree make no winner, and two which
-    lie far apart lift no poor method. Means that are equal with `digits` decimals tie, too. An unknown deviation (NaN,
-    one seed) counts as 0.
-    """
-    if len(scores) < 2:
+    by_seed = compared_runs(results).pivot(index="seed", columns="method", values=metric)
+    lost = compared_runs(results).loc[lambda rows: rows[metric].isna(), "method"]
+    means = by_seed.drop(columns=lost.unique()).mean().sort_values(ascending=False, kind="stable")
+    if len(means) < 2:
         return []
-    ranked = sorted(scores, key=lambda method: -scores[method][0])
-    top, spread = scores[ranked[0]]
+    gaps = by_seed[means.index].rsub(by_seed[means.index[0]], axis=0)
+    return [str(method) for method in means.index if (gaps[method] <= 0).any()]
 
-    known = [0 if math.isnan(std) else std for _, std in scores.values()]
-    wide = max(0 if math.isnan(spread) else spread, math.sqrt(2) * statistics.median(known)) + 1e-9
 
-    def ties(mean: float) -> bool:
-        return top - mean <= wide or round(top, digits) == round(mean, digits)
+def paired_gains(results: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
+    """The gain of every run over the baseline's run with the same setting and seed.
 
-    return [method for method in ranked if ties(scores[method][0])]
+    Args:
+        results: Of `tabulate_results`.
+        metric: One of `run.METRICS`.
+        baseline: Id of the method that the others are compared with.
+
+    Returns:
+        The rows of `results` of other methods with such a run, and the column `gain`, in points. It is -inf where the
+        run diverged, and NaN where the baseline's did or where there is no metric.
+    """
+    pair = ["dataset", "noise", "partition", "seed"]
+    base = results[results["method"] == baseline].set_index(pair)[metric].rename("baseline")
+    found = results[results["method"] != baseline].join(base, on=pair, how="inner")
+    lost = found["diverged"].astype(bool) & found["baseline"].notna()
+    return found.assign(gain=(found[metric] - found["baseline"]).mask(lost, -float("inf")))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from fednoise_core.index import FILES, read_runs
+from fednoise_core.index import FILES, FLAGS, read_runs
 from fednoise_core.io import ArtifactError, SpecError, json_digest
 from fednoise_core.report.runs.confusion import Confusion, read_confusion
 from fednoise_core.report.text.escape import one_line
@@ -36,9 +36,9 @@ class Setting(NamedTuple):
 class ListedRun:
     """One line of the runs list: which run, where its files are, and how it is shown (None: the list does not say).
 
-    label: the method's name. oracle_rate: whether the method was told the noise's nominal rate. pooled: whether it
-    trained on all samples in one place. None decides a number, so they stand in the list and not in the run's files:
-    another label trains nothing.
+    label: the method's name. oracle_rate: whether the method was told the noise's nominal rate. as_told: whether its
+    own rate happens to be that one. pooled: whether it trained on all samples in one place. None decides a number, so
+    they stand in the list and not in the run's files: another label trains nothing.
     """
 
     dataset: str
@@ -53,6 +53,7 @@ class ListedRun:
     donor: Path | None = None
     label: str | None = None
     oracle_rate: bool | None = None
+    as_told: bool | None = None
     pooled: bool | None = None
 
     @property
@@ -118,7 +119,7 @@ def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]
         try:
             ids: dict[str, Any] = {key: str(row[key]) for key in ("dataset", "noise", "partition", "method")}
             files: dict[str, Any] = {key: Path(row[key]) for key in FILES if key == "dir" or row.get(key)}
-            shown = {key: row.get(key) for key in ("label", "oracle_rate", "pooled")}
+            shown = {key: row.get(key) for key in ("label", *FLAGS)}
             found.append(ListedRun(**ids, seed=int(row["seed"]), **files, **shown))
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{runs_list}: run {number}: {type(error).__name__}: {error}") from error
@@ -174,7 +175,7 @@ def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
                 f"{listed.dir / 'summary.json'}: spec digest {summary['spec_digest']} is not that of spec.json, "
                 f"{json_digest(record['spec'])}: one of the two files was changed"
             )
-        shown = {"method_label": listed.label, "oracle_rate": listed.oracle_rate, "pooled": listed.pooled}
+        shown = {"method_label": listed.label, **{key: getattr(listed, key) for key in FLAGS}}
         summary |= {key: value for key, value in shown.items() if value is not None}
         runs.append(RecordedRun(listed, record, summary))
     return runs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -166,7 +165,7 @@ def _dataset_of(path: Path) -> Any:
     """
     try:
         return json.loads(str(read_npz(path, lambda name: name == "spec")["spec"])).get("dataset")
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+    except (ArtifactError, ValueError, KeyError):
         return None
 
 

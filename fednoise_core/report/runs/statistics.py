@@ -1,4 +1,4 @@
-"""Statistics over seeds, by scipy: mean, spread, bootstrap interval, and differences paired by seed.
+"""Statistics over seeds, by scipy: mean, spread and bootstrap interval.
 
 Also the front of those methods that no other beats in accuracy and cost at once.
 """
@@ -6,7 +6,7 @@ Also the front of those methods that no other beats in accuracy and cost at once
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -56,18 +56,6 @@ def summarize_seeds(values: Sequence[float]) -> Spread:
         (known,), np.mean, n_resamples=DRAWS, confidence_level=LEVEL, method="percentile", rng=stream(0, "bootstrap")
     ).confidence_interval
     return Spread(len(known), mean, std, float(found.low), float(found.high))
-
-
-def paired_differences(ours: Mapping[Hashable, float], other: Mapping[Hashable, float]) -> dict[Hashable, float]:
-    """Ours less the other's for each key (a seed) that both have, in the order of ours.
-
-    Equal seeds share labels, partition and first weights, so what they have in common falls out.
-
-    Args:
-        ours: Key -> value.
-        other: Key -> value.
-    """
-    return {key: value - other[key] for key, value in ours.items() if key in other}
 
 
 def non_dominated(cost: Sequence[float], gain: Sequence[float]) -> list[bool]:

@@ -11,7 +11,7 @@ from pydantic import Field
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.noise_rate import is_noiseless
-from fednoise_core.report.runs.ranking import TIE, best_methods
+from fednoise_core.report.runs.ranking import AHEAD, leading_methods
 from fednoise_core.report.runs.run import METRICS, RecordedRun
 from fednoise_core.report.runs.selection import Metric, RunSelection, View
 from fednoise_core.report.tables.kind import Spec, TableKind
@@ -25,7 +25,6 @@ from fednoise_core.report.text.cells import (
     GridRow,
     caption_of,
     diverged_words,
-    in_setting,
     levels_of,
     mean_std,
     method_words,
@@ -56,6 +55,7 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     `ceiling` marks runs on clean labels, unless the table has nothing else. Where `diverged` of the `seeds` runs
     diverged there is no mean, not even of the others: it would be one of the seeds that went well.
     `as_told` marks a method whose own rate is the setting's noise rate: it is not compared there.
+    `ahead` marks the methods of a setting that `leading_methods` names.
 
     Args:
         runs: Those of the table.
@@ -66,6 +66,7 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     names, clean = Names.of_runs(runs), {run.listed.noise for run in runs if is_noiseless(run.spec.get("noise", {}))}
     clean = clean if clean != {run.listed.noise for run in runs} else set()
     frame["gain"] = frame[metric] - frame["round0"]
+    ahead = {ids: leading_methods(group, metric) for ids, group in frame.groupby(frames.IDS[:3], sort=False)}
     rows = []
     for ids, group in frame.groupby(frames.IDS, sort=False):
         rows.append(
@@ -74,6 +75,7 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
                 "marks": merge_marks(group["marks"]),
                 "ceiling": int(ids[1] in clean),
                 "as_told": int(group["as_told"].any()),
+                "ahead": int(ids[3] in ahead[ids[:3]]),
                 "view": group["view"].iloc[0],
                 "metric": metric,
                 "seeds": len(group),
@@ -93,11 +95,10 @@ def _lay_out_accuracy(frame: pd.DataFrame, spec: Spec) -> Grid:
     main, ceiling = frame[frame["ceiling"] == 0], frame[frame["ceiling"] == 1]
     settings = settings_of(main)
     levels, common = levels_of(main, settings)
-    best = {key: best_methods(main[in_setting(main, key)], metric, digits) for key in settings}
     rows = []
     # clean labels do not depend on the noise: the same cell stands under each noise
     for part, ids, ending, style in ((main, (0, 1, 2), "", ""), (ceiling, (0, 2), ", no noise", "ceiling")):
-        for method, group in part.groupby("method", sort=False):
+        for _, group in part.groupby("method", sort=False):
             found = {tuple(row[PARTS[one]] for one in ids): row for _, row in group.iterrows()}
             line = []
             for key in settings:
@@ -105,7 +106,7 @@ def _lay_out_accuracy(frame: pd.DataFrame, spec: Spec) -> Grid:
                 line.append(
                     Cell(
                         _format_accuracy(row, metric, digits) + _format_oracle_mark(row),
-                        not style and method in best[key],
+                        not style and row is not None and bool(row["ahead"]),
                     )
                 )
             line.append(Cell(f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"))
@@ -115,7 +116,7 @@ def _lay_out_accuracy(frame: pd.DataFrame, spec: Spec) -> Grid:
     caption = f"Test accuracy in %, {METRIC_WORDS[metric]}: {seeds_words(frame['seeds'])}."
     if common:
         caption += f" All on {common}."
-    notes = [_explain_bold(main, len(ceiling) > 0)] if any(best.values()) else []
+    notes = [_explain_bold(main, len(ceiling) > 0)] if main["ahead"].any() else []
     notes += explain_true_rates(main)
     notes.append("“Above round 0” counts the runs that end above their own accuracy before training.")
     return Grid(spec["title"] or "Accuracy", caption_of(spec, caption), "method", levels, rows, notes)
@@ -123,11 +124,10 @@ def _lay_out_accuracy(frame: pd.DataFrame, spec: Spec) -> Grid:
 
 def _explain_bold(frame: pd.DataFrame, ceiling: bool) -> str:
     """What bold says, and who takes no part."""
-    tie = "" if (frame["seeds"] < 2).all() else f", and what ties with it: {TIE}"
     apart = [mark for mark in merge_marks(frame["marks"]) if mark in NO_MEMBERS]
     left_out = [*(["the row without noise"] if ceiling else []), *([" and ".join(apart)] if apart else [])]
     rest = f" Without a part in it: {', '.join(left_out)}." if left_out else ""
-    return f"Bold: the highest mean of a column{tie}.{rest}"
+    return f"Bold: {'the highest value' if (frame['seeds'] < 2).all() else AHEAD}.{rest}"
 
 
 def _format_oracle_mark(row: pd.Series | None) -> str:

@@ -10,7 +10,7 @@ RESULT_FIGURES: dict[str, str] = {
     "rate": "fednoise_core.report.figures.results.rate:KIND",
     "bytes": "fednoise_core.report.figures.results.traffic:KIND",
     "pareto": "fednoise_core.report.figures.results.pareto:KIND",
-    "differences": "fednoise_core.report.figures.results.differences:KIND",
+    "paired_gains": "fednoise_core.report.figures.results.paired_gains:KIND",
     "sweep": "fednoise_core.report.figures.results.sweep:KIND",
     "classes": "fednoise_core.report.figures.results.classes:KIND",
     "confusion": "fednoise_core.report.figures.results.confusion:KIND",

@@ -18,9 +18,9 @@ from fednoise_core.report.figures.style import label_outer_axes, set_titles
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.noise_rate import is_noiseless
-from fednoise_core.report.runs.ranking import is_compared, tied_best
+from fednoise_core.report.runs.ranking import is_compared, leading_methods
 from fednoise_core.report.runs.run import RecordedRun, Setting
-from fednoise_core.report.text.cells import ACCURACY_DIGITS, METRIC_WORDS, count_words, format_signed
+from fednoise_core.report.text.cells import METRIC_WORDS, count_words, format_signed
 from fednoise_core.report.text.footnotes import (
     NO_MEMBERS,
     ORACLE,
@@ -291,8 +291,9 @@ def finish_figure(
     groups = {
         Setting(*map(str, ids)): group for ids, group in end.dropna(subset=["mean"]).groupby(frames.IDS[:3], sort=False)
     }
+    metric = "" if which else settings.metric
     said = [
-        f"{names.title(setting)}: {_order_words(group, of_setting(results, setting), unit)}"
+        f"{names.title(setting)}: {_order_words(group, of_setting(results, setting), unit, metric)}"
         for setting, group in groups.items()
         if setting not in ceiling
     ]
@@ -304,8 +305,8 @@ def finish_figure(
     return Drawn(figure, table, settings, title, caption, alt)
 
 
-def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str) -> str:
-    """Name the highest and the lowest of a setting's methods; ties by the rule of the tables.
+def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str, metric: str) -> str:
+    """Name the highest of a setting's methods, by the rule of the tables where `metric` is shown, and the lowest.
 
     Those that are not compared stand apart. group: what is drawn of the setting, a row a method. results:
     `tabulate_results` of its runs.
@@ -318,11 +319,11 @@ def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str) -> str:
         for method, row in group.iterrows()
     }
     fair = [method for method in words if is_compared([marks[method]]) and not told[method]] or list(words)
-    best = fair[:1]
-    if "std" in group:
-        values = group.loc[fair, ["mean", "std"]].itertuples(index=False, name=None)
-        best = tied_best(dict(zip(fair, values, strict=True)), ACCURACY_DIGITS) or best
+    shown = results[results["method"].isin(fair)]
+    best = (leading_methods(shown, metric) if metric and "std" in group else []) or fair[:1]
     rows = list(words)
-    text = " = ".join(words[method] for method in best) + (" (tie)" if len(best) > 1 else "")
+    text = words[best[0]] + (
+        f" (ahead of it with a seed: {', '.join(words[one] for one in best[1:])})" if best[1:] else ""
+    )
     text += f" (not compared: {words[rows[0]]})" if rows[0] not in fair else ""
     return f"{text}, lowest {words[rows[-1]]}" if len(rows) > 1 else text

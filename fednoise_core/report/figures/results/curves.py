@@ -235,4 +235,6 @@ def _rounds_words(runs: Sequence[RecordedRun]) -> str:
     return f"after every {every.pop()} rounds" if len(every) == 1 else "after the rounds that were evaluated"
 
 
-KIND = FigureKind(settings=CurvesSettings, draw=_draw_curves, example={"partitions": ["iid"], "y": [40, 100]})
+KIND = FigureKind(
+    settings=CurvesSettings, draw=_draw_curves, example={"partitions": ["iid"], "y": [40, 100]}, live=True
+)

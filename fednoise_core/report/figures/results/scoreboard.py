@@ -224,4 +224,4 @@ def _draw_heads(axis: Axes, board: _Board, step: float) -> None:
         start += count
 
 
-KIND = FigureKind(settings=ScoreboardSettings, draw=_draw_scoreboard, of_a_paper=True)
+KIND = FigureKind(settings=ScoreboardSettings, draw=_draw_scoreboard, of_a_paper=True, at_top=True)

@@ -30,6 +30,7 @@ from fednoise_core.report.figures.style import (
     width_inches,
     wrap_to_width,
 )
+from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.settings import SettingArtifacts
 
 MINUS = "realised minus nominal"
@@ -161,4 +162,12 @@ def _signed_cell(value: float) -> str:
     return f"{value:+.2f}".replace("0.", ".").replace("-", "−") if abs(value) >= 0.005 else ""
 
 
-KIND = FigureKind(settings=TransitionSettings, draw=_draw_transition, example={"noises": ["random40"]})
+def _has_flips(one: SettingArtifacts) -> bool:
+    """Whether there are any, and something is known about them."""
+    told = one.labels.T_nominal is not None or one.labels.T_realised is not None
+    return told and not is_noiseless(one.labels.spec.get("noise", {}))
+
+
+KIND = FigureKind(
+    settings=TransitionSettings, draw=_draw_transition, example={"noises": ["random40"]}, applies=_has_flips
+)

@@ -1,0 +1,147 @@
+"""Gain of every method over the baseline, a dot a pair of runs with the same setting and seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from pydantic import Field
+
+from fednoise_core.io import SpecError
+from fednoise_core.report.figures.kind import AccuracySettings, Drawn, FigureKind
+from fednoise_core.report.figures.results.common import (
+    finish_figure,
+    legend_labels,
+    metric_words,
+    not_compared,
+    of_setting,
+    split_clean_settings,
+)
+from fednoise_core.report.figures.results.rows import BASELINE, DOT, find_baseline
+from fednoise_core.report.figures.style import FILL, QUIET, SIZE, Look, add_legend_below, make_panels, width_inches
+from fednoise_core.report.runs import frames
+from fednoise_core.report.runs.names import Names
+from fednoise_core.report.runs.ranking import compared_runs, paired_gains
+from fednoise_core.report.runs.run import RecordedRun, Setting
+from fednoise_core.report.text.cells import count_words
+from fednoise_core.report.text.escape import wrap_text
+
+SETTING_COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#882255", "#8A6D00", "#332288")
+LINE = 0.065  # inches between the lines of two settings
+LEFT = 1.2  # the axis goes as far to the left of 0 as to the right, times this; what is worse stands there as a number
+
+
+class PairedGainsSettings(AccuracySettings):
+    """Gain of every method over a baseline, a row a method, a dot a pair of runs with the same setting and seed.
+
+    One panel for all settings, which differ in colour. The method that gains in most pairs is at the top, and the count
+    of these pairs stands at the right. What no federation can have is a hollow dot.
+    """
+
+    baseline: Annotated[
+        str | None, Field(description="The method that the others are compared with; null: plain FedAvg.")
+    ] = None
+
+
+def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: PairedGainsSettings) -> Drawn:
+    label, found = _find_gains(runs, settings)
+    shown = list(dict.fromkeys(Setting(*map(str, ids)) for ids in found[frames.IDS[:3]].itertuples(False, None)))
+    names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
+    fair = found.groupby("method")["compared"].transform("any")
+    counted = found[found["compared"] | ~fair].assign(won=found["gain"] > 0).groupby("method", sort=False)
+    table = counted.agg(
+        compared=("compared", "any"),
+        share=("won", "mean"),
+        gain=("gain", "mean"),
+        won=("won", "sum"),
+        of=("won", "size"),
+    )
+    order = table.sort_values(["compared", "share", "gain"], ascending=False, kind="stable").index
+    words = [wrap_text(labels[method], 28) for method in order]
+    lines = 1 + max(word.count("\n") for word in words)
+    height = max(0.1 + LINE * max(2, len(shown)), 0.05 + lines * SIZE * 1.3 / 72)  # inches
+    figure, (axis,) = make_panels(1, settings, height * len(order) + 0.6)
+    figure.set_figwidth(width_inches(settings))
+    finite = [0.0, *found["gain"][np.isfinite(found["gain"])]]
+    far = max(*finite, 5.0)
+    axis.set_xlim(max(-LEFT * far, min(finite) - 0.06 * far), 1.06 * far)
+    axis.axvline(0, **BASELINE)
+    for place, method in enumerate(order):
+        _draw_row(axis, place, found[found["method"] == method], shown)
+        count = f"{table.loc[method, 'won']} of {table.loc[method, 'of']}"
+        axis.annotate(count, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center")
+    axis.set_yticks(range(len(order)), words)
+    axis.set_ylim(len(order) - 0.5, -0.5)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="y", visible=False)
+    axis.spines["left"].set_visible(False)
+    axis.set_xlabel(f"points of test accuracy above {label}")
+    above: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "bottom"}
+    axis.annotate("better ▸", (0, 1), (4, 3), **above)
+    axis.annotate("◂ worse", (0, 1), (-4, 3), ha="right", **above)
+    axis.annotate("pairs\nwon", (1, 1), (4, 3), **{**above, "xycoords": "axes fraction"})
+    handles = []
+    if 1 < len(shown) <= len(SETTING_COLOURS):
+        colours = zip(_setting_colours(shown), shown, strict=True)
+        handles += [Line2D([], [], color=one, label=names.title(key), **DOT) for one, key in colours]
+    if not found["compared"].all():
+        handles.append(Line2D([], [], color=QUIET, markerfacecolor="white", label=not_compared(runs)[1], **DOT))
+    if handles:
+        add_legend_below(figure, handles)
+    caption = f"Test accuracy ({metric_words(settings)}) less that of {label} with the same setting and seed"
+    caption += f", {count_words(found.groupby(frames.IDS)['seed'].size())}. At the right: pairs with a gain."
+    if found["gain"].min() < axis.get_xlim()[0]:
+        caption += " A lower gain stands at the left as a number (◂)."
+    columns = [*frames.RUN, "method_label", "baseline", settings.metric, "gain", "compared"]
+    end = found.groupby([*frames.IDS, "method_label"], sort=False)["gain"].mean().rename("mean").reset_index()
+    end["mean"] = end["mean"].where(np.isfinite(end["mean"]))
+    told: dict[str, Any] = {"shape": "dots, a row a method", "which": f"gain over {label}", "unit": "points"}
+    title = f"Gain over {label}"
+    return finish_figure(figure, found[columns], settings, title, caption, end, runs, names, {}, **told)
+
+
+def _find_gains(runs: Sequence[RecordedRun], settings: PairedGainsSettings) -> tuple[str, pd.DataFrame]:
+    """The baseline's label, and the rows of `paired_gains` with `compared` and `baseline`."""
+    base = settings.baseline or find_baseline(runs)
+    label = next((run.label for run in runs if run.listed.method == base), None)
+    if label is None:
+        asked = f"{base!r} has no run" if base else "no plain FedAvg among the runs; name another method"
+        raise SpecError(f"baseline: {asked}")
+    noisy = split_clean_settings(runs)[0]
+    results = frames.tabulate_results([run for run in runs if run.listed.setting in noisy], settings.view)
+    found = paired_gains(results, settings.metric, str(base))
+    if found.empty:
+        raise SpecError(f"baseline: no setting has {base!r} and another method with a seed in common")
+    return label, found.assign(compared=found.index.isin(compared_runs(found).index), baseline=base)
+
+
+def _draw_row(axis: Axes, place: int, gains: pd.DataFrame, shown: Sequence[Setting]) -> None:
+    """Draw a method's dots, a line a setting, and write what lies left of the axis."""
+    low = axis.get_xlim()[0]
+    step = 0.8 / max(2, len(shown))
+    for at, (colour, setting) in enumerate(zip(_setting_colours(shown), shown, strict=True)):
+        here = of_setting(gains, setting)
+        y = place + step * (at - (len(shown) - 1) / 2)
+        seen = here["gain"][here["gain"] >= low]
+        axis.plot(here["gain"].clip(lower=low), [y] * len(here), color=colour, linewidth=1.0, alpha=0.6, zorder=2)
+        face = colour if here["compared"].all() else "white"
+        axis.plot(seen, [y] * len(seen), color=colour, zorder=3, **{**DOT, "markersize": 3.2, "markerfacecolor": face})
+    cut = gains["gain"][gains["gain"] < low]
+    if len(cut):
+        ends = dict.fromkeys(
+            f"{value:.0f}".replace("-", "−") if np.isfinite(value) else "−∞" for value in (cut.min(), cut.max())
+        )
+        axis.annotate(
+            f"◂ {' to '.join(ends)}", (low, place), (2, 0), textcoords="offset points", fontsize=SIZE - 0.5, va="center"
+        )
+
+
+def _setting_colours(shown: Sequence[Setting]) -> Sequence[str]:
+    return SETTING_COLOURS[: len(shown)] if len(shown) <= len(SETTING_COLOURS) else [FILL] * len(shown)
+
+
+KIND = FigureKind(settings=PairedGainsSettings, draw=_draw_paired_gains, example={"noises": ["sym40"]}, at_top=True)
