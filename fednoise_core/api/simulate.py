@@ -245,8 +245,12 @@ def run_federation(
     _check_augmentation(settings, chosen.get_augmentations(), world.pools["train"].shape)
     if chosen.needs_public and "public" not in world.pools:
         raise SpecError(f"method: {method['name']} needs public images: give the data set a `public` part")
-    if how.out is not None:
-        _check_writable(Path(how.out))
+    if how.out is not None:  # else it would show after the training
+        try:
+            Path(how.out).mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=how.out).close()
+        except OSError as error:
+            raise SpecError(f"out: expected a folder that can be written to, got {error}") from error
     rows = [held.cpu().numpy() for held in world.index]
     truth = Truth(labels.clean, labels.noisy, rows, world.classes, labels.replaced)
     with _torch_set_up(how.threads):
@@ -292,15 +296,6 @@ def _check_device(device: Any) -> None:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (found.index or 0) >= count:
             raise SpecError(f"device: {str(device)!r}, but torch finds {count} GPUs; use device='cpu'")
-
-
-def _check_writable(folder: Path) -> None:
-    """Make the folder. Raises SpecError if no file can be written there, which else would show after the training."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise SpecError(f"out: expected a folder that can be written to, got {error}") from error
 
 
 def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
