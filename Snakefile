@@ -43,6 +43,19 @@ for _target, _files in exit_on_error(TARGETS.named_targets).items() if workflow.
             _target
 
 
+if os.path.samefile(workflow.basedir, HOME):  # not as a module of another workflow, which has targets of its own
+
+    rule unknown_target:
+        """Says which targets there are, where one is asked for that is none."""
+        input:
+            lambda wc: exit_on_error(TARGETS.refuse_target, wc.target),
+        output:
+            "{target}",
+        wildcard_constraints:
+            target=r"[\w-]+",
+        localrule: True
+
+
 onsuccess:
     for _line in summary_lines():
         print(_line, file=sys.stderr)

@@ -1,21 +1,23 @@
 """How many small errors in the code do the tests find?
 
-`planted_errors.csv` lists single-line errors: a line of a function, and the same line with one operator, number or
-condition changed. `draw` chose them at random among lines that two versions of the project share, 20 in each area.
-`test` plants them into a checkout one at a time, and runs its tests until one fails:
+`planted_errors.csv` lists single-line errors. Each is a line of a function, and the same line with one operator, number
+or condition changed. Every error stands there twice: in today's code, and as `old_…` in the code of commit 25eac81.
+Today's columns are empty where the old line was deleted. `draw` fills the list up to 20 errors in each area that both
+versions have, at random. `test` plants them into a checkout one at a time, and runs its tests until one fails:
 
     python -m benchmarks.planted_errors draw --old OLD_CHECKOUT --new NEW_CHECKOUT
-    python -m benchmarks.planted_errors test --checkout CHECKOUT --results FILE.csv
+    python -m benchmarks.planted_errors test --checkout CHECKOUT --results FILE.csv [--old]
 
-`test` runs the test files that are named after the module, then those that import it. With --whole, errors that these
-miss meet the whole suite, which takes about a quarter of an hour each. It changes files of the checkout and restores
-them: use a checkout of its own. A second start goes on with what is left.
+The tests that most likely meet the error run first: files named after the module, files that import it or belong to its
+package, files that mention the function, then whole methods or workflows. Each error has 90 s of CPU time.
+`test` changes files of the checkout and restores them: use a checkout of its own. A second start does what is left.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import csv
 import os
 import random
@@ -26,12 +28,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LIST = Path(__file__).with_suffix(".csv")
-FIELDS = ["id", "area", "path", "function", "line", "planted"]
+KEYS = ["path", "function", "line", "planted"]
+OLD = [f"old_{key}" for key in KEYS]
 AREAS = {
-    "engine": ["fednoise_core/engine/", *(f"fednoise_core/ops/{name}.py" for name in ("optim", "weights", "losses"))],
-    "methods": ["fednoise_core/methods/"],
-    "noise": ["fednoise_core/noise/", "fednoise_core/partition/"],
-    "workflow": ["workflow_scripts/", "label_review/"],
+    "engine": [
+        "fednoise_core/engine/**/*.py",
+        *(f"fednoise_core/{name}.py" for name in ("optim", "tree", "losses")),
+        *(f"fednoise_core/ops/{name}.py" for name in ("optim", "weights", "losses")),
+    ],
+    "methods": ["fednoise_core/methods/*.py"],
+    "noise": ["fednoise_core/noise/*.py", "fednoise_core/partition/*.py"],
+    "workflow": ["workflow_scripts/**/*.py", "label_review/*.py"],
 }
 SWAPS = {
     ast.Lt: "<=",
@@ -51,13 +58,11 @@ SWAPS = {
     ast.And: "or",
     ast.Or: "and",
 }
-MISSED = "missed by the first tests"
-MINUTES = 15  # a test run that takes longer has met the error as an endless loop
-
-
-def sources(root: Path, area: str) -> Iterator[Path]:
-    for place in AREAS[area]:
-        yield from sorted((root / place).rglob("*.py")) if place.endswith("/") else [root / place]
+SEED, EACH = 0, 20  # of the draw: errors in each area
+MISSED = "missed"
+GONE = "line is gone"
+CPU_SECONDS = 90  # for the tests of one error
+WALL_SECONDS = 1800  # for a group of its tests, on a machine that does other work, too
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -88,28 +93,18 @@ def change(node: ast.AST, text: str) -> str | None:
     return None
 
 
-def is_python(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        return False
-    return True
-
-
-def errors(path: str, text: str) -> Iterator[dict[str, str]]:
+def errors_of_file(path: str, text: str) -> Iterator[dict[str, str]]:
     """Every error that can be planted into a file, except in messages, decorators, annotations and defaults."""
     lines = text.splitlines()
     for name, function in functions(ast.parse(text)):
-        skipped: set[ast.AST] = set()
-        for decorator in function.decorator_list:
-            skipped.update(ast.walk(decorator))
+        skipped = {inner for node in function.decorator_list for inner in ast.walk(node)}
         for node in ast.walk(function):
             if isinstance(node, ast.Raise | ast.JoinedStr | ast.arguments | ast.Assert | ast.Slice):
                 skipped.update(ast.walk(node))
-            if isinstance(node, ast.AnnAssign | ast.FunctionDef):
-                skipped.update(
-                    ast.walk(getattr(node, "annotation", None) or getattr(node, "returns", None) or ast.Pass())
-                )
+            elif isinstance(node, ast.AnnAssign):
+                skipped.update(ast.walk(node.annotation))
+            elif isinstance(node, ast.FunctionDef) and node.returns:
+                skipped.update(ast.walk(node.returns))
         for node in ast.walk(function):
             if node in skipped or not isinstance(node, ast.expr) or node.lineno != node.end_lineno:
                 continue
@@ -122,111 +117,120 @@ def errors(path: str, text: str) -> Iterator[dict[str, str]]:
             )
             planted = f"{line[:start]}{changed}{line[end:]}"
             changed_text = "\n".join([*lines[: node.lineno - 1], planted, *lines[node.lineno :]])
-            if lines.count(line) == 1 and planted != line and is_python(changed_text):
-                yield {"path": path, "function": name, "line": line.strip(), "planted": planted.strip()}
+            if lines.count(line) == 1 and planted != line:
+                with contextlib.suppress(SyntaxError):
+                    ast.parse(changed_text)
+                    yield {"path": path, "function": name, "line": line.strip(), "planted": planted.strip()}
 
 
-def draw(old: Path, new: Path, seed: int, each: int) -> None:
-    rows: list[dict[str, str]] = []
+def find_errors(root: Path, area: str) -> Iterator[dict[str, str]]:
+    for file in sorted(file for pattern in AREAS[area] for file in root.glob(pattern)):
+        yield from errors_of_file(str(file.relative_to(root)), file.read_text())
+
+
+def read_list() -> list[dict[str, str]]:
+    with LIST.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def draw(old: Path, new: Path) -> None:
+    rows = read_list()
     for area in AREAS:
-        shared = {file: new / file.relative_to(old) for file in sources(old, area)}
-        in_new = [row for file in shared.values() if file.is_file() for row in errors(file.name, file.read_text())]
-        keys = {tuple(row.values()) for row in in_new}
+        kept = [row for row in rows if row["area"] == area and row["path"]]
+        listed = {row["line"] for row in kept}
+        now = {(row["function"], row["line"], row["planted"]): row for row in find_errors(new, area)}
         known = [
-            {**row, "path": str(file.relative_to(old))}
-            for file in shared
-            for row in errors(file.name, file.read_text())
-            if tuple(row.values()) in keys
+            dict(zip(OLD, row.values(), strict=True)) | now[place]
+            for row in find_errors(old, area)
+            if (place := (row["function"], row["line"], row["planted"])) in now and row["line"] not in listed
         ]
-        by_line = {(row["path"], row["line"]): row for row in random.Random(seed).sample(known, len(known))}
-        chosen = random.Random(seed).sample(list(by_line.values()), each)
-        rows += [{"area": area, **row} for row in sorted(chosen, key=lambda row: (row["path"], row["function"]))]
+        by_line = {row["line"]: row for row in random.Random(SEED).sample(known, len(known))}
+        rows += [{"area": area, **row} for row in random.Random(SEED).sample(list(by_line.values()), EACH - len(kept))]
     with LIST.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer = csv.DictWriter(file, ["id", "area", *OLD, *KEYS], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({"id": number, **row} for number, row in enumerate(rows, 1))
+        writer.writerows({**row, "id": number} for number, row in enumerate(rows, 1))
 
 
-def find(root: Path, row: dict[str, str]) -> Path | None:
-    """The file that has the line now: modules may have moved, functions may have been deleted."""
-    files = [root / row["path"], *sources(root, row["area"]), *sorted((root / "fednoise_core").rglob("*.py"))]
-    for file in files:
-        if file.is_file() and [line.strip() for line in file.read_text().splitlines()].count(row["line"]) == 1:
-            return file
+def plant(file: Path, row: dict[str, str]) -> str | None:
+    """Plants one error. Returns the file's text before, None if it does not have the line."""
+    text = file.read_text() if file.is_file() else ""
+    lines = text.splitlines(keepends=True)
+    function = dict(functions(ast.parse(text))).get(row["function"])
+    for number in range(function.lineno - 1, function.end_lineno or 0) if function else ():
+        if lines[number].strip() == row["line"]:
+            lines[number] = lines[number].replace(row["line"], row["planted"])
+            file.write_text("".join(lines))
+            return text
     return None
 
 
-def plant(file: Path, row: dict[str, str]) -> str:
-    """Plants one error. Returns the file's text before."""
-    text = file.read_text()
-    file.write_text(re.sub(rf"(?m)^([ \t]*){re.escape(row['line'])}$", lambda m: m[1] + row["planted"], text, count=1))
-    return text
-
-
-def first_tests(root: Path, file: Path) -> list[list[str]]:
-    """Arguments of the test runs to try first: files named after the module, then those that import it."""
-    module = ".".join(file.relative_to(root).with_suffix("").parts)
+def order_tests(root: Path, row: dict[str, str]) -> list[list[str]]:
+    """Test files in groups, those that most likely meet the error first."""
+    module = row["path"].removesuffix(".py").replace("/", ".")
     package, _, stem = module.rpartition(".")
-    tests = sorted((root / "tests").rglob("test_*.py"))
-    named = [str(test) for test in tests if re.fullmatch(rf"test_(\w+_)?{stem}(_\w+)?", test.stem)]
     imports = re.compile(rf"(?m)^\s*(from {package} import .*\b{stem}\b|(from|import) {module}\b)")
-    importing = [str(test) for test in tests if str(test) not in named and imports.search(test.read_text())]
-    runs = [named, importing]
-    if "methods" in module:
-        runs.append([str(root / "tests/methods"), "-k", stem])
-    return [run for run in runs if run]
+    folder = re.compile(rf"[/_]{package.rpartition('.')[2]}[/_]")
+    words = [word for word in row["function"].split(".") if len(word) > 5 and not word.startswith("__")]
+    core = module.startswith("fednoise_core")
+    whole = "tests/methods/" if core else "tests/workflow/"
+    groups: list[list[tuple[int, str]]] = [[], [], [], []]
+    for file in sorted((root / "tests").rglob("test_*.py")):
+        text, name = file.read_text(), str(file.relative_to(root))
+        mentions = sum(len(re.findall(rf"\b{word}\b", text)) for word in words)
+        near = imports.search(text) or folder.search(name) or (core and name.startswith("tests/api/"))
+        signs = [re.search(rf"_{stem}[_.]", file.name), near, mentions]
+        if name.startswith("tests/workflow/"):  # takes minutes, and would be sorted before the others
+            signs = [None, None, None]
+        for group, sign in zip(groups, [*signs, name.startswith(whole)], strict=True):
+            if sign:
+                group.append((-mentions, name))
+                break
+    return [[name for _, name in sorted(group)] for group in groups if group]
 
 
-def failing(root: Path, arguments: list[str], *options: str, minutes: float | None = MINUTES) -> list[str]:
-    """Test files that fail, or "timeout"."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", *options, *arguments]
+def find_failing(root: Path, tests: list[str], seconds: int) -> str:
+    """The first test that fails, "" if there is none."""
+    limits = ["timeout", "-s", "KILL", str(WALL_SECONDS), "prlimit", f"--cpu={seconds}"]
+    command = [*limits, sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=no", *tests]
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    try:
-        done = subprocess.run(
-            command, cwd=root, env=environment, capture_output=True, text=True, timeout=minutes and 60 * minutes
-        )
-    except subprocess.TimeoutExpired:
-        return ["timeout"]
-    if done.returncode in (0, 5):
-        return []
-    if done.returncode > 2:
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    if done.returncode in (3, 4):
         raise RuntimeError(f"pytest itself failed: {done.stdout}{done.stderr}")
-    return sorted(set(re.findall(r"(?m)^(?:FAILED|ERROR) ([\w/.-]+)", done.stdout))) or ["interrupted"]
+    if done.returncode not in (1, 2):  # all passed, or out of time
+        return ""
+    found = re.search(r"(?m)^(?:FAILED|ERROR) ([\w/.-]+(::\w+)*)", done.stdout)
+    return found[1] if found else "interrupted"
 
 
-def test(root: Path, results: Path, ids: range, *, whole: bool) -> None:
-    with LIST.open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if int(row["id"]) in ids]
+def test_error(root: Path, row: dict[str, str]) -> str:
+    file, end = root / row["path"], sum(os.times()[2:4]) + CPU_SECONDS  # of this process's children
+    before = plant(file, row)
+    if before is None:
+        return GONE
+    try:
+        for tests in order_tests(root, row):
+            left = int(end - sum(os.times()[2:4]))
+            if left > 0 and (found := find_failing(root, tests, left)):
+                return found
+        return MISSED
+    finally:
+        file.write_text(before)
+
+
+def test(root: Path, results: Path, *, old: bool) -> None:
+    rows = [row for row in read_list() if row["path"]]
     answers = dict(csv.reader(results.read_text().splitlines())) if results.exists() else {}
-
-    def note(row: dict[str, str], answer: str) -> None:
-        answers[row["id"]] = answer
-        print(row["id"], row["path"], row["planted"], "->", answer, flush=True)
-        results.write_text("".join(f'{key},"{value}"\n' for key, value in answers.items()))
-
-    for row in (row for row in rows if row["id"] not in answers):
-        source = find(root, row)
-        if source is None:
-            note(row, "line is gone")
-            continue
-        before = plant(source, row)
-        try:
-            found = next((found for run in first_tests(root, source) if (found := failing(root, run, "-x"))), [])
-        finally:
-            source.write_text(before)
-        note(row, found[0] if found else MISSED)
-    for row in (row for row in rows if whole and answers[row["id"]] == MISSED):
-        source = find(root, row)
-        assert source
-        before = plant(source, row)
-        try:
-            found = failing(root, ["tests"], "-x", "-n", "2", minutes=None)
-        finally:
-            source.write_text(before)
-        note(row, found[0] if found else "missed by the whole suite")
-    count = sum(answer.startswith("missed") for answer in answers.values())
-    gone = sum(answer == "line is gone" for answer in answers.values())
-    print(f"{len(rows) - count - gone} of {len(rows) - gone} caught; {gone} lines are gone")
+    for row in rows:
+        if row["id"] not in answers:
+            place = {key: row[f"old_{key}" if old else key] for key in KEYS}
+            answers[row["id"]] = test_error(root, place)
+            print(row["id"], place["path"], place["planted"], "->", answers[row["id"]], flush=True)
+            with results.open("a", encoding="utf-8") as file:
+                file.write(f"{row['id']},{answers[row['id']]}\n")
+    for area in AREAS:
+        found = [answers[row["id"]] for row in rows if row["area"] == area]
+        print(f"{area}: {sum(answer not in (MISSED, GONE) for answer in found)} of {len(found)} caught")
 
 
 def main() -> None:
@@ -235,20 +239,15 @@ def main() -> None:
     drawing = commands.add_parser("draw")
     drawing.add_argument("--old", type=Path, required=True)
     drawing.add_argument("--new", type=Path, required=True)
-    drawing.add_argument("--seed", type=int, default=0)
-    drawing.add_argument("--each", type=int, default=20, help="errors in each area")
     testing = commands.add_parser("test")
     testing.add_argument("--checkout", type=Path, required=True)
     testing.add_argument("--results", type=Path, required=True)
-    testing.add_argument("--first", type=int, default=1, help="number of the first error to plant")
-    testing.add_argument("--last", type=int, default=80, help="number of the last one")
-    testing.add_argument("--whole", action="store_true", help="try the whole suite on what the first tests missed")
+    testing.add_argument("--old", action="store_true", help="the checkout is of the old commit")
     args = parser.parse_args()
     if args.command == "draw":
-        draw(args.old.resolve(), args.new.resolve(), args.seed, args.each)
+        draw(args.old.resolve(), args.new.resolve())
     else:
-        numbers = range(args.first, args.last + 1)
-        test(args.checkout.resolve(), args.results.resolve(), numbers, whole=args.whole)
+        test(args.checkout.resolve(), args.results.resolve(), old=args.old)
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ def damage(folder: Path, count: int, seed: int) -> int:
         named = project.audit()
         unnamed = [file for file in files if not any(finding.startswith(f"{file}:") for finding in named)]
         surplus = [finding for finding in named if finding.split(":")[0] not in files]
-        project(sys.executable, "-m", "workflow_scripts.commands.audit", "--remove")
+        project(sys.executable, "-m", "workflow_scripts.commands.main", "audit", "--remove")
         broken = {str(Path(file).parent) for file in files}
         times = {sums: sums.stat().st_mtime_ns for sums in project.folder.glob("store/**/" + SUMS)}
         project(*SNAKEMAKE)

@@ -44,7 +44,6 @@ class ImageFiles:
             size = (height, width)
         self.size = size
         self.shape: tuple[int, ...] = (len(self.paths), *size, *((3,) if channels == 3 else ()))
-        self.ndim = len(self.shape)
         self.nbytes = int(np.prod(self.shape, dtype=np.int64))
 
     def __len__(self) -> int:

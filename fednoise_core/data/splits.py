@@ -31,48 +31,25 @@ def split_shares(counts: np.ndarray, n: int) -> np.ndarray:
     return floor
 
 
-def choose_stratified(labels: np.ndarray, n: int, draw: np.random.Generator) -> np.ndarray:
-    """Choose samples with classes in proportion.
-
-    Args:
-        labels: int64 [m].
-        n: how many.
-        draw: the generator.
-
-    Returns:
-        Sorted positions, int64 [n].
-
-    Raises:
-        ValueError: n is above m.
-    """
-    if not 0 <= n <= len(labels):
-        raise ValueError(f"cannot take {n} of {len(labels)} samples")
-    if n == 0:
-        return np.empty(0, np.int64)
-    classes, counts = np.unique(labels, return_counts=True)
-    parts = [
-        draw.permutation(np.flatnonzero(labels == label))[:share]
-        for label, share in zip(classes, split_shares(counts, n), strict=True)
-    ]
-    return np.sort(np.concatenate(parts)).astype(np.int64)
-
-
 def split_off(labels: np.ndarray, n: int, seed: int, part: str) -> tuple[np.ndarray, np.ndarray]:
     """Split off a stratified choice of samples, from stream (seed, "split", part).
 
     Args:
         labels: int64 [m].
-        n: how many are taken.
+        n: how many are taken, at most m.
         seed: of the split.
         part: the stream's name.
 
     Returns:
         Sorted positions of the rest, int64 [m - n], and of those taken, int64 [n].
-
-    Raises:
-        ValueError: n is above m.
     """
-    taken = choose_stratified(labels, n, rng.stream(seed, "split", part))
+    draw = rng.stream(seed, "split", part)
+    classes, counts = np.unique(labels, return_counts=True)
+    parts = [
+        draw.permutation(np.flatnonzero(labels == label))[:share]
+        for label, share in zip(classes, split_shares(counts, n), strict=True)
+    ]
+    taken = np.sort(np.concatenate(parts)).astype(np.int64)
     rest = np.setdiff1d(np.arange(len(labels), dtype=np.int64), taken, assume_unique=True)
     return rest, taken
 

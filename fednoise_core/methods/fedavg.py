@@ -101,13 +101,14 @@ class FedAvg(Local, ValidatedSettings):
             fed: The federation.
             state: The run's state, which is changed in place.
             candidates: Clients to sample from. Default: all.
-            **fit_options: Options of `fed.fit`.
+            **fit_options: Options of `fed.fit`, among them `local`, which is fitted instead of the method itself.
 
         Returns:
             What the round reports, as numbers by name.
         """
         clients = fed.sample_cohort(state.round, candidates=candidates)
-        clients, updates = fed.fit(self, state, clients, self.make_broadcast(fed, state), **fit_options)
+        local = fit_options.pop("local", self)
+        clients, updates = fed.fit(local, state, clients, self.make_broadcast(fed, state), **fit_options)
         if clients:  # nobody: no update was finite, of which the engine tells
             self.merge_updates(fed, state, clients, updates)
         return {"clients": len(clients)}

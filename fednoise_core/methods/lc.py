@@ -203,12 +203,8 @@ class TRevision(Corrected):
         Model and slack are trained together by Adam, at the rate `revision_lr`.
         The slack stays with the client.
         """
-        clients = fed.sample_cohort(state.round, candidates=candidates)
         local = Revision(self.train, self.revision_decay)
-        clients, updates = fed.fit(local, state, clients, self.make_broadcast(fed, state), lr=self.revision_lr)
-        if clients:
-            self.merge_updates(fed, state, clients, updates)
-        return {"clients": len(clients)}
+        return self.run_round(fed, state, candidates, local=local, lr=self.revision_lr)
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """By Bayes' rule from the model and T_c + D_c."""

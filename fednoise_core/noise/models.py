@@ -262,15 +262,11 @@ def read_matrix(file: str | None, rows: Sequence[Sequence[float]] | None) -> np.
     """
     if (file is None) == (rows is None):
         raise SpecError("matrix: give either file or rows")
-    if file is None:
-        try:
-            return check_matrix(np.array(rows, dtype=np.float64), "matrix: rows")
-        except ValueError as error:
-            raise SpecError(f"matrix: rows: {error}") from error
-    if not Path(file).is_file():
-        raise SpecError(f"matrix: file: {file}: no such file")
+    place = "matrix: rows" if file is None else f"matrix: file: {file}"
+    if file is not None and not Path(file).is_file():
+        raise SpecError(f"{place}: no such file")
     try:
-        T = np.loadtxt(file, delimiter=",", ndmin=2, dtype=np.float64)
+        T = np.array(rows, np.float64) if file is None else np.loadtxt(file, np.float64, delimiter=",", ndmin=2)
     except ValueError as error:
-        raise SpecError(f"matrix: file: {file}: {error}") from error
-    return check_matrix(T, f"matrix: file: {file}")
+        raise SpecError(f"{place}: {error}") from error
+    return check_matrix(T, place)

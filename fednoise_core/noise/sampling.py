@@ -79,8 +79,7 @@ def noise_model(
 
     def make_model(function: M) -> M:
         model = with_settings(example=example, display_name=display_name)(function)
-        rates = {"nominal_rate": nominal_rate, "published_rate": published_rate}
-        vars(model).update(rates, random_state=random_state)
+        vars(model).update(nominal_rate=nominal_rate, published_rate=published_rate, random_state=random_state)
         return model
 
     return make_model

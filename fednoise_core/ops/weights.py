@@ -97,14 +97,6 @@ class Layout:
         """
         return Weights(self, torch.zeros(self.size, device=device))
 
-    def describe(self) -> list[list[Any]]:
-        """Description for JSON.
-
-        Returns:
-            [name, shape, kind] of each entry.
-        """
-        return [[e.name, list(e.shape), e.kind] for e in self.entries]
-
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Layout) and self.entries == other.entries)
 
@@ -351,7 +343,8 @@ def to_plain(tree: Any) -> Any:
         TypeError: The tree holds anything else.
     """
     if isinstance(tree, Weights):
-        return {"__layout__": json.dumps(tree.layout.describe()), "flat": _detach_storage(tree.flat)}
+        entries = [[e.name, list(e.shape), e.kind] for e in tree.layout.entries]
+        return {"__layout__": json.dumps(entries), "flat": _detach_storage(tree.flat)}
     if isinstance(tree, Mapping):
         return {k: to_plain(v) for k, v in tree.items()}
     if isinstance(tree, list | tuple):

@@ -119,15 +119,14 @@ def resolve_warmup(rounds: int, length: float) -> int:
     return resolve_rounds(rounds, length) if length else math.ceil(rounds / 10)
 
 
-def resolve_rounds(rounds: int, length: float, at_least: int = 1) -> int:
+def resolve_rounds(rounds: int, length: float) -> int:
     """Number of rounds of a setting of the type `Rounds`.
 
     Args:
         rounds: All rounds of the run.
         length: So many rounds, or below 1 a share of `rounds`, rounded half up.
-        at_least: Smallest result.
 
     Returns:
-        The number. Absolute round numbers of a source become shares of its R.
+        The number, at least 1. Absolute round numbers of a source become shares of its R.
     """
-    return max(at_least, int(rounds * length + 0.5) if length < 1 else int(length))
+    return max(1, int(rounds * length + 0.5) if length < 1 else int(length))

@@ -46,15 +46,25 @@ def describe_schema(schema: Mapping[str, Any], quote: Callable[[Any], str] = sho
     if kind in ("integer", "number"):
         return kind + _describe_range(schema)
     if kind == "array":
-        least, most = schema.get("minItems", 0), schema.get("maxItems")
-        many = f"{least} " if least == most else f"{least}–{most} " if most else f"{least} or more " if least else ""
+        many = _describe_size(schema, "Items")
         plural = re.sub(r"^(integer|number|text|list)\b", r"\1s", describe_schema(schema.get("items", {}), quote))
         return f"list of {many}{'different ' * bool(schema.get('uniqueItems'))}{plural}"
     if kind == "object":
         names = [*schema.get("properties", schema.get("required", []))]
-        return "{" + ", ".join(names if "properties" in schema else [*names, "…"]) + "}"
+        keys = "{" + ", ".join(names if "properties" in schema else [*names, "…"]) + "}"
+        return f"{keys} with {many}keys" if (many := _describe_size(schema, "Properties")) else keys
+    if kind == "string" and "pattern" in schema:
+        return f"text that fits {schema['pattern']}"
+    if kind == "string" and (many := _describe_size(schema, "Length")):
+        return f"text of {many}letters"
     named = {"string": "text", "boolean": " | ".join(map(quote, (True, False))), "null": quote(None)}
     return str(named.get(kind, kind))
+
+
+def _describe_size(schema: Mapping[str, Any], of: str) -> str:
+    """Write how many there may be of "Items", "Properties" or "Length": "3 ", "1–3 ", "1 or more ", or nothing."""
+    least, most = schema.get(f"min{of}", 0), schema.get(f"max{of}")
+    return f"{least} " if least == most else f"{least}–{most} " if most else f"{least} or more " if least else ""
 
 
 def _describe_range(schema: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fednoise_core.io import SpecError
-from workflow_scripts.commands import cell
+from workflow_scripts.commands import cell, main
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.study.study import Study
@@ -60,7 +60,7 @@ def test_names_that_mean_no_run_or_several(
     named = {key: value for key, value in {**NAMED, **change}.items() if value is not None}
     with pytest.raises(SpecError, match=message):
         cell.resolve_run(project(), named)
-    assert cell.main([f"--{key}={value}" for key, value in named.items()]) == 2
+    assert main.main(["cell", *(f"--{key}={value}" for key, value in named.items())]) == 2
     said = capsys.readouterr().err
     assert said.startswith("cell: ")
     assert said.count("\n") == 1

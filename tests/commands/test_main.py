@@ -34,24 +34,35 @@ def test_every_verb_has_a_help_by_its_own_name(
 
 def test_an_unknown_verb_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["audti"]) == 2
-    assert "unknown command 'audti'; did you mean 'audit'?" in capsys.readouterr().err
+    assert capsys.readouterr().err == "fednoise: unknown command 'audti'; did you mean 'audit'?\n"
+    assert main.main(["nosuch"]) == 2
+    assert capsys.readouterr().err == f"fednoise: unknown command 'nosuch'; known: {', '.join(main.VERBS)}\n"
 
 
-def test_run_calls_snakemake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_verb_says_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(_: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "main", interrupt)
+    assert main.main(["run"]) == 75
+    assert capsys.readouterr().err == ""
+
+
+def test_run_calls_snakemake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     called: list[list[str]] = []
 
-    class Done:
-        returncode = 75
-
-    monkeypatch.setattr(run.subprocess, "run", lambda command, check: called.append(command) or Done)
+    monkeypatch.setattr(run.os, "execv", lambda _, command: called.append(command))
     monkeypatch.chdir(tmp_path)
-    assert run.main(["quick"]) == 2  # no Snakefile here
+    assert main.main(["run", "quick"]) == 2
+    assert capsys.readouterr().err == "run: no Snakefile here. Run it in the project's folder\n"
     Path("Snakefile").touch()
-    assert run.main(["quick", "--cores", "8", "--scale", "cpu", "--", "--dry-run"]) == 75
-    assert run.main([]) == 75
+    run.main(["quick", "--cores", "8", "--scale", "cpu", "--", "--dry-run"])
+    run.main([])
     assert called == [
-        ["snakemake", "--cores", "8", "--config", "scale=cpu", "--dry-run", "--", "quick"],
-        ["snakemake", "--cores", "all", "--"],
+        [sys.executable, "-m", "snakemake", "--cores", "8", "--config", "scale=cpu", "--dry-run", "--", "quick"],
+        [sys.executable, "-m", "snakemake", "--cores", "all", "--"],
     ]
 
 
@@ -75,7 +86,7 @@ def test_a_new_method_runs_as_it_is_written(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("name", ["FedPull", "fed-pull", "", "1fed"])
 def test_a_name_that_cannot_be_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert new.main(["method", name, "--class-name", "FedPull"]) == 2
+    assert main.main(["new", "method", name, "--class-name", "FedPull"]) == 2
     assert list(tmp_path.iterdir()) == []
 
 

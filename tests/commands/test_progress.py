@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from workflow_scripts.commands import progress
+from workflow_scripts.commands import main, progress
 from workflow_scripts.study.plan import Plan, RunFiles
 from workflow_scripts.study.planned_run import PlannedRun
 
@@ -109,7 +109,8 @@ def test_watch_ends_at_an_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pyt
             raise KeyboardInterrupt
 
     monkeypatch.setattr(progress.time, "sleep", sleep)
-    assert progress.main(["--watch", "3"]) == 0
+    with pytest.raises(KeyboardInterrupt):  # `fednoise` ends without a word
+        progress.main(["--watch", "3"])
     assert slept == [3.0, 3.0]
     assert capsys.readouterr().out.count("no unfinished job") == 2
 
@@ -122,5 +123,5 @@ def test_totals_are_of_the_configured_studies() -> None:
 
 
 def test_an_unknown_study_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert progress.main(["quik"]) == 2
+    assert main.main(["progress", "quik"]) == 2
     assert capsys.readouterr().err == "progress: unknown study 'quik'; did you mean 'quick'?\n"

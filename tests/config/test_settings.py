@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -320,6 +321,23 @@ BAD = {
         lambda s: (s["train"].pop("net"), s["grid"][0].update(datasets=["tiny"])),
         "toy.yaml: train.net: small_cnn needs images of 4 pixels a side or more; 'tiny' has 2",
     ),
+    "settings of no method": (
+        at("settings", to={"fedavgg": {"server_lr": 0.5}}),
+        "toy.yaml: settings.fedavgg: expected the id of a method; did you mean 'fedavg'?",
+    ),
+    "settings of no method of the block": (
+        at("grid", 0, "settings", to={"fedprox": {"mu": 0.5}}),
+        "toy.yaml: grid[0].settings.fedprox: expected the id of a method; known: cot, fedavg",
+    ),
+    "empty title": (at("title", to=""), 'toy.yaml: title: expected text of 1–500 letters, got ""'),
+    "link": (
+        at("paper", to={"title": "A", "authors": ["B"], "link": "ftp://c"}),
+        r'toy.yaml: paper.link: expected text that fits ^https://\S+\Z, got "ftp://c"',
+    ),
+    "sweep of nothing": (
+        at("methods", "cot", "sweep", to={}),
+        "toy.yaml: methods.cot.sweep: expected {…} with 1–3 keys, got {}",
+    ),
     "table named as a target": (
         at("tables", "runs", to={"kind": "accuracy"}),
         "toy.yaml: tables.runs: toy_runs is already a target",
@@ -340,6 +358,76 @@ def test_bad_study(folder: Path, case: str) -> None:
     assert message in str(error.value)
     assert str(error.value).startswith("config/studies/toy.yaml: ")
     assert "\n" not in str(error.value)
+
+
+def edit_everywhere(study: dict[str, Any]) -> None:
+    """Every place in which a study may name something."""
+    study["settings"] = {"cot": {"ramp": 2}}
+    study["grid"][0] |= {"settings": {"fedavg": {"weighting": "uniform"}}, "train": {"batch": 9}}
+    lists = {"datasets": ["digits"], "noises": ["mine"], "partitions": ["open"]}
+    study["grid"].append({**lists, "methods": ["swept@ramp=1"]})
+    study["methods"]["swept"] = {"name": "coteaching", "forget_rate": 0.2, "sweep": {"ramp": [1, 2]}}
+    study["subsets"] = {"some": [{"datasets": ["digits"], "noises": ["mine"], "methods": ["cot", "swept@ramp=1"]}]}
+    study["dataset_substitutes"] = {"cifar10": "digits"}
+    study["tables"]["main"] |= {"methods": ["cot", "swept@ramp=1"], "noises": ["mine"]}
+    small = {"datasets": ["digits"], "noises": ["levels"], "partitions": ["even"], "methods": ["fedavg", "cot"]}
+    study["scales"] = {
+        "smoke": {
+            "train": {"rounds": 2, "net": {"name": "mlp", "hidden": 8}},
+            "settings": {"cot": {"ramp": 1}, "fedavg": {"weighting": "uniform"}},
+            "methods": {"cot": {"forget_rate": 0.1}, "other": {"name": "fedavg", "train": {"augment": "flip"}}},
+            "partitions": {"even": {"clients": 4}},
+            "grid": [{**small, "train": {"optimiser": "adam"}, "settings": {"cot": {"exponent": 2}}}],
+            "dataset_substitutes": {"mnist": "digits"},
+            "tables": {"main": {"metric": "best"}},
+        }
+    }
+
+
+def find_names(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], bool]]:
+    """Where a text stands, and whether it is a key."""
+    if isinstance(value, str):
+        yield keys, False
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        if isinstance(key, str):
+            yield (*keys, key), True
+        yield from find_names(part, (*keys, key))
+
+
+def misspell(study: dict[str, Any], keys: tuple[Any, ...], *, is_key: bool) -> None:
+    """Write a text with one letter more."""
+    for key in keys[:-1]:
+        study = study[key]
+    if is_key:
+        study[f"{keys[-1]}z"] = study.pop(keys[-1])
+    else:
+        study[keys[-1]] += "z"
+
+
+FREE = {("title",), ("tables", "main"), ("figures", "curves"), ("subsets", "some")}  # read by nothing else in the file
+FREE |= {("scales", "smoke", "tables", "main"), ("scales", "smoke", "methods", "other")}
+
+
+def test_a_misspelt_key_or_id_anywhere_in_a_study_is_refused(folder: Path) -> None:
+    """With the file and the nearest name, whatever the scale, also in what another scale lays over it."""
+    write(folder, "config/studies/toy.yaml", edited(edit_everywhere))
+    assert Study(project(folder), "toy").runs
+    assert Study(project(folder, scale="smoke"), "toy").runs
+    places = [place for place in find_names(edited(edit_everywhere)) if place[0] not in FREE]
+    assert len(places) > 100
+    scales, missed = [project(folder), project(folder, scale="smoke")], []
+    refusal = re.compile(r"config/studies/toy\.yaml( at scale smoke)?: .*(did you mean|is missing|nominal\", got)")
+    for (keys, is_key), made in product(places, scales):
+        study = edited(edit_everywhere)
+        misspell(study, keys, is_key=is_key)
+        write(folder, "config/studies/toy.yaml", study)
+        try:
+            Study(made, "toy")
+            missed.append((keys, "taken"))
+        except SpecError as error:
+            if not refusal.match(str(error)):
+                missed.append((keys, str(error)))
+    assert not missed
 
 
 @pytest.mark.parametrize(
@@ -494,6 +582,14 @@ def test_a_label_or_another_name_of_the_study_is_no_part_of_what_identifies_a_ru
     assert [one[0] for one in told] == [one[0] for one in plain]
     assert [one[2] for one in told] == [False] * 4
     assert [one[2] for one in plain] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("value", ["2024-01-01", "!!binary aGk=", "!!set {a, b}", "!!bool many", "!!int ''"])
+@pytest.mark.parametrize("line", ["{}: {{source: digits}}", "mine: {}", "mine: {{source: npz, path: {}}}"])
+def test_odd_yaml_in_the_data_sets_is_one_message(folder: Path, line: str, value: str) -> None:
+    (folder / "config/datasets.yaml").write_text(line.format(value))
+    with pytest.raises(SpecError, match=r"config/datasets.yaml: .*(Put it in quotes|not readable as)[^\n]*$"):
+        _ = project(folder).datasets
 
 
 @pytest.mark.parametrize(

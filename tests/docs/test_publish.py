@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fake_runs import write_run
 
+from workflow_scripts.commands import main
 from workflow_scripts.docgen import publish
 from workflow_scripts.provenance.checksums import write_sums
 
@@ -44,5 +45,5 @@ def test_a_study_is_published_as_far_as_it_was_run(tmp_path: Path, monkeypatch: 
 
 
 def test_a_folder_of_no_study_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert publish.main(["--root", "results/nothing"]) == 2
+    assert main.main(["publish", "--root", "results/nothing"]) == 2
     assert capsys.readouterr().err == "publish: results/nothing: no study has this results folder\n"

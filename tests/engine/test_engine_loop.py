@@ -72,6 +72,7 @@ def test_phases_follow_each_other_and_are_entered_once():
     assert method.calls == ["enter a after 0", "a1", "a2", "enter b after 2", "b3", "enter c after 3", "c4", "c5"]
     assert outcome.state.notes == {"a": 0, "b": 2, "c": 3}
     assert outcome.state.round == 5
+    assert outcome.spent == [0, 0]  # there was no earlier attempt
     assert [row[2] for row in outcome.record.metrics if row[5] == "made"] == ["a", "a", "b", "c", "c"]
 
 

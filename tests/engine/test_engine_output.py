@@ -222,6 +222,8 @@ def test_headline_is_of_the_last_ten_evaluations():
     made = toy.play("local", rounds=14, method={"pretrain": 0})
     values = [v for _, v in made.curve]
     assert len(values) == 15
+    told = {r[4] for r in made.outcome.record.metrics if r[3] == "personal"}
+    assert told == {-1, *made.outcome.fed.all}  # each client's, and their mean
     assert made.summary["accuracy"]["last10_mean"] == pytest.approx(sum(values[-10:]) / 10)
     made.outcome.record.metrics = [r for r in made.outcome.record.metrics if r[0] == 0]
     assert make_summary(made.outcome, {})["accuracy"]["best"] == values[0]  # nothing but round 0

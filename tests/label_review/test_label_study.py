@@ -44,6 +44,7 @@ def test_the_documentation_s_arrays_become_a_study(folder: Path, capsys: pytest.
     run = planned("mine")
     assert run.labels_page in said
     assert run.labels_page in text
+    assert f"The default is {run.spec['train']['rounds']} rounds of {run.spec['train']['epochs']} epochs" in text
     assert "now: snakemake --cores 2 mine" in said
     assert run.spec["dataset"] == {"source": "npz", "path": "mine.npz", "test": {"holdout": 0.1}}
     assert run.spec["partition"] == {"kind": "natural"}

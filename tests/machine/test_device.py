@@ -81,6 +81,8 @@ def test_numbers_become_uuids_and_no_gpu_is_given_twice(start: Start) -> None:
     assert "waiting for a GPU: other runs of yours have all 2 GPUs (locks in " in waits(third)
     first.kill()
     assert answer(third) == ["cuda", "GPU-a"]
+    third.kill()
+    assert third.communicate()[1] == ""  # said once
 
 
 def test_a_scheduler_s_gpu_is_taken_as_it_is(start: Start) -> None:

@@ -156,6 +156,7 @@ def test_random_sum_stays_in_its_range() -> None:
         assert x.sum() == pytest.approx(6)
         assert x.max() <= 1 + 1e-6
         assert x.min() >= 1e-5 - 1e-6
-    with pytest.raises(SpecError, match="cannot sum"):
-        random_sum(3, 4.0, 1.0, 0.0, np.random.RandomState(0))
+    for total, low in ((4.0, 0.0), (0.3, 0.2)):
+        with pytest.raises(SpecError, match="cannot sum"):
+            random_sum(3, total, 1.0, low, np.random.RandomState(0))
     assert len(random_sum(0, 0.0, 1.0, 0.0, np.random.RandomState(0))) == 0

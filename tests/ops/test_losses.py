@@ -66,6 +66,7 @@ def test_sharpening():
     torch.testing.assert_close(losses.sharpen_probs(p, 1.0), p)
     torch.testing.assert_close(losses.sharpen_probs(p, 0.5)[0], torch.tensor([0.36, 0.09, 0.01]) / 0.46)
     assert losses.sharpen_probs(p, 0.5).sum(1).tolist() == pytest.approx([1.0, 1.0])
+    torch.testing.assert_close(losses.sharpen_probs(p[0], 0.5), losses.sharpen_probs(p, 0.5)[0])
 
 
 @pytest.mark.parametrize(

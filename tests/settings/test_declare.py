@@ -237,7 +237,7 @@ def test_a_field_without_a_description_is_no_setting_and_cannot_be_listed() -> N
     assert Toy(train=Train(), draws=3).draws == 3  # in Python only
     with pytest.raises(SpecError, match=r"here\.draws: unknown key"):
         build_settings(Toy, {"draws": 3}, "here", train=Train())
-    with pytest.raises(TypeError, match=r"Toy\.draws: a setting says what it means: .*`draws = …` without a type"):
+    with pytest.raises(SpecError, match=r"Toy\.draws: a setting says what it means: .*`draws = …` without a type"):
         config_schema.describe_kind("method", "toy", Toy)
 
     @dataclass(frozen=True, kw_only=True)
@@ -246,7 +246,7 @@ def test_a_field_without_a_description_is_no_setting_and_cannot_be_listed() -> N
         passes: ClassVar[int] = 3
 
     assert settings_of(Nameless).keys() == settings_of(FedAvg).keys()
-    with pytest.raises(TypeError, match=r"Nameless: the first paragraph of its docstring says what it is"):
+    with pytest.raises(SpecError, match=r"Nameless: the first paragraph of its docstring says what it is"):
         config_schema.describe_kind("method", "nameless", Nameless)
 
 

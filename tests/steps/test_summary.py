@@ -72,6 +72,7 @@ def test_dvcs_templates_name_columns_of_the_csvs_and_methods_have_their_marks(tm
         assert fields(template) - {"rev"} <= set(frame.columns), name  # rev is DVC's own
     marked = {"FedAvg", "Local only §", "FedDPCont ‡"}
     assert set(made["dots"]["method"]) == marked
+    assert list(made["dots"]["noise"]) == 3 * ["sym40", "clean"]  # in the order of the list of runs
     assert set(made["curves"]["method"]) == marked | {f"{name}, no noise" for name in marked}
     dvc = configparser.ConfigParser()
     dvc.read(ROOT / ".dvc/config")

@@ -72,7 +72,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
             made = Workflow(folder)
             made("git", "init", "-q", "-b", "main")
             made("snakemake", "--cores", "2", "--config", "device=cpu")
-            made(sys.executable, "-m", "workflow_scripts.commands.record")
+            made(sys.executable, "-m", "workflow_scripts.commands.main", "record")
             made("git", "add", "-A")
             made("git", "commit", "-q", "-m", "finished")
             done.touch()

@@ -14,7 +14,7 @@ from PIL import Image
 from toy_workflow import lay_out
 
 from fednoise_core.io import SpecError
-from workflow_scripts.commands import audit, prune
+from workflow_scripts.commands import audit, main, prune
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.machine.locks import acquire_lock
@@ -61,7 +61,7 @@ def test_prune_removes_nothing_while_a_study_cannot_be_planned(
     """The study has no results/: its runs lie in the store."""
     run, text = finished("store/runs/digits/x/y/fedavg/seed0/0123456789abcdef"), STUDY.read_text()
     STUDY.write_text(text.replace("rounds: 2", "round: 2"))
-    assert prune.main(["--yes"]) == 2
+    assert main.main(["prune", "--yes"]) == 2
     why = f"prune: {STUDY}: train.round: unknown key; did you mean 'rounds'?"
     assert capsys.readouterr().err == f"{why}. Nothing is removed until this is fixed\n"
     assert run.exists()

@@ -21,9 +21,9 @@ from workflow_scripts.study.targets import Targets
 pytestmark = pytest.mark.workflow
 
 STUDY, CONFIG = "config/studies/toy.yaml", "config/config.yaml"
-AUDIT = (sys.executable, "-m", "workflow_scripts.commands.audit")
-RECORD = (sys.executable, "-m", "workflow_scripts.commands.record")
-PRUNE = (sys.executable, "-m", "workflow_scripts.commands.prune")
+AUDIT = (sys.executable, "-m", "workflow_scripts.commands.main", "audit")
+RECORD = (sys.executable, "-m", "workflow_scripts.commands.main", "record")
+PRUNE = (sys.executable, "-m", "workflow_scripts.commands.main", "prune")
 BARE = ("--workflow-profile", "none")  # without profiles/default: every trigger of Snakemake counts
 
 

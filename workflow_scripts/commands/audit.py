@@ -117,7 +117,3 @@ def main(arguments: list[str] | None = None) -> int:
     done = f"moved to {DISCARDED}/{now}; `snakemake` makes them again" if options.remove else f"damaged; {cure}"
     print(f"audit: {len(found)} folders or copies {done}")
     return 0 if options.remove else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,18 +1,17 @@
-"""Train one cell of a paper's table or figure, named by the ids of the paper's file.
+"""Train one cell of a paper's table or figure.
 
 fednoise cell --paper feddpcont --table 2 --method fedcorr --noise sym40 --seed 0 [--scale cpu]
 
-Names are the ids of the paper's file, at every scale. What the table has only one value of need not be said.
+The names are the ids of the paper's file at every scale. One of which the table has only one may be left out.
 """
 
 import argparse
 import shlex
-import subprocess
-import sys
 from collections.abc import Mapping
 
-from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.io import SpecError
 from fednoise_core.settings.declare import did_you_mean
+from workflow_scripts.commands.run import start_snakemake
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.study.planned_run import PlannedRun
@@ -46,24 +45,15 @@ def _field_names(study: Study, field: str, run: PlannedRun) -> list[str]:
     return [*(name for name, used in study.dataset_substitutes.items() if field == "dataset" and used == own), own]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns 2 if the paper has no such cell, else the exit status of Snakemake."""
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command: start Snakemake for the run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("paper", "table", "figure", *FIELDS):
-        parser.add_argument(f"--{name}", required=name == "paper")
-    parser.add_argument("--scale", default="paper")
-    parser.add_argument("--show", action="store_true", help="print the command, run nothing")
-    args = parser.parse_args(argv)
-    try:
-        run = resolve_run(Project({**read_yaml("config/config.yaml"), "scale": args.scale}), vars(args))
-    except (SpecError, ArtifactError) as error:
-        print(f"cell: {error}", file=sys.stderr)
-        return 2
-    command = ["snakemake", "--cores", "1", run.files.run.sums_file, "--config", f"scale={args.scale}"]
-    command.append(f"studies=[{args.paper}]")
-    print(shlex.join(command))
-    return 0 if args.show else subprocess.run([sys.executable, "-m", *command], check=False).returncode
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        parser.add_argument(f"--{name}", required=name == "paper", help=f"{name} of the cell")
+    parser.add_argument("--scale", default="paper", help="paper, or a file of config/scales (default: paper)")
+    parser.add_argument("--show", action="store_true", help="print Snakemake's command line and run nothing")
+    args = parser.parse_args(arguments)
+    run = resolve_run(Project({**read_yaml("config/config.yaml"), "scale": args.scale}), vars(args))
+    command = ["--cores", "1", run.files.run.sums_file, "--config", f"scale={args.scale}", f"studies=[{args.paper}]"]
+    print(shlex.join(["snakemake", *command]), flush=True)
+    return 0 if args.show else start_snakemake(command)

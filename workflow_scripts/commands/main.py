@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from fednoise_core.settings.declare import did_you_mean
-from workflow_scripts.steps.common import USER_ERROR
+from fednoise_core.io import ArtifactError, SpecError
+from workflow_scripts.steps.common import INTERRUPTED, USER_ERROR
 
 VERBS = {  # verb → module with a function `main`; the first line of its docstring is the verb's line in the help
     "run": "workflow_scripts.commands.run",
@@ -29,7 +30,7 @@ EXIT_CODES = "Exit status: 0 done, 1 problems or a defect, 2 a mistake in a file
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a verb.
+    """Run a verb. A mistake in a file or argument is one line.
 
     Args:
         arguments: The verb and its own arguments; those of the process if left out.
@@ -42,11 +43,19 @@ def main(arguments: list[str] | None = None) -> int:
         print(format_help())
         return 0
     if verb not in VERBS:
-        print(f"fednoise: unknown command {verb!r}{did_you_mean(verb, VERBS)}; see fednoise --help", file=sys.stderr)
+        near = get_close_matches(verb, VERBS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(VERBS)}"
+        print(f"fednoise: unknown command {verb!r}; {hint}", file=sys.stderr)
         return USER_ERROR
     sys.argv[0] = f"fednoise {verb}"  # the name in the verb's own help
-    status: int = import_module(VERBS[verb]).main(rest)
-    return status
+    try:
+        status: int = import_module(VERBS[verb]).main(rest)
+        return status
+    except (SpecError, ArtifactError, OSError) as error:
+        print(f"{verb}: {error}", file=sys.stderr)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def format_help() -> str:

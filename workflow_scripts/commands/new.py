@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 from fednoise_core.io import SpecError, open_atomic
-from workflow_scripts.steps.common import USER_ERROR
 
 REGISTRY = Path("fednoise_core/methods/__init__.py")
 FILES = {
@@ -105,19 +104,16 @@ Not run yet.
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: written; 2: the name cannot be used, or the folder is not the project's."""
+    """Run the command: write the files, and config/schema."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=["method"], help="what to add")
     parser.add_argument("name", help="its name in config files: lower case, digits and _")
     parser.add_argument("--class-name", help="the name of its class; default: made from the name")
     args = parser.parse_args(arguments)
-    try:
-        files = write_method(args.name, args.class_name or args.name.title().replace("_", ""))
-    except SpecError as error:
-        print(f"fednoise new: {error}", file=sys.stderr)
-        return USER_ERROR
+    files = write_method(args.name, args.class_name or args.name.title().replace("_", ""))
     # a new process, since this one has imported the registry as it was
-    subprocess.run([sys.executable, "-m", "workflow_scripts.docgen.config_schema"], check=True, capture_output=True)
+    fednoise = [sys.executable, "-m", "workflow_scripts.commands.main"]
+    subprocess.run([*fednoise, "schema"], check=True, capture_output=True)
     test = "python -m pytest tests/methods"
     print("\n".join(["Written:", *(f"  {file}" for file in [*files, "config/schema/method.yaml"])]))
     print(f"Next: change them, then {test}/test_contract.py -k {args.name} --golden && {test} -k {args.name}")
@@ -153,7 +149,3 @@ def write_method(name: str, class_name: str) -> list[str]:
     with open_atomic(REGISTRY) as opened:
         opened.writelines(lines)
     return [*files, str(REGISTRY)]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

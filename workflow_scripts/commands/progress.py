@@ -1,9 +1,11 @@
-"""Show how far unfinished runs are, how many are done, and how long the others take.
+"""Show how far unfinished runs are, and how much time studies will still take.
 
-fednoise progress [STUDY…] [--watch [SECONDS]] [--config scale=cpu …]
+fednoise progress                             the configured studies
+fednoise progress quick fedmixcon             these studies; papers stands for every paper
+fednoise progress papers --config scale=cpu   at another scale
+fednoise progress --watch 10                  again every 10 seconds until Ctrl-C
 
-Reads the last line of each `progress.jsonl` under work/, and who holds the lock beside it; times are those in the
-cost.json of finished runs. Without a study the totals are those of the configured studies; `papers` is every paper's.
+Each unfinished run has a line, whatever its study. How long a run will take is known from finished runs of its kind.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from fednoise_core.io import ArtifactError, SpecError, canonical_json
+from fednoise_core.io import canonical_json
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.machine.locks import is_locked
@@ -162,38 +164,23 @@ def _parse_override(pair: str) -> tuple[str, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command: print the lines, with --watch until Ctrl-C.
-
-    Args:
-        arguments: The arguments; those of the process if left out.
-
-    Returns:
-        0, or 2 for a mistake in the config.
-    """
+    """Run the command: print the lines, with --watch until Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("studies", nargs="*", help="whose totals; or papers")
-    parser.add_argument("--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="look again and again")
+    parser.add_argument("studies", nargs="*", help="whose totals are shown")
     parser.add_argument(
-        "--config", nargs="+", default=[], type=_parse_override, metavar="KEY=VALUE", help="as of Snakemake"
+        "--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="show it again and again (default: 5 s)"
+    )
+    parser.add_argument(
+        "--config", nargs="+", default=[], type=_parse_override, metavar="KEY=VALUE", help="in place of config.yaml's"
     )
     args = parser.parse_args(arguments)
     clear = "\x1b[H\x1b[J" if sys.stdout.isatty() and args.watch is not None else ""
-    try:
-        studies = plan_runs(args.studies, dict(args.config))
-        while True:
-            found = unfinished_jobs()
-            text = [job.format_line() for job in found] or ["no unfinished job"]
-            text += [total_line(name, runs, found) for name, runs in studies.items()]
-            print(clear + "\n".join(text), flush=True)
-            if args.watch is None:
-                return 0
-            time.sleep(max(args.watch, 0.1))
-    except (SpecError, ArtifactError) as error:
-        print(f"progress: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    studies = plan_runs(args.studies, dict(args.config))
+    while True:
+        found = unfinished_jobs()
+        text = [job.format_line() for job in found] or ["no unfinished job"]
+        text += [total_line(name, runs, found) for name, runs in studies.items()]
+        print(clear + "\n".join(text), flush=True)
+        if args.watch is None:
+            return 0
+        time.sleep(max(args.watch, 0.1))

@@ -61,22 +61,14 @@ def _not_shown(folder: Path, named: set[Path]) -> Iterator[Path]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command.
-
-    Args:
-        arguments: The arguments; those of the process if left out.
-
-    Returns:
-        0 if the paths are listed or removed, 1 if something runs here, 2 if a config is wrong and nothing was removed.
-    """
+    """Run the command. It returns 1 if something runs here."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--yes", action="store_true", help="remove it")
     options = parser.parse_args(arguments)
     try:
         found = _find_unnamed()
     except (SpecError, ArtifactError, OSError) as error:
-        print(f"prune: {error}. Nothing is removed until this is fixed", file=sys.stderr)
-        return 2
+        raise SpecError(f"{error}. Nothing is removed until this is fixed") from error
     for path in found:
         if options.yes and (reason := running_process()):
             print(f"prune: {reason}", file=sys.stderr)
@@ -87,7 +79,3 @@ def main(arguments: list[str] | None = None) -> int:
     done = "removed" if options.yes else "named by no config; --yes removes them"
     print(f"prune: {len(found)} {done}" if found else "prune: every result is named by a config")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -46,7 +46,3 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"record: {reason}", file=sys.stderr)
         return 1
     return subprocess.run([sys.executable, "-m", "dvc", "commit", "--force"], check=False).returncode
-
-
-if __name__ == "__main__":
-    sys.exit(main())

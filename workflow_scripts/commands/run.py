@@ -9,15 +9,16 @@ fednoise run quick -- --dry-run        what follows -- goes to snakemake as it i
 from __future__ import annotations
 
 import argparse
-import subprocess
+import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
-from workflow_scripts.steps.common import USER_ERROR
+from fednoise_core.io import SpecError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: that of snakemake; 2 where there is no Snakefile."""
+    """Run the command: start Snakemake for the targets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("targets", nargs="*", help="names of studies, tables, figures; default: the configured studies")
     parser.add_argument("--cores", default="all", help="how many cores to use (default: all)")
@@ -26,13 +27,20 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     cut = given.index("--") if "--" in given else len(given)
     args = parser.parse_args(given[:cut])
-    if not Path("Snakefile").is_file():
-        print("fednoise run: no Snakefile here; run it in the project's folder", file=sys.stderr)
-        return USER_ERROR
     config = [f"{key}={value}" for key in ("scale", "subset") if (value := getattr(args, key))]
-    command = ["snakemake", "--cores", args.cores, *(["--config", *config] if config else [])]
-    return subprocess.run([*command, *given[cut + 1 :], "--", *args.targets], check=False).returncode
+    words = ["--cores", args.cores, *(["--config", *config] if config else []), *given[cut + 1 :], "--", *args.targets]
+    start_snakemake(words)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def start_snakemake(arguments: list[str]) -> NoReturn:
+    """Go on as Snakemake, in this process: Ctrl-C is Snakemake's, which ends its jobs and gives back its lock.
+
+    Args:
+        arguments: Its command line.
+
+    Raises:
+        SpecError: The working folder has no Snakefile.
+    """
+    if not Path("Snakefile").is_file():
+        raise SpecError("no Snakefile here. Run it in the project's folder")
+    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *arguments])

@@ -1,4 +1,4 @@
-"""Definitions of noises, partitions and methods, in a study or in the catalogue: whether each is right on its own."""
+"""What a study or the catalogue defines by ids, such as noises and methods: whether each is right on its own."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from itertools import product
 from typing import Any
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import did_you_mean
+from fednoise_core.settings.declare import did_you_mean, model_of
+from fednoise_core.settings.train import Train
 from fednoise_core.settings.variants import format_settings, parse_settings, variant_id
 from workflow_scripts import paths
-from workflow_scripts.config.nets import nets_of
-from workflow_scripts.config.validation import Schemas, expand_name
+from workflow_scripts.config.validation import Schemas, check_model, expand_name
 from workflow_scripts.config.yaml_file import ConfigPath
 
 FAMILY_OF_KEY = {
     "noises": "noise",
     "partitions": "partition",
     "methods": "method",
+    "tables": "table",
+    "figures": "figure",
 }  # key of a file → family of the schema
 LONGEST_LABEL = 100
 TRAIN = "train."  # begins the name of a swept training setting
@@ -36,11 +38,11 @@ class MethodDefinition:
 
 
 def check_definitions(schemas: Schemas, data: Mapping[str, Any], place: ConfigPath) -> None:
-    """Check all noises, partitions and methods that a file defines.
+    """Check all that a file defines by ids.
 
     Args:
         schemas: The schemas of the settings.
-        data: The file's content, already compared with its own schema.
+        data: The file's content, already compared with its own declaration.
         place: The file.
 
     Raises:
@@ -71,7 +73,7 @@ def parse_method(schemas: Schemas, name: str, spec: Mapping[str, Any], place: Co
         SpecError: A setting is wrong.
     """
     fields = {key: value for key, value in spec.items() if key not in ("label", "train")}
-    schemas.check_kind("method", fields, place)
+    schemas.check_kind("method", fields, place, beside=("label", "train", "sweep"))
     label, train = spec.get("label", name), spec.get("train", {})
     if not isinstance(label, str) or not label.strip() or len(label) > LONGEST_LABEL or not label.isprintable():
         raise (place / "label").error(f"expected one line of 1 to {LONGEST_LABEL} letters")
@@ -90,13 +92,12 @@ def check_train(schemas: Schemas, train: Any, place: ConfigPath) -> None:
     Raises:
         SpecError: A setting is wrong.
     """
-    schemas.check_settings("train", train, place, partial=True)
-    known = schemas.load("net")
-    for name in nets_of(train):
-        if name not in known:
-            raise (place / "net").error(f"unknown net {name!r}{did_you_mean(name, known)}")
-    nets = train.get("net", [])
+    check_model(model_of(Train), train, place)
+    known, nets = schemas.load("net"), train.get("net", [])
     for net in nets if isinstance(nets, list) else [nets]:
+        name = expand_name(net).get("name")
+        if isinstance(name, str) and name not in known:
+            raise (place / "net").error(f"unknown net {name!r}{did_you_mean(name, known)}")
         schemas.check_kind("net", expand_name(net), place / "net")
     if "augment" in train:
         schemas.check_kind("augment", expand_name(train["augment"]), place / "augment")

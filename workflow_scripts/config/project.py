@@ -21,8 +21,9 @@ from fednoise_core.settings.declare import did_you_mean
 from workflow_scripts import paths
 from workflow_scripts.config.definitions import check_definitions
 from workflow_scripts.config.file_contents import hash_contents
-from workflow_scripts.config.validation import Schemas
-from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, read_yaml
+from workflow_scripts.config.file_models import CatalogueFile, ConfigFile
+from workflow_scripts.config.validation import Schemas, check_model
+from workflow_scripts.config.yaml_file import ConfigPath, check_json_compatible, deep_merge, read_yaml
 from workflow_scripts.machine import device
 
 STUDIES, PAPERS, SCALES = "config/studies", "config/papers", "config/scales"
@@ -124,8 +125,9 @@ class Project:
     def datasets(self) -> dict[str, Any]:
         """Id → data set, as in config/datasets.yaml."""
         found = read_yaml(self.folder / DATASETS)
+        check_json_compatible(found, ConfigPath(DATASETS))
         for name, spec in found.items():
-            problem = paths.name_problem(str(name))
+            problem = paths.name_problem(name)
             if problem:
                 raise ConfigPath(DATASETS).error(problem)
             self.schemas.check_kind("dataset", spec, ConfigPath(DATASETS, (name,)))
@@ -135,7 +137,7 @@ class Project:
     def catalogue(self) -> dict[str, Any]:
         """Definitions shared by studies, all checked, used or not."""
         found = read_yaml(self.folder / CATALOGUE)
-        self.schemas.check_settings("catalogue", found, ConfigPath(CATALOGUE))
+        check_model(CatalogueFile, found, ConfigPath(CATALOGUE))
         check_definitions(self.schemas, found, ConfigPath(CATALOGUE))
         return found
 
@@ -276,10 +278,11 @@ class Project:
         return {**config, "overlay": deep_merge(overlay, config.get("overlay") or {})}, (files[0], file, *files[1:])
 
     def _check_config(self, config: dict[str, Any], files: tuple[str, ...]) -> None:
-        for file in files:
-            self.schemas.check_settings("config", read_yaml(self.folder / file), ConfigPath(file), partial=True)
+        required = {"device": "auto", "scale": "paper", "studies": ["any"]}
+        for file in files:  # each may leave these to another
+            check_model(ConfigFile, required | read_yaml(self.folder / file), ConfigPath(file))
         place = ConfigPath("config")  # a file's, or the command line's --config
-        self.schemas.check_settings("config", config, place)
+        check_model(ConfigFile, config, place)
         if config["scale"] not in ("paper", *self.scale_names):
             known = did_you_mean(config["scale"], ["paper", *self.scale_names])
             problem = f"expected paper or the name of a file in config/scales, got {config['scale']!r}{known}"

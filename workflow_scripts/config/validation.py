@@ -1,23 +1,33 @@
-"""Compare settings with their schemas, and bring them into one normal form.
+"""Compare settings with what is declared, and bring them into one normal form.
 
-A mistake is one SpecError: file, key, problem. Schemas of things that come in kinds (data sets, noises, partitions,
-methods, tables, figures) are mappings kind → {description, properties, required}. The others are plain JSON schemas.
+A mistake is one SpecError: file, key, problem. Of things that come in kinds (data sets, noises, partitions, methods,
+tables, figures) planning reads config/schema, since the declarations of methods and nets would import torch. It has
+mappings kind → {description, properties, required}.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import operator
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pydantic
 from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 
 from fednoise_core.io import SpecError, canonical_json
-from fednoise_core.settings.declare import describe_mismatch, did_you_mean, unknown_key
+from fednoise_core.settings.declare import (
+    Settings,
+    describe_mismatch,
+    describe_problem,
+    did_you_mean,
+    json_schema,
+    unknown_key,
+)
 from workflow_scripts.config.yaml_file import ConfigPath, check_json_compatible, read_yaml
 from workflow_scripts.provenance.code_hash import read_registry
 
@@ -38,10 +48,26 @@ REGISTRIES = {  # family whose schema is made from the code → where its names 
     "figure": ("fednoise_core/report/figures/results/__init__.py", "RESULT_FIGURES"),
 }
 
-# keywords of a schema that `fednoise_core.settings.words` does not tell: the library's own message stands
-LIBRARY_WORDED = {"oneOf", "maxLength", "minProperties", "maxProperties"}
-
 Schema = Mapping[str, Any]
+
+
+def check_model(model: type[Settings], value: Any, place: ConfigPath) -> None:
+    """Compare settings with their declaration.
+
+    Args:
+        model: The declaration.
+        value: The settings.
+        place: Where they stand.
+
+    Raises:
+        SpecError: A setting is wrong.
+    """
+    check_json_compatible(value, place)
+    try:
+        model.model_validate(value)
+    except pydantic.ValidationError as error:
+        keys, problem = describe_problem(error, value, json_schema(model))
+        raise functools.reduce(operator.truediv, keys, place).error(problem) from None
 
 
 class Schemas:
@@ -51,29 +77,14 @@ class Schemas:
         self.load = functools.cache(lambda name: read_yaml(Path(folder, f"{name}.yaml")))
         self._validators: dict[tuple[str, str], Any] = {}  # family and kind → what checks it
 
-    def check_settings(self, name: str, value: Any, place: ConfigPath, *, partial: bool = False) -> None:
-        """Compare settings with a plain schema.
-
-        Args:
-            name: The name of the schema.
-            value: The settings.
-            place: Where they stand.
-            partial: Keys may be missing.
-
-        Raises:
-            SpecError: A setting is wrong.
-        """
-        check_json_compatible(value, place)
-        schema = self.load(name)
-        _validate_value(value, _VALIDATOR({**schema, "required": []} if partial else schema), place)
-
-    def check_kind(self, family: str, value: Any, place: ConfigPath) -> None:
+    def check_kind(self, family: str, value: Any, place: ConfigPath, beside: Sequence[str] = ()) -> None:
         """Compare a {kind: …, settings…} with the settings that its kind has.
 
         Args:
             family: The name of the schema, such as "noise".
             value: The settings. Those that the schema does not list are refused.
             place: Where they stand.
+            beside: Keys that may stand there, too, and are not in `value`. A message may name them.
 
         Raises:
             SpecError: The kind is unknown, or a setting is wrong.
@@ -89,19 +100,17 @@ class Schemas:
             raise (place / key).error(f"expected the name of a {family}, got {json.dumps(kind)}")
         if kind not in kinds and not _is_own(family, kind):
             raise (place / key).error(_describe_unknown_kind(family, kind, kinds))
+        try:
+            about = self.load_kind(family, kind)
+        except (SpecError, TypeError) as error:
+            raise (place / key).error(str(error)) from error
+        known = {key: {"const": kind}, **about.get("properties", {})}
+        for name in value:
+            if name not in known:
+                raise (place / name).error(unknown_key(name, [*known, *beside]))
         if (family, kind) not in self._validators:
-            try:
-                schema = self.load_kind(family, kind)
-            except (SpecError, TypeError) as error:
-                raise (place / key).error(str(error)) from error
-            self._validators[family, kind] = _VALIDATOR(
-                {
-                    "type": "object",
-                    "properties": {key: {"const": kind}, **schema.get("properties", {})},
-                    "required": schema.get("required", []),
-                    "additionalProperties": False,
-                }
-            )
+            schema = {"type": "object", "properties": known, "required": about.get("required", [])}
+            self._validators[family, kind] = _VALIDATOR(schema)
         _validate_value(value, self._validators[family, kind], place)
 
     def load_kind(self, family: str, kind: str) -> Schema:
@@ -223,12 +232,9 @@ def _type_names(schema: Schema) -> list[str]:
 def _validate_value(value: Any, validator: Any, place: ConfigPath) -> None:
     errors = list(validator.iter_errors(value))
     if errors:
-        # an unknown key says more than that another is missing, and our own words more than the library's
-        first = min(errors, key=lambda one: (one.validator != "additionalProperties", one.validator in LIBRARY_WORDED))
-        error = _innermost_error(first)
-        for key in error.absolute_path:
-            place = place / key
-        raise _to_spec_error(error, place)
+        # an unknown key says more than that another is missing
+        error = _innermost_error(min(errors, key=lambda one: one.validator != "additionalProperties"))
+        raise _to_spec_error(error, functools.reduce(operator.truediv, error.absolute_path, place))
 
 
 def _innermost_error(error: ValidationError) -> ValidationError:
@@ -248,9 +254,4 @@ def _to_spec_error(error: ValidationError, place: ConfigPath) -> SpecError:
         return (place / key).error(unknown_key(key, known))
     if error.validator == "required":
         return place.error(f"the key {next(key for key in expected if key not in value)!r} is missing")
-    if error.validator == "pattern":
-        rule = schema.get("description") or "letters, digits, and . _ + - after the first; 64 at most"
-        return place.error(f"expected an id ({rule}), got {json.dumps(value)}")
-    if error.validator in LIBRARY_WORDED:
-        return place.error(error.message if len(error.message) <= 300 else f"{error.message[:299]}…")
     return place.error(describe_mismatch(value, schema))

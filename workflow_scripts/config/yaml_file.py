@@ -41,6 +41,15 @@ class ConfigPath:
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Safe YAML that refuses a repeated key and, as YAML 1.2, reads 1e-4 as a number and on, off, yes, no as words."""
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Name the line of what PyYAML stumbles over, such as `!!bool many` or a key that is a list."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            shown = _shorten_text(node.value if isinstance(node, yaml.ScalarNode) else error)
+            problem = f"not readable as {node.tag.rpartition(':')[2]} ({shown})"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+
 
 def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
     keys = [key.value for key, _ in node.value]
@@ -87,9 +96,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise place.error(f"{line}{error.problem}") from error
-    except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        # ValueError: no UTF-8, `!!int many`, a date that is none; TypeError: a key that is a list or mapping;
-        # AttributeError: `!!timestamp many`
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: no UTF-8
         raise place.error(f"not readable as YAML ({_shorten_text(error)})") from error
     if not isinstance(value, dict):
         raise place.error("expected keys and values")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,10 @@ from fednoise_core.report.tables.registry import TABLES
 from fednoise_core.settings.declare import doc_summary, json_schema, model_of
 from fednoise_core.settings.functions import resolve_kind
 from fednoise_core.settings.train import Train
+from workflow_scripts.config.file_models import CatalogueFile, ConfigFile, StudyFile
 from workflow_scripts.config.validation import KIND_KEYS
 
+FILE_MODELS = "workflow_scripts/config/file_models.py"
 FIRST = "# Made by `fednoise schema` from {source}: change that, not this."
 MEANINGS = {  # family → (where it is stated, what the file says)
     "dataset": (
@@ -95,16 +96,16 @@ def describe_kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str,
         shared: Where the settings are declared that it has beside its own.
 
     Raises:
-        TypeError: Its class or function does not say what it is.
+        SpecError: Its class or function does not say what it is.
     """
     declared = getattr(owner, "settings", owner)
     told, where = doc_summary(declared), f"{declared.__module__}.{declared.__name__}"
     if not told or told.startswith(f"{declared.__name__}("):  # `dataclass` writes that where there is no docstring
-        raise TypeError(f"{where}: the first paragraph of its docstring says what it is")
+        raise SpecError(f"{where}: the first paragraph of its docstring says what it is")
     for field in dataclasses.fields(declared) if dataclasses.is_dataclass(declared) else ():
         if field.name not in {*model_of(declared).model_fields, "train"}:
             cure = f"write Field(description=…), or, for a constant, `{field.name} = …` without a type"
-            raise TypeError(f"{where}.{field.name}: a setting says what it means: {cure}")
+            raise SpecError(f"{where}.{field.name}: a setting says what it means: {cure}")
     facts = {fact: getattr(owner, fact) for fact in FACTS.get(family, ()) if getattr(owner, fact, None)}
     facts["example"] = {KIND_KEYS.get(family, "kind"): name, **getattr(owner, "example", {})}
     return _schema_entry(told, model_of(owner, *shared), facts | getattr(owner, "facts", {}))
@@ -140,15 +141,13 @@ def _family_file(family: str) -> str:
     return "\n".join(lines)
 
 
-def _train_file() -> str:
-    known = json_schema(model_of(Train))["properties"]
-    lines = [
-        FIRST.format(source="fednoise_core.settings.train.Train"),
-        "# How every client trains. A method may override any of them under `train:`.",
-        "type: object",
-        "additionalProperties: false",
-        *_yaml_lines("properties", known, 0),
-    ]
+def _mapping_file(name: str) -> str:
+    """The schema of one mapping."""
+    source, declared = MAPPINGS[name]
+    schema = json_schema(model_of(declared)) | {"description": doc_summary(declared)}
+    lines = [FIRST.format(source=source), "$schema: https://json-schema.org/draft/2020-12/schema"]
+    keys = ("description", "type", "additionalProperties", "required", "properties")
+    lines += [line for key in keys if key in schema for line in _yaml_lines(key, schema[key], 0)]
     return "\n".join([*lines, ""])
 
 
@@ -179,35 +178,25 @@ SHARED: dict[str, Callable[[str], tuple[Any, ...]]] = {
     "noise": lambda kind: (noises.Shared,),
     "partition": lambda kind: (partitions.shared_settings(kind),),
 }
-FAMILIES = (*REGISTRIES, "train")
-
-
-def _schema_file_text(family: str) -> str:
-    """The file config/schema/<family>.yaml as it should be."""
-    return _train_file() if family == "train" else _family_file(family)
+MAPPINGS: dict[str, tuple[str, Any]] = {  # schema of one mapping → where it is stated, and what declares it
+    "train": ("fednoise_core.settings.train.Train", Train),
+    "study": (FILE_MODELS, StudyFile),
+    "catalogue": (FILE_MODELS, CatalogueFile),
+    "config": (FILE_MODELS, ConfigFile),
+}
+FAMILIES = (*REGISTRIES, *MAPPINGS)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command.
-
-    Args:
-        arguments: The arguments; those of the process if left out.
-
-    Returns:
-        0 if the files are written or up to date, 1 if they are out of date.
-    """
-    parser = argparse.ArgumentParser(description="Write config/schema from the code.")
-    parser.add_argument("--folder", default="config/schema", type=Path)
+    """Run the command. With --check it returns 1 if a file is out of date."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", default="config/schema", type=Path, help="where to write (default: config/schema)")
     parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
     options = parser.parse_args(arguments)
     late = 0
     for family in FAMILIES:
         path = options.folder / f"{family}.yaml"
-        try:
-            wanted = _schema_file_text(family)
-        except (SpecError, TypeError) as error:
-            print(f"schema: {error}", file=sys.stderr)
-            return 1
+        wanted = _mapping_file(family) if family in MAPPINGS else _family_file(family)
         same = path.is_file() and path.read_text(encoding="utf-8") == wanted
         late += not same
         if options.check:
@@ -217,7 +206,3 @@ def main(arguments: list[str] | None = None) -> int:
                 file.write(wanted)
             print(f"{path}: written")
     return int(options.check and late > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -24,8 +24,9 @@ from fednoise_core.report.figures import draw
 from fednoise_core.report.figures.results.scoreboard import HELD
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.figures.style import read_words
-from fednoise_core.report.pages import paper_markdown, study_page
+from fednoise_core.report.pages import study_page
 from fednoise_core.report.pages.headline import summary_lines
+from fednoise_core.report.pages.paper_markdown import render_section
 from fednoise_core.report.pages.paper_sections import PaperParts, paper_parts
 from fednoise_core.report.runs.csv_files import csv_text, read_csv, read_texts, write_csv
 from fednoise_core.report.runs.frames import tabulate_results
@@ -153,7 +154,7 @@ def _draw_figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Seq
             continue
         try:
             draw.write_figure(found, spec, root / "figures" / name)
-        except SpecError as error:  # such as differences to a method that was not run yet
+        except SpecError as error:  # such as a metric that no run reports yet
             print(f"figure {name}: left out: {error}", file=sys.stderr)
             continue
         drawn.append(name)
@@ -174,8 +175,8 @@ def _page_markdown(
     text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()]
     made, own = _progress_sentence(study, paper.made if paper else len(runs)), _hand_written(out / "README.md")
     if paper:
-        first = paper_markdown.first_screen(paper, _picture_markdown(board, words[board]) if board else "", made)
-        parts = [first, own, paper_markdown.before_tables(paper), "## What the paper leaves open", *text]
+        first = render_section("first", paper, _picture_markdown(board, words[board]) if board else "", made)
+        parts = [first, own, render_section("top", paper), "## What the paper leaves open", *text]
     else:
         notes = "\n".join(f"- {line}" for line in list_limits(told, runs))
         parts = [made, own, *text, "\n".join(f"- {line}" for line in summary_lines(runs)), "## Notes and limits", notes]
@@ -184,7 +185,7 @@ def _page_markdown(
     parts += ["## Figures"] if others else []
     for name in others:
         parts += [f"### {markdown_text(words[name][0])}", _picture_markdown(name, words[name])]
-    parts += [paper_markdown.after_figures(paper, "origins.csv")] if paper else []
+    parts += [render_section("end", paper, "origins.csv")] if paper else []
     return "\n\n".join(part.strip() for part in (f"# {told['title']}", *parts) if part.strip()) + "\n"
 
 
@@ -248,32 +249,17 @@ def write_papers(folder: Path) -> Path:
     return folder / "papers.md"
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command.
-
-    Args:
-        argv: The arguments; those of the process if left out.
-
-    Returns:
-        0 done, 2 a file or an argument is wrong.
-    """
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", required=True, type=Path, help="results folder of the study")
     parser.add_argument("--out", type=Path, help="default: docs/results/<name of the folder>")
     parser.add_argument("--html", type=Path, help="write the page as one HTML file, too")
-    args = parser.parse_args(argv)
+    args = parser.parse_args(arguments)
     out = args.out or RESULTS / args.root.name
-    try:
-        study = find_study(args.root.name)
-        made = publish_study(study, out, args.html)
-        if study.name in study.project.paper_names and RESULTS.resolve() in out.resolve().parents:
-            made.append(write_papers(RESULTS))
-    except (ArtifactError, SpecError, OSError) as error:
-        print(f"publish: {error}", file=sys.stderr)
-        return 2
+    study = find_study(args.root.name)
+    made = publish_study(study, out, args.html)
+    if study.name in study.project.paper_names and RESULTS.resolve() in out.resolve().parents:
+        made.append(write_papers(RESULTS))
     print(f"{len(made)} files in {out}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

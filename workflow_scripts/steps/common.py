@@ -31,6 +31,25 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sums", help="write the SHA-256 of every file of this folder into it when all is done")
 
 
+def make_setting_parser(made: str, text: str | None) -> argparse.ArgumentParser:
+    """Make the command line of a step that makes an artifact of a setting.
+
+    Args:
+        made: The name of the artifact.
+        text: What the step does.
+
+    Returns:
+        The parser, without the arguments of the artifacts that only this step reads.
+    """
+    parser = argparse.ArgumentParser(description=text)
+    parser.add_argument("--spec", required=True, type=json_argument, help=f"settings of the {made} as JSON")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--arrays", required=True, help="arrays artifact of the data set")
+    parser.add_argument("--out", required=True, help="artifact to write")
+    add_plan_arguments(parser)
+    return parser
+
+
 def json_argument(text: str) -> dict[str, Any]:
     """Parse an argument that is JSON itself or the path of a JSON file.
 

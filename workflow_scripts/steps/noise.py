@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from fednoise_core.data.partition import Partition
@@ -19,14 +18,9 @@ def main(argv: list[str] | None = None) -> int:
     Returns:
         The exit status, see `steps.common`.
     """
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--spec", required=True, type=common.json_argument, help="noise spec as JSON")
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--arrays", required=True, help="arrays artifact of the data set")
+    parser = common.make_setting_parser("noise", __doc__)
     parser.add_argument("--partition", help="partition artifact; needed by client-level noise")
     parser.add_argument("--donor", help="arrays artifact of the data set that open-set noise takes images from")
-    parser.add_argument("--out", required=True, help="labels artifact to write")
-    common.add_plan_arguments(parser)
     args = parser.parse_args(argv)
 
     def write_labels() -> str:

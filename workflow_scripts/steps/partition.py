@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from fednoise_core.noise.labels import Labels
@@ -19,13 +18,8 @@ def main(argv: list[str] | None = None) -> int:
     Returns:
         The exit status, see `steps.common`.
     """
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--spec", required=True, type=common.json_argument, help="partition spec as JSON")
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--arrays", required=True, help="arrays artifact of the data set")
+    parser = common.make_setting_parser("partition", __doc__)
     parser.add_argument("--labels", help="labels artifact; needed by partitions over the noisy labels")
-    parser.add_argument("--out", required=True, help="partition artifact to write")
-    common.add_plan_arguments(parser)
     args = parser.parse_args(argv)
 
     def write_partition() -> str:

@@ -12,9 +12,9 @@ from workflow_scripts.config.nets import net_code, nets_of
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.provenance.step_code import user_module_path
+from workflow_scripts.study.file_at_scale import Defined
 
 ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate
-Defined = tuple[str, Mapping[str, Any], ConfigPath]  # id, settings, where they are defined
 
 
 def check_setting(project: Project, dataset: str, noise: Defined, partition: Defined, place: ConfigPath) -> None:

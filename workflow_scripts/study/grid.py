@@ -10,13 +10,14 @@ from typing import Any
 
 from fednoise_core.io import SpecError
 from fednoise_core.settings.declare import did_you_mean
-from fednoise_core.settings.variants import base_method, index_of, parse_settings
+from fednoise_core.settings.variants import base_method, index_of
 from workflow_scripts.config import definitions
 from workflow_scripts.config.definitions import FAMILY_OF_KEY, MethodDefinition
-from workflow_scripts.config.project import CATALOGUE, Project
-from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, read_yaml
+from workflow_scripts.config.project import Project
+from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.study import compatibility
-from workflow_scripts.study.compatibility import ORACLE, Defined
+from workflow_scripts.study.compatibility import ORACLE
+from workflow_scripts.study.file_at_scale import FileAtScale, read_file
 from workflow_scripts.study.layers import Layer, resolve_layers
 from workflow_scripts.study.plan import Plan
 from workflow_scripts.study.planned_run import PlannedRun
@@ -31,16 +32,15 @@ class AllAbsent(SpecError):
     """A study has no run, because all its data sets are ones that the user has not supplied."""
 
 
-class StudyGrid:
+class StudyGrid(FileAtScale):
     """The runs of one study at the project's scale."""
 
     def __init__(self, project: Project, name: str) -> None:
-        self.project, self.name = project, name
-        self.root = project.results_folder(name)
-        self.place = ConfigPath(project.study_file(name))
-        self.full, self.data = self._read_file()
-        definitions.check_definitions(project.schemas, self.data, self.place)
-        definitions.check_train(project.schemas, self.data["train"], self.place / "train")
+        self.name, self.root = name, project.results_folder(name)
+        self.files = read_file(project, name)
+        super().__init__(project, self.files[project.scale].place, self.files[project.scale].data)
+        self.full = self.files["paper"].data  # as it is written
+        self._scaled = project.overlay, self.full.get("scales", {}).get(project.scale, {})
         self.dataset_substitutes: dict[str, str] = dict(self.data.get("dataset_substitutes", {}))
         self.absent: list[str] = []  # data sets of a paper that only the user can supply, and has not
         self._settings: set[tuple[str, str, str]] = set()  # of the grid, checked
@@ -50,41 +50,6 @@ class StudyGrid:
     def runs(self) -> list[PlannedRun]:
         """Every run once, in the order of the grid's blocks."""
         return list(self._runs.values())
-
-    def find_definition(self, key: str, name: str, place: ConfigPath | None = None) -> Defined:
-        """Find a noise, partition or method.
-
-        Args:
-            key: "noises", "partitions" or "methods".
-            name: Its id.
-            place: What names the id.
-
-        Returns:
-            Id, settings, and where it is defined. A variant of a method has the place of its method.
-
-        Raises:
-            SpecError: Neither the study nor the catalogue defines it.
-        """
-        if key == "methods" and parse_settings(name):
-            found = self._expand_method(base_method(name), place)
-            if name not in found:
-                raise ((place or self.place) / key).error(f"unknown variant {name!r}{did_you_mean(name, found)}")
-            return name, found[name], self.find_definition(key, base_method(name), place)[2]
-        own, shared = self.data.get(key, {}), self.project.catalogue.get(key, {})
-        if name in own:
-            return name, own[name], self.place / key / name
-        if name in shared:
-            return name, shared[name], ConfigPath(CATALOGUE, (key, name))
-        known = did_you_mean(name, [*own, *shared])
-        if key == "methods" and name in self.project.schemas.load("method"):
-            known = f"; the library has it: define an id for it, such as methods: {{{name}: {{name: {name}}}}}"
-        raise ((place or self.place) / key).error(f"unknown {FAMILY_OF_KEY[key]} {name!r}{known}")
-
-    def _expand_method(self, name: str, place: ConfigPath | None = None) -> dict[str, Mapping[str, Any]]:
-        """Id → definition of what a method's id in a grid stands for: the variants of its `sweep`, or itself."""
-        if parse_settings(name):
-            return {name: self.find_definition("methods", name, place)[1]}
-        return definitions.expand_sweep(*self.find_definition("methods", name, place))
 
     def normalize_noise(self, name: str) -> dict[str, Any]:
         """The noise of an id, in normal form (`Schemas.normal`)."""
@@ -145,19 +110,6 @@ class StudyGrid:
             "FEDNOISE_DATA names"
         )
 
-    def _read_file(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The study's file, and the same with the scale's overlay and the study's own overlay for that scale."""
-        check, scale = self.project.schemas.check_settings, self.project.scale
-        data = read_yaml(self.project.folder / self.place.file)
-        check("study", data, self.place)
-        self._scaled = self.project.overlay, data.get("scales", {}).get(scale, {})
-        if not any(self._scaled):
-            return data, data
-        self.place = ConfigPath(f"{self.place.file} at scale {scale}")
-        merged = functools.reduce(deep_merge, self._scaled, data)
-        check("study", merged, self.place)
-        return data, merged
-
     @functools.cache  # noqa: B019 - a study lives as long as the process
     def _resolve_method(self, name: str, block: int) -> tuple[MethodDefinition, dict[str, ConfigPath]]:
         """A method with all training settings of its runs in a block, and where each of these stands."""
@@ -191,11 +143,10 @@ class StudyGrid:
         own, shared = self._scaled[1].get("seeds"), self._scaled[0].get("seeds")
         for number, block in enumerate(self.data["grid"]):
             place, train = self.place / "grid" / number, block.get("train", {})
-            if train:  # alone first: a mistake in it is named before what follows from it
-                definitions.check_train(self.project.schemas, train, place / "train")
+            if train:
                 definitions.check_train(self.project.schemas, self.train_settings(number), place / "train")
-            methods = [one for name in block["methods"] for one in self._expand_method(name, place)]
-            named = (self._available_dataset(name, place / "datasets") for name in block["datasets"])
+            methods = [one for name in block["methods"] for one in self.expand_method(name, place)]
+            named = map(self._available_dataset, block["datasets"])
             datasets = [name for name in named if name is not None]
             seeds = own or shared or block.get("seeds", self.data["seeds"])
             for setting in product(datasets, block["noises"], block["partitions"]):
@@ -209,15 +160,13 @@ class StudyGrid:
             raise AllAbsent(str((self.place / "grid").error(f"no run is left. {self.missing_data_message()}")))
         return runs
 
-    def _available_dataset(self, named: str, place: ConfigPath) -> str | None:
+    def _available_dataset(self, named: str) -> str | None:
         """The data set that a grid's id stands for at this scale.
 
         None if only the user can supply it and has not. A paper's other cells can do without. Of any other study it is
         an error.
         """
         dataset = self.dataset_substitutes.get(named, named)
-        self.project.find_dataset(named, place)
-        self.project.find_dataset(dataset, self.place / "dataset_substitutes" / named)
         if self.name not in self.project.paper_names or not self.project.is_absent(dataset):
             return dataset
         self.absent += [named] if named not in self.absent else []
@@ -274,27 +223,21 @@ def _select_subset(study: StudyGrid, runs: Runs) -> Runs:
         return runs
     if name not in known:
         raise (study.place / "subsets").error(f"unknown subset {name!r} in --config subset{did_you_mean(name, known)}")
-    boxes = [_check_box(study, name, number, box) for number, box in enumerate(known[name])]
+    boxes = [_read_box(study, name, number) for number in range(len(known[name]))]
     found = {ids: run for ids, run in runs.items() if any(_lies_in(run, box) for box in boxes)}
     if not found:
         raise (study.place / "subsets" / name).error("no run of the grid is in this subset")
     return found
 
 
-def _check_box(study: StudyGrid, name: str, number: int, box: Mapping[str, Any]) -> dict[str, list[Any]]:
+def _read_box(study: StudyGrid, name: str, number: int) -> dict[str, list[Any]]:
     """A box with the data sets of the scale, by the names of a run's fields."""
-    place = study.place / "subsets" / name / number
-    for key, wanted in box.items():
-        if key == "seeds":
-            continue
-        used = dict.fromkeys(one for block in study.data["grid"] for one in block[key])
-        for index, one in enumerate(wanted):
-            if base_method(str(one)) not in used and one not in used:
-                raise (place / key / index).error(f"the grid has no {one!r}{did_you_mean(one, used)}")
-    datasets = (
-        {"datasets": [study.dataset_substitutes.get(one, one) for one in box["datasets"]]} if "datasets" in box else {}
-    )
-    return {key.removesuffix("s"): list(wanted) for key, wanted in {**box, **datasets}.items()}
+    study.check_box(name, number)
+    box = study.data["subsets"][name][number]
+    found = {key.removesuffix("s"): list(wanted) for key, wanted in box.items()}
+    if "dataset" in found:
+        found["dataset"] = [study.dataset_substitutes.get(one, one) for one in found["dataset"]]
+    return found
 
 
 def _lies_in(run: PlannedRun, box: Mapping[str, list[Any]]) -> bool:

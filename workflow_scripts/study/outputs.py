@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fednoise_core.io import SpecError
 from fednoise_core.settings.declare import did_you_mean
 from fednoise_core.settings.variants import base_method, swept_field
-from workflow_scripts.config.definitions import expand_sweep
 from workflow_scripts.config.project import TARGET_SUFFIXES
 from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.study import paper_settings, paper_tables
@@ -92,21 +91,25 @@ def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None =
 
 def _known_ids(study: StudyGrid) -> dict[str, set[Any]]:
     """Field of a run → the ids that the grid has, at this scale or at the paper's."""
-    blocks = [one for data in (study.data, study.full) for one in (*data["grid"], {"seeds": data["seeds"]})]
-    known = {field: {one for block in blocks for one in block.get(f"{field}s", ())} for field in SELECTORS}
-    known["method"] |= {variant for data in (study.data, study.full) for variant in _known_variants(study, data)}
+    known: dict[str, set[Any]] = {field: set() for field in SELECTORS}
+    for file in (study, study.files["paper"]):
+        known["seed"].update(file.data["seeds"])
+        for block in file.data["grid"]:
+            for field in SELECTORS:
+                known[field].update(block.get(f"{field}s", ()))
+            for method in set(map(base_method, block["methods"])):
+                known["method"].update(file.expand_method(method))
     return known
 
 
 def _check_output(
     study: StudyGrid, key: str, name: str, spec: Mapping[str, Any], known: Mapping[str, set[Any]]
 ) -> None:
-    """Check the name of a table or figure, its settings, and the ids in its lists."""
+    """Check the name of a table or figure, and the ids in its lists."""
     place = study.place / key / name
     taken = name in TARGET_SUFFIXES or f"{study.name}_{name}" in study.project.study_files
     if taken or (key == "figures" and name in study.data.get("tables", {})):
         raise place.error(f"{study.name}_{name} is already a target. Give it another id")
-    study.project.schemas.check_kind(key.removesuffix("s"), spec, place)
     for field in SELECTORS:
         for number, wanted in enumerate(spec.get(f"{field}s") or []):
             if wanted not in known[field]:
@@ -119,13 +122,6 @@ def _with_substitutes(study: StudyGrid, spec: Mapping[str, Any]) -> dict[str, An
     named = spec.get("datasets")
     used = dict.fromkeys(study.dataset_substitutes.get(one, one) for one in named or ())
     return {**spec, "datasets": list(used)} if named else dict(spec)
-
-
-def _known_variants(study: StudyGrid, data: Mapping[str, Any]) -> Iterator[str]:
-    """Ids of the variants of every method in the grid of `data`, this study at its scale or as it is written."""
-    defined = {**study.project.catalogue.get("methods", {}), **data.get("methods", {})}
-    for name in {base_method(method) for block in data["grid"] for method in block["methods"]} & defined.keys():
-        yield from expand_sweep(name, defined[name], study.place / "methods" / name)
 
 
 def _check_compared(spec: Mapping[str, Any], runs: Sequence[PlannedRun], place: ConfigPath) -> None:

@@ -16,11 +16,10 @@ from typing import Any
 from fednoise_core.io import ArtifactError
 from fednoise_core.settings.declare import did_you_mean
 from fednoise_core.settings.variants import index_of
-from workflow_scripts.config.definitions import expand_sweep
 from workflow_scripts.config.yaml_file import ConfigPath
+from workflow_scripts.study.file_at_scale import AXES
 from workflow_scripts.study.grid import StudyGrid
 
-AXES = ("datasets", "noises", "partitions", "methods")
 GridCell = tuple[str, str, str, str]  # data set, noise, partition, method
 CLAIM_AXES: dict[str, tuple[str, ...]] = {  # key of a claim → what its ids are of
     **dict.fromkeys(("best", "among", "above", "within", "costs", "leads", "widens"), ("methods",)),
@@ -39,10 +38,10 @@ def paper_cells(study: StudyGrid, spec: Mapping[str, Any]) -> list[GridCell]:
     Returns:
         (data set, noise, partition, method), as ids of the grid, in the order of the table's lists.
     """
-    allowed = [spec.get(axis) for axis in AXES]
+    allowed, written = [spec.get(axis) for axis in AXES], study.files["paper"]
     found: dict[GridCell, None] = {}
-    for block in study.full["grid"]:
-        methods = [one for name in block["methods"] for one in _method_variants(study, name)]
+    for block in written.data["grid"]:
+        methods = [one for name in block["methods"] for one in written.expand_method(name)]
         for cell in product(*(block[axis] for axis in AXES[:3]), methods):
             if all(names is None or index_of(names, one) is not None for names, one in _zip_axes(allowed, cell)):
                 found[cell] = None
@@ -66,13 +65,14 @@ def with_study_context(study: StudyGrid, spec: Mapping[str, Any], place: ConfigP
         return {**spec, "scale": study.project.scale, "ours": _study_values(study, spec, place)}
     found = paper_cells(study, spec)
     used = [dict.fromkeys(column) for column in zip(*found, strict=True)]
+    methods = {name: study.files["paper"].find_definition("methods", name)[1] for name in used[3]}
     return {
         **spec,
         "scale": study.project.scale,
         "dataset_substitutes": {key: value for key, value in study.dataset_substitutes.items() if key in used[0]},
         "absent": [name for name in used[0] if name in study.absent],
         "cells": [list(cell) for cell in found],
-        "labels": {name: _method_label(study, name) for name in used[3]},
+        "labels": {name: str(methods[name].get("label", name)) for name in used[3]},
         "parts": {
             "dataset": {name: study.project.normalize_dataset(name) for name in used[0]},
             "noise": {name: study.normalize_noise(name) for name in used[1]},
@@ -96,13 +96,10 @@ def with_source_tables(tables: Mapping[str, Any], spec: Mapping[str, Any], place
         SpecError: An id is not that of such a table.
     """
     known = {name: table for name, table in tables.items() if table["kind"] == "reproduction"}
-    one = "table" in spec
-    asked = [spec["table"]] if one else spec.get("tables") or list(known)
-    for number, name in enumerate(asked):
-        if name not in known:
-            where = place / "table" if one else place / "tables" / number
-            raise where.error(f"expected a table of kind reproduction, got {name!r}{did_you_mean(name, known)}")
-    lists = known[asked[0]] if one else {}
+    name = spec.get("table")
+    if name and name not in known:
+        raise (place / "table").error(f"expected a table of kind reproduction, got {name!r}{did_you_mean(name, known)}")
+    asked, lists = ([name], known[name]) if name else (list(known), {})
     own = {key: lists[key] for key in (*AXES, "seeds") if lists.get(key) and not spec.get(key)}
     return {**spec, **own, "of": {name: known[name] for name in asked}}
 
@@ -116,8 +113,7 @@ def check_claims(study: StudyGrid, tables: Mapping[str, Any]) -> None:
 
     Raises:
         SpecError: An id of a claim stands twice in a table, a claim names what its table does not have, or `why` speaks
-            of
-            an unknown claim.
+            of an unknown claim.
     """
     known: dict[str, list[str]] = {}
     for name, spec in tables.items():
@@ -136,15 +132,14 @@ def check_claims(study: StudyGrid, tables: Mapping[str, Any]) -> None:
                     if one not in allowed:
                         said = f"expected an id of the table's cells, got {one!r}{did_you_mean(one, allowed)}"
                         raise (place / key).error(said)
-    for name, told in study.data.get("why", {}).items():
-        place = study.place / "why" / name
-        if name not in known:
-            raise place.error(f"expected a table with claims, got {name!r}{did_you_mean(name, known)}")
-        for one in told:
-            if one not in known[name]:
-                raise (place / one).error(
-                    f"expected the id of a claim of {name}, got {one!r}{did_you_mean(one, known[name])}"
-                )
+    for place, told in [(file.place / "why", file.data.get("why", {})) for file in study.files.values()]:
+        for name, reasons in told.items():
+            if name not in known:
+                raise (place / name).error(f"expected a table with claims, got {name!r}{did_you_mean(name, known)}")
+            for one in reasons:
+                if one not in known[name]:
+                    said = f"expected the id of a claim of {name}, got {one!r}{did_you_mean(one, known[name])}"
+                    raise (place / name / one).error(said)
 
 
 def missing_datasets(study: StudyGrid, spec: Mapping[str, Any]) -> list[str]:
@@ -209,23 +204,6 @@ def _zip_axes(allowed: list[Any], cell: GridCell) -> Iterable[tuple[Any, str]]:
 
 def _position_in(names: Any, value: str) -> int:
     return 0 if names is None else index_of(names, value) or 0
-
-
-def _known_definitions(study: StudyGrid, key: str) -> dict[str, Any]:
-    return {**study.project.catalogue.get(key, {}), **study.full.get(key, {})}
-
-
-def _method_variants(study: StudyGrid, name: str) -> dict[str, Mapping[str, Any]]:
-    """The methods that an id of the grid stands for in the study as it is written."""
-    if "@" in name:
-        return {name: {}}
-    return expand_sweep(name, _known_definitions(study, "methods")[name], study.place / "methods" / name)
-
-
-def _method_label(study: StudyGrid, name: str) -> str:
-    """A method's name as shown."""
-    family = name.split("@")[0]
-    return str(_method_variants(study, family)[name].get("label", name))
 
 
 def _study_values(study: StudyGrid, spec: Mapping[str, Any], place: ConfigPath) -> list[dict[str, Any]]:

@@ -22,10 +22,11 @@ from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fednoise_core.index import FLAGS
 from fednoise_core.io import SpecError, canonical_json, json_digest, open_atomic, sha256_file
+from fednoise_core.settings.declare import did_you_mean
 from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -182,6 +183,18 @@ class Targets:
             for part in self._output_names(file):
                 found.setdefault(f"{name}_{part}", functools.partial(self._output_targets, name, part))
         return found
+
+    def refuse_target(self, name: str) -> NoReturn:
+        """Refuse a name that is no target.
+
+        Args:
+            name: What the user typed.
+
+        Raises:
+            SpecError: Always. The message has the nearest target, or the names of the studies.
+        """
+        studies = f"; known: {', '.join(self.project.study_files)}, papers, and <study>_<table or figure>"
+        raise SpecError(f"unknown target {name!r}{did_you_mean(name, self.named_targets(), or_all=False) or studies}")
 
     def _output_names(self, file: str) -> list[str]:
         """Names of the tables and figures in a study's file.

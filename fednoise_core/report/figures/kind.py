@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from fednoise_core.report.runs.settings import SettingArtifacts
 
 ShownMetric = Annotated[Metric, Field(description="Best round, last round, or mean of the last ten evaluations.")]
-PanelColumns = Annotated[
-    int | None, Field(ge=1, le=3, description="Panels side by side; null: 2 up to four panels, else 3.")
-]
 YRange = Annotated[
     Annotated[list[float], Field(min_length=2, max_length=2)] | None,
     Field(description="Ends of the y axis; null: as the data."),
@@ -46,16 +43,7 @@ class AccuracySettings(FigureSettings):
 class LineSettings(AccuracySettings):
     """Settings of figures whose panels have lines of accuracies."""
 
-    columns: PanelColumns = None
     y: YRange = None
-
-
-class RowSettings(AccuracySettings):
-    """Settings of figures whose rows are methods."""
-
-    columns: Annotated[
-        int | None, Field(ge=1, le=4, description="Panels side by side; null: up to 4 on a page, 2 in a column.")
-    ] = None
 
 
 @dataclass

@@ -98,20 +98,18 @@ def cut_axis_words(starts: Sequence[float]) -> str:
     return f" The axis starts at {at} %: what is lower is cut off, and {BELOW} stands before a value below."
 
 
-def fit_panels(names: Sequence[Sequence[str]], width: float, columns: int | None) -> tuple[int, float]:
+def fit_panels(names: Sequence[Sequence[str]], width: float) -> tuple[int, float]:
     """Choose how panels whose lines have names beside them are laid out.
 
     Args:
         names: Names of the lines of each panel.
         width: Width of the figure in inches.
-        columns: Panels side by side, if they are set.
 
     Returns:
         Panels side by side, and the height of each in inches.
     """
     lines = [sum(LineEnd(0, name, {}, "88.8").label_text(0).count("\n") + 1 for name in each) for each in names]
-    fitting = min(2, len(names)) if width > 5 else 1
-    return columns or fitting, max(2.0, max(lines) * LINE + 0.6)
+    return min(2, len(names)) if width > 5 else 1, max(2.0, max(lines) * LINE + 0.6)
 
 
 def label_line_ends(axes: Sequence[Axes], ends: Sequence[Sequence[LineEnd]]) -> None:

@@ -15,7 +15,7 @@ import pandas as pd
 from fednoise_core.report.runs import agreement
 from fednoise_core.report.runs.frames import tabulate_results
 from fednoise_core.report.runs.names import Names
-from fednoise_core.report.runs.ranking import compared_runs, leading_methods, paired_gains
+from fednoise_core.report.runs.ranking import compared_runs, find_baseline, leading_methods, paired_gains
 from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.cells import METRIC_WORDS, count_words, format_signed, in_setting, mean_std, method_words
 
@@ -102,25 +102,12 @@ def summary_lines(runs: Sequence[RecordedRun]) -> list[str]:
     if not runs:
         return []
     metric, untrusted = "last10_mean", agreement.untrusted_datasets(runs)
-    found = make_headline(tabulate_results(runs), metric, plain_averaging(runs), untrusted)
+    found = make_headline(tabulate_results(runs), metric, find_baseline(runs), untrusted)
     names, more = Names.of_runs(runs), len(found.rows) - LINES
     lines = [f"{names.title(row.setting)}: {_leaders_words(row, found.baseline)}" for row in found.rows[:LINES]]
     if len(found.rows) < 2:
         return [found.sentence]
     return [found.sentence, *lines, *([f"and {more} more"] if more > 0 else [])]
-
-
-def plain_averaging(runs: Sequence[RecordedRun]) -> str | None:
-    """The id of plain averaging in a study: what every other method wants to beat.
-
-    Args:
-        runs: Those of the study.
-
-    Returns:
-        None if it is not in the study.
-    """
-    plain = [run.listed.method for run in runs if run.spec["method"].get("name") == "fedavg"]
-    return "fedavg" if "fedavg" in plain else next(iter(plain), None)
 
 
 def _find_leaders(setting: Setting, results: pd.DataFrame, metric: str, gains: pd.DataFrame) -> SettingLeaders:

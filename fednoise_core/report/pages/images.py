@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-import struct
 from dataclasses import dataclass, field
 
 import numpy as np
 from matplotlib.colors import to_rgb
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.figures.style import FILL, WRONG
@@ -102,7 +101,7 @@ def png_size(image: bytes) -> tuple[int, int]:
     Raises:
         ArtifactError: For another file.
     """
-    if image[:8] != b"\x89PNG\r\n\x1a\n":
-        raise ArtifactError("not a PNG picture")
-    width, height = struct.unpack(">II", image[16:24])
-    return width, height
+    try:
+        return Image.open(io.BytesIO(image), formats=["PNG"]).size
+    except UnidentifiedImageError as error:
+        raise ArtifactError("not a PNG picture") from error

@@ -12,23 +12,7 @@ from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.tables.registry import select_table_runs
 
-COLUMNS = {
-    "table": "table",
-    "dataset": "data set",
-    "noise": "noise",
-    "partition": "partition",
-    "method": "method",
-    "seed": "seed",
-    "accuracy": "accuracy, %",
-    "run": "run",
-    "digest": "spec digest",
-    "code": "code hash",
-    "device": "device",
-    "versions": "versions",
-    "seconds": "seconds",
-    "command": "once more",
-}
-"""Columns of `trace_origins`, and their heads on the page."""
+COLUMNS = ("table", *frames.RUN, "accuracy", "run", "digest", "code", "device", "versions", "seconds", "command")
 
 
 def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.DataFrame:
@@ -54,7 +38,7 @@ def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.D
             found.append(
                 {
                     "table": name,
-                    **{key: getattr(listed, key) for key in ("dataset", "noise", "partition", "method", "seed")},
+                    **{key: getattr(listed, key) for key in frames.RUN},
                     "accuracy": value,
                     "run": f"{listed.dir.as_posix()}/spec.json",
                     "digest": run.summary["spec_digest"],
@@ -65,7 +49,7 @@ def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.D
                     "command": _cell_command(study, name, spec, run),
                 }
             )
-    return pd.DataFrame(found, columns=list(COLUMNS))
+    return pd.DataFrame(found, columns=COLUMNS)
 
 
 def _cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], run: RecordedRun) -> str:
@@ -79,18 +63,13 @@ def _cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], 
     here = [cell for cell in cells if cell[0] in (stands_for or [listed.dataset]) and cell[2] == listed.partition]
     dataset = here[0][0] if here else listed.dataset
     words = {
-        "PAPER": study["id"],
-        "TABLE": name.removeprefix("table"),
-        "METHOD": listed.method,
-        "NOISE": listed.noise,
-        **({"DATASET": dataset} if len({cell[0] for cell in cells}) > 1 else {}),
-        **({"PARTITION": listed.partition} if len({cell[2] for cell in cells}) > 1 else {}),
-        "SEED": str(listed.seed),
-        **({"SCALE": study["scale"]} if study.get("scale", "paper") != "paper" else {}),
+        "paper": study["id"],
+        "table": name.removeprefix("table"),
+        "method": listed.method,
+        "noise": listed.noise,
+        **({"dataset": dataset} if len({cell[0] for cell in cells}) > 1 else {}),
+        **({"partition": listed.partition} if len({cell[2] for cell in cells}) > 1 else {}),
+        "seed": str(listed.seed),
+        **({"scale": study["scale"]} if study.get("scale", "paper") != "paper" else {}),
     }
-    return _join_command(words)
-
-
-def _join_command(words: Mapping[str, str]) -> str:
-    """`fednoise cell` with these settings."""
-    return " ".join(["fednoise cell", *(f"--{key.lower()} {shlex.quote(value)}" for key, value in words.items())])
+    return " ".join(["fednoise cell", *(f"--{key} {shlex.quote(value)}" for key, value in words.items())])

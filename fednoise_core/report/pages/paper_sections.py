@@ -20,6 +20,7 @@ from fednoise_core.report.figures.results.gains import compare_gains
 from fednoise_core.report.figures.results.scoreboard import claims_frame
 from fednoise_core.report.pages.paper_origins import trace_origins
 from fednoise_core.report.runs.csv_files import csv_text, read_csv
+from fednoise_core.report.runs.frames import RUN
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.tables.claims import DISAGREES, MIXED, STATES, Claim
 from fednoise_core.report.tables.registry import find_kind
@@ -29,7 +30,6 @@ from fednoise_core.report.tables.verdicts import JUDGED, KEYS
 from fednoise_core.report.text.cells import MISSING, format_number, format_signed, settings_of
 
 LISTED = 500  # runs shown in the page; beyond, the CSV inside it is the list
-PARTS_OF_CELL = ("dataset", "noise", "partition", "method", "seed")
 
 
 LEGEND = "“paper”: the paper says so. “code”: published code does. “our choice”: neither says."
@@ -44,7 +44,7 @@ class PaperParts:
     summary: a row a table, and one of all. claims: table, claim, state, columns, the paper's own. why: claim, columns
     that disagree, reason. ranks: the paper's rank and ours, a table each with its title. settings: who says so, in the
     words of `legend`. changes: what the scale changes. differs: rows of the paper's own tables of settings where we
-    have another value. notes: sentences on deviations. examples: commands. origin: `trace_origins`. squares:
+    have another value. notes: sentences on deviations. origin: `trace_origins`. squares:
     `claims_frame`.
     """
 
@@ -63,7 +63,6 @@ class PaperParts:
     changes: tuple[list[str], list[list[str]]]
     differs: tuple[list[str], list[list[str]]]
     notes: list[str]
-    examples: list[str]
     origin: pd.DataFrame = field(repr=False)
 
     @property
@@ -72,6 +71,11 @@ class PaperParts:
         authors = ", ".join(self.citation.get("authors", ()))
         rest = ", ".join(str(self.citation[key]) for key in ("venue", "year") if key in self.citation)
         return f"{authors}. {rest}".strip(". ")
+
+    @property
+    def examples(self) -> list[str]:
+        """Commands: that of the first run of each table."""
+        return list(self.origin.drop_duplicates("table")["command"])
 
     @property
     def origin_csv(self) -> str:
@@ -85,10 +89,16 @@ class PaperParts:
         rows = []
         for row in self.origin.to_dict("records"):
             accuracy = "diverged" if pd.isna(row["accuracy"]) else format_number(row["accuracy"], 2)
-            cell = "/".join(str(row[key]) for key in PARTS_OF_CELL)
+            cell = "/".join(str(row[key]) for key in RUN)
             rest = [str(row[key]) for key in ("digest", "code", "device", "versions", "command")]
             rows.append([str(row["table"]), cell, accuracy, *rest])
         return heads, rows if len(rows) <= LISTED else []
+
+    @property
+    def code_rows(self) -> tuple[list[str], list[list[str]]]:
+        """Methods by code hash, device and versions: the short form of the origins."""
+        runs = self.origin.groupby(["method", "code", "device", "versions"], sort=False)["run"].nunique()
+        return ["method", "code hash", "device", "versions", "runs"], runs.reset_index().astype(str).to_numpy().tolist()
 
 
 def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str | Path) -> PaperParts | None:
@@ -139,7 +149,6 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         ),
         differs=_differences_table(setups, tables),
         notes=_deviation_notes(told, scale),
-        examples=_example_commands(made),
         origin=made,
     )
 
@@ -247,10 +256,10 @@ def _summary_table(
 
 
 def _summary_row(title: str, one: Score, at_paper: bool) -> list[str]:
-    whole, ran = sum(one.cells.values()), one.ran
-    middle = [ran, *one.judged, ran - sum(one.judged)] if at_paper else [ran]
-    counts = [f"{count:,}" for count in (whole, *middle, whole - ran)]
-    return [title, *counts, one.ranks_words(), *(str(count) for count in one.states)]
+    whole, ran, judged = sum(one.cells.values()), one.ran, [one.cells[name] for name in JUDGED]
+    middle = [ran, *judged, ran - sum(judged)] if at_paper else [ran]
+    counts, states = (whole, *middle, whole - ran), Counter(claim.state for claim in one.claims)
+    return [title, *map("{:,}".format, counts), one.ranks_words(), *(str(states[name]) for name in STATES)]
 
 
 def _claims_table(scores: Mapping[str, Score], titles: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
@@ -308,8 +317,3 @@ def _deviation_notes(told: Mapping[str, Any], scale: str) -> list[str]:
     pages = ", ".join(f"docs/methods/{name}.md" for name in told["methods"])
     said.append(f"Where an algorithm differs from its paper or from published code, its page says so: {pages}.")
     return said
-
-
-def _example_commands(made: pd.DataFrame) -> list[str]:
-    """The first run of each table."""
-    return [str(command) for command in made.drop_duplicates("table")["command"]]

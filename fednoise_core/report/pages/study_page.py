@@ -6,7 +6,6 @@ sorted or opened.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,11 +17,12 @@ from fednoise_core.io import ArtifactError
 from fednoise_core.report.figures.draw import draw_setting_figure, find_figure_kind
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.figures.style import png_bytes, read_words, use_house_style
-from fednoise_core.report.pages.headline import Headline, make_headline, plain_averaging
+from fednoise_core.report.pages.headline import Headline, make_headline
 from fednoise_core.report.pages.html import json_text, make_slug, render_page
 from fednoise_core.report.pages.images import ImageCache, few_colours, make_thumbnails, png_size
 from fednoise_core.report.pages.page_data import page_data, series_style
 from fednoise_core.report.pages.paper_sections import paper_parts
+from fednoise_core.report.pages.run_details import rows_of
 from fednoise_core.report.pages.run_table import run_columns, run_rows
 from fednoise_core.report.runs import agreement
 from fednoise_core.report.runs.csv_files import read_csv
@@ -30,6 +30,7 @@ from fednoise_core.report.runs.frames import tabulate_results
 from fednoise_core.report.runs.names import Names, describe_spec
 from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.provenance import describe_provenance, file_uri, list_limits, summary_counts
+from fednoise_core.report.runs.ranking import find_baseline
 from fednoise_core.report.runs.run import ListedRun, RecordedRun, load
 from fednoise_core.report.runs.settings import SettingArtifacts, artifacts_of
 from fednoise_core.report.tables.registry import complete_tables, lay_out_table
@@ -59,7 +60,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
     specs, shelf, names = study["tables"], ImageCache(), Names.of_runs(runs)
     frames = {name: read_csv(f"{root / 'tables' / name}.csv") for name in specs}
     metric = next((spec["metric"] for spec in specs.values() if spec["kind"] == "accuracy"), "last10_mean")
-    first = make_headline(tabulate_results(runs), metric, plain_averaging(runs), agreement.untrusted_datasets(runs))
+    first = make_headline(tabulate_results(runs), metric, find_baseline(runs), agreement.untrusted_datasets(runs))
     paper = paper_parts(study, runs, root)
     board, figures = _split_board(study, root, shelf, of_a_paper=paper is not None)
     artifacts = artifacts_of([one for one in found if one.labels and one.partition_file and one.arrays])
@@ -121,7 +122,7 @@ def _list_definitions(study: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _list_training(study: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The training settings in words, those of a block of the grid under what the block contains."""
     own = [(_grid_block(block), _format_spec(block["train"])) for block in study.get("blocks", ())]
-    return [*((str(key), _format_setting(value)) for key, value in study.get("train", {}).items()), *own]
+    return [*rows_of(study.get("train", {})), *own]
 
 
 def setting_page(one: SettingArtifacts, title: str | None = None) -> str:
@@ -239,12 +240,8 @@ def _grid_block(block: Mapping[str, Any]) -> str:
 def _format_spec(spec: Mapping[str, Any]) -> str:
     """A spec in one line, its readable name first."""
     shown = describe_spec(spec, "")
-    rest = ", ".join(f"{key}: {_format_setting(value)}" for key, value in spec.items() if key not in ("label", "text"))
+    rest = ", ".join(f"{key}: {value}" for key, value in rows_of(spec) if key not in ("label", "text"))
     return f"{shown} — {rest}" if shown and rest and shown != rest else shown or rest
-
-
-def _format_setting(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _embed_files(prefix: Path, endings: Sequence[str]) -> list[dict[str, str]]:

@@ -6,14 +6,26 @@ runs. A comparison of means by the spread of a few seeds can change with the las
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
 
+from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.footnotes import NO_MEMBERS, merge_marks
 
 AHEAD = "the highest mean, and every method that beats it with at least one seed"
+
+
+def find_baseline(runs: Sequence[RecordedRun]) -> str | None:
+    """Find the id of plain FedAvg among the runs, which the others are compared with.
+
+    Returns:
+        The id, that with the fewest settings if there are several, or None.
+    """
+    found = {run.listed.method: run.spec.get("method", {}) for run in runs}
+    plain = [method for method, spec in found.items() if spec.get("name", method) == "fedavg"]
+    return min(plain, key=lambda method: len(found[method])) if plain else None
 
 
 def is_compared(marks: Iterable[Any]) -> bool:

@@ -103,12 +103,8 @@ def _lay_out_accuracy(frame: pd.DataFrame, spec: Spec) -> Grid:
             line = []
             for key in settings:
                 row = found.get(tuple(key[one] for one in ids))
-                line.append(
-                    Cell(
-                        _format_accuracy(row, metric, digits) + _format_oracle_mark(row),
-                        not style and row is not None and bool(row["ahead"]),
-                    )
-                )
+                ahead = not style and row is not None and bool(row["ahead"])
+                line.append(Cell(_format_accuracy(row, metric, digits), ahead))
             line.append(Cell(f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"))
             rows.append(GridRow(method_words(group) + ending, line, style))
     for place, level in enumerate(levels):
@@ -130,15 +126,12 @@ def _explain_bold(frame: pd.DataFrame, ceiling: bool) -> str:
     return f"Bold: {'the highest value' if (frame['seeds'] < 2).all() else AHEAD}.{rest}"
 
 
-def _format_oracle_mark(row: pd.Series | None) -> str:
-    """The mark behind the number of a method whose own rate is that of the setting."""
-    return f" {ORACLE}" if row is not None and row.get("as_told", 0) else ""
-
-
 def _format_accuracy(row: pd.Series | None, metric: str, digits: int) -> str:
+    """The number, with the mark of an oracle if the method's own rate is that of the setting."""
     if row is None:
         return MISSING
-    return diverged_words(row) or mean_std(row[f"{metric}_mean"], row[f"{metric}_std"], digits)
+    mark = f" {ORACLE}" if row.get("as_told", 0) else ""
+    return (diverged_words(row) or mean_std(row[f"{metric}_mean"], row[f"{metric}_std"], digits)) + mark
 
 
 KIND = TableKind(

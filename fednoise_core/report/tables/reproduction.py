@@ -25,7 +25,7 @@ from fednoise_core.report.runs.statistics import summarize_seeds
 from fednoise_core.report.tables.claims import ClaimSettings, judge_columns
 from fednoise_core.report.tables.kind import HeadWords, Spec, TableKind
 from fednoise_core.report.tables.reproduction_layout import lay_out_reproduction
-from fednoise_core.report.tables.verdicts import KEYS, compare_numbers
+from fednoise_core.report.tables.verdicts import JUDGED, KEYS, compare_numbers
 from fednoise_core.report.text.footnotes import merge_marks
 from fednoise_core.settings.declare import Settings
 
@@ -129,7 +129,9 @@ def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
             "diverged": mine.get("diverged", 0),
             "epsilon": mine.get("epsilon", math.nan),
         }
-        found.append({**row, **_judge_cell(row, dataset in spec["absent"])})
+        verdict = _judge_cell(row, dataset in spec["absent"])
+        difference = row["ours_mean"] - row["paper_mean"] if verdict in JUDGED else math.nan
+        found.append({**row, "difference": difference, "verdict": verdict})
     return _add_comparisons(pd.DataFrame(found), spec)
 
 
@@ -153,20 +155,19 @@ def _add_comparisons(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFra
     return frame.assign(disagrees=[" ".join(against.get(place, ())) for place in frame.index])
 
 
-def _judge_cell(row: Mapping[str, Any], absent: bool) -> dict[str, Any]:
-    """Difference and verdict of a cell."""
-    both = (row["ours_mean"], row["ours_std"]), (row["paper_mean"], row["paper_std"])
+def _judge_cell(row: Mapping[str, Any], absent: bool) -> str:
+    """The verdict on a cell: one of VERDICTS."""
     if row["seeds"] == 0:
-        return {"difference": math.nan, "verdict": "not run (data absent)" if absent else "not run"}
+        return "not run (data absent)" if absent else "not run"
     if row["diverged"]:
-        return {"difference": math.nan, "verdict": "diverged"}
+        return "diverged"
     if math.isnan(row["ours_mean"]):  # runs, but none with a number of this metric
-        return {"difference": math.nan, "verdict": "no number"}
+        return "no number"
     if row["scale"] != "paper":
-        return {"difference": math.nan, "verdict": "run"}
+        return "run"
     if math.isnan(row["paper_mean"]):
-        return {"difference": math.nan, "verdict": "not in paper" if row["paper"] == "absent" else "paper unreadable"}
-    return {"difference": both[0][0] - both[1][0], "verdict": compare_numbers(*both)}
+        return "not in paper" if row["paper"] == "absent" else "paper unreadable"
+    return compare_numbers((row["ours_mean"], row["ours_std"]), (row["paper_mean"], row["paper_std"]))
 
 
 def _list_cells(spec: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.report.tables.claims import STATES, Claim, judge_claim
-from fednoise_core.report.tables.verdicts import JUDGED, KEYS, rank_correlation
+from fednoise_core.report.tables.verdicts import KEYS, rank_correlation
 from fednoise_core.report.text.cells import MISSING, format_number
 
 
@@ -32,17 +32,6 @@ class Score:
     def ran(self) -> int:
         """Cells with a number of ours, or with runs that diverged."""
         return sum(count for name, count in self.cells.items() if not name.startswith("not run"))
-
-    @property
-    def judged(self) -> list[int]:
-        """Cells within 2 σ, within 2 points, apart."""
-        return [self.cells[name] for name in JUDGED]
-
-    @property
-    def states(self) -> list[int]:
-        """Claims that agree, are mixed, disagree, were not run."""
-        found = Counter(claim.state for claim in self.claims)
-        return [found[name] for name in STATES]
 
     def ranks_words(self) -> str:
         """The median over the columns, from the lowest to the highest, and of how many."""

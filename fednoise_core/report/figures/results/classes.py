@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.colors import Normalize
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings, PanelColumns
+from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     legend_labels,
@@ -44,7 +44,6 @@ class ClassesSettings(FigureSettings):
     """
 
     view: View = "headline"
-    columns: PanelColumns = None
 
 
 def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ClassesSettings) -> Drawn:
@@ -61,7 +60,7 @@ def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settin
     table = table.sort_values("class", kind="stable")
     order, k = rank_methods(table), int(table["class"].max()) + 1
     names, labels, width = Names.of_runs(here), legend_labels(runs), width_inches(settings)
-    columns = settings.columns or min(2, len(shown))
+    columns = min(2, len(shown))
     words = [wrap_to_width(labels[method], 1.5 if width > 5 else 1.2) for method in order]
     tall = sum(0.13 * (word.count("\n") + 1) + 0.06 for word in words)
     share = (width - 1.3) / columns  # inches of a panel

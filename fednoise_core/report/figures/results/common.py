@@ -52,22 +52,18 @@ def score_methods(runs: Sequence[RecordedRun], settings: Any) -> pd.DataFrame:
     return table.reset_index()
 
 
-def smooth_accuracies(
-    runs: Sequence[RecordedRun], settings: AccuracySettings, window: int | None = None
-) -> tuple[pd.DataFrame, str]:
+def smooth_accuracies(runs: Sequence[RecordedRun], settings: AccuracySettings) -> tuple[pd.DataFrame, str]:
     """Compute the trailing mean of every run's accuracies.
 
     Args:
         runs: The runs of the figure.
         settings: `view` and `metric` say which accuracy it is.
-        window: Evaluations of which the mean is. The default is one where the metric is that of the last round, else
-            ten, or a quarter of a run's if these are fewer.
 
     Returns:
-        The frame of `frames.by_round`, and words for the mean ("" if it is over one evaluation).
+        The frame of `frames.by_round`, and words for the mean ("" if it is over one evaluation, as it is where the
+        metric is that of the last round).
     """
-    window = window or (1 if settings.metric == "last" else None)
-    frame = frames.by_round(runs, settings.view, window)
+    frame = frames.by_round(runs, settings.view, 1 if settings.metric == "last" else None)
     least, most = int(frame["window"].min()), int(frame["window"].max())
     if most == 1:
         return frame, ""
@@ -275,7 +271,7 @@ def finish_figure(
         dotted: Whether dotted lines show the same method on clean labels.
         shape: What is drawn, in words.
         which: Which accuracy `mean` is, in words.
-        unit: Its unit.
+        unit: Its unit. Every number but a percentage has a sign.
     """
     results = frames.tabulate_results(runs, settings.view)
     common = names.common(runs[0].listed.setting)

@@ -25,10 +25,10 @@ from fednoise_core.report.figures.results.common import (
     smooth_accuracies,
     split_clean_settings,
 )
-from fednoise_core.report.figures.results.rows import find_baseline
 from fednoise_core.report.figures.style import CEILING, INK, Look, make_panels, width_inches
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
+from fednoise_core.report.runs.ranking import find_baseline
 from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.runs.selection import Metric
 from fednoise_core.report.text.cells import count_words
@@ -42,34 +42,19 @@ Looks = Mapping[str, Mapping[str, Any]]
 class CurvesSettings(LineSettings):
     """Test accuracy over rounds or work, with values and names beside each panel; clean runs are dotted.
 
-    One panel a setting. The value is the `metric` that the tables have. What is drawn is the mean of the last
-    `smooth` evaluations. Of more than MANY methods the BEST best are in colour, the others grey. A line stops at a
-    cross before the first evaluation of which a seed has no finite number.
+    One panel a setting. The value is the `metric` that the tables have. What is drawn is the mean of the last ten
+    evaluations, or of a quarter of them if these are fewer than 40; with the metric last it is the rounds themselves.
+    Up to five methods of a panel have bands of one standard deviation. Of more than MANY methods the BEST best are in
+    colour, the others grey. A line stops at a cross before the first evaluation of which a seed has no finite number.
     """
 
     x: Annotated[Literal["round", "work"], Field(description="work: passes over samples, in rounds of FedAvg.")] = (
         "round"
     )
-    band: Annotated[
-        Literal["std", "range", "none"] | None,
-        Field(
-            description="The band: one standard deviation, or lowest to highest seed; null: std for up to five methods "
-            "in a panel, else none."
-        ),
-    ] = None
     metric: Annotated[
         Metric,
         Field(description="The value beside the panel: best round, last round, or mean of the last ten evaluations."),
     ] = "last10_mean"
-    smooth: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            description="At each round the mean of so many evaluations up to it is drawn; null: 10, so that lines end "
-            "at the last10_mean of tables, or a quarter of the evaluations if these are fewer than 40; 1, also for "
-            "null with the metric last: the rounds themselves. The CSV has both.",
-        ),
-    ] = None
 
 
 def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: CurvesSettings) -> Drawn:
@@ -82,10 +67,11 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     styles = {method: PALE if method in pale else one.line_style(marker="") for method, one in looks.items()}
     above = {setting: _clean_runs(at_end, ceiling, setting) for setting in shown}
     listed = [[*(labels[m] for m in of_setting(table, key)["method"].unique()), *above[key].values()] for key in shown]
-    columns, height = fit_panels(listed, width_inches(settings), settings.columns)
+    columns, height = fit_panels(listed, width_inches(settings))
     one = len({key.dataset for key in shown}) == 1
     figure, axes = make_panels(len(shown), settings, height, columns, sharex=True, sharey=one)
-    band, ends = _choose_band(table, shown, settings), []
+    few = max(of_setting(table, setting)["method"].nunique() for setting in shown) <= FEW
+    band, ends = few and table["n"].max() > 1, []
     for axis, setting in zip(axes, shown, strict=True):
         values = {row["method"]: row["mean"] for _, row in of_setting(at_end, setting).iterrows()}
         clean = _draw_ceilings(axis, table, at_end, above[setting], styles, settings)
@@ -103,18 +89,13 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     return finish_figure(figure, table, settings, title, caption, at_end, runs, names, ceiling, **look)
 
 
-def _choose_band(table: pd.DataFrame, shown: Sequence[Setting], settings: CurvesSettings) -> str:
-    few = max(of_setting(table, setting)["method"].nunique() for setting in shown) <= FEW
-    return "none" if table["n"].max() == 1 else settings.band or ("std" if few else "none")
-
-
 def _mean_curves(runs: Sequence[RecordedRun], settings: CurvesSettings) -> tuple[pd.DataFrame, str]:
     """A row a method, setting and evaluated round, and over how many evaluations `drawn` is the mean, in words.
 
     Columns: `x`; over the `n` seeds, in %, mean and std of that evaluation; mean (`drawn`), spread, low and high of the
     last so many up to it.
     """
-    each, window = smooth_accuracies(runs, settings, settings.smooth)
+    each, window = smooth_accuracies(runs, settings)
     grouped = each.groupby([*frames.IDS, "method_label", "round"], sort=False)
     table = grouped.agg(
         x=("work", "mean"),
@@ -143,7 +124,7 @@ def _draw_lines(
     table: pd.DataFrame,
     styles: Looks,
     labels: Mapping[str, str],
-    band: str,
+    band: bool,
     values: Mapping[str, float],
     settings: CurvesSettings,
 ) -> list[LineEnd]:
@@ -156,9 +137,8 @@ def _draw_lines(
         if len(line) < len(found):
             cross: dict[str, Any] = {"marker": "x", "markersize": 6, "markeredgewidth": 1.4, "zorder": 4.5}
             axis.plot(line["x"][-1:], line["drawn"][-1:], color=style["color"], **cross)  # a run diverged
-        if band != "none" and not grey:
-            wide = line["spread"].fillna(0)
-            low, high = (line["drawn"] - wide, line["drawn"] + wide) if band == "std" else (line["low"], line["high"])
+        if band and not grey:
+            low, high = line["drawn"] - line["spread"].fillna(0), line["drawn"] + line["spread"].fillna(0)
             axis.fill_between(line["x"], low, high, color=style["color"], alpha=0.13, linewidth=0, zorder=2)
         ends.append(_line_end(line, labels[str(method)], style, values[str(method)], settings))
     return ends
@@ -216,12 +196,12 @@ def _draw_ceilings(
 
 
 def _describe_curves(
-    runs: Sequence[RecordedRun], table: pd.DataFrame, settings: CurvesSettings, window: str, band: str
+    runs: Sequence[RecordedRun], table: pd.DataFrame, settings: CurvesSettings, window: str, band: bool
 ) -> str:
     text = f"Test accuracy {_rounds_words(runs)}"
     text += f", at each {window}" if window else ""
     text += f", mean over seeds: {count_words(table['n'])}" if table["n"].max() > 1 else ": one seed"
-    text += {"std": "; bands: one standard deviation.", "range": "; bands: range."}.get(band, ".")
+    text += "; bands: one standard deviation." if band else "."
     text += f" Beside each line the number of the tables: {metric_words(settings)}."
     text += " Work counts passes over samples." if settings.x == "work" else ""
     return text

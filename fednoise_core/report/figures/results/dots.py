@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.lines import Line2D
 
-from fednoise_core.report.figures.kind import Drawn, FigureKind, RowSettings
+from fednoise_core.report.figures.kind import AccuracySettings, Drawn, FigureKind
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     in_settings,
@@ -17,14 +17,15 @@ from fednoise_core.report.figures.results.common import (
     score_methods,
     split_clean_settings,
 )
-from fednoise_core.report.figures.results.rows import BASELINE, Rows, draw_ceilings, find_baseline
+from fednoise_core.report.figures.results.rows import BASELINE, Rows, draw_ceilings
 from fednoise_core.report.figures.style import CEILING, Look
 from fednoise_core.report.runs import frames
+from fednoise_core.report.runs.ranking import find_baseline
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.cells import count_words
 
 
-class DotsSettings(RowSettings):
+class DotsSettings(AccuracySettings):
     """Test accuracy of every method, a row a method, a dot the mean, a tick a seed; FedAvg and clean runs are lines.
 
     One panel a setting. The highest mean over the settings is at the top. What no federation can have is a hollow

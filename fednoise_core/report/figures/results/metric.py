@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings, PanelColumns, YRange
+from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings, YRange
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels, label_line_ends
 from fednoise_core.report.figures.results.common import legend_labels, of_setting
 from fednoise_core.report.figures.style import Look, label_outer_axes, make_panels, set_titles, width_inches
@@ -28,7 +28,6 @@ class MetricSettings(FigureSettings):
     One panel a setting, mean of the seeds.
     """
 
-    columns: PanelColumns = None
     y: YRange = None
     metric: Annotated[
         str,
@@ -46,7 +45,7 @@ def _draw_metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     here = [run for run in runs if run.listed.setting in shown]
     names = Names.of_runs(here)
     listed = [[labels[m] for m in of_setting(table, key)["method"].unique()] for key in shown]
-    columns, height = fit_panels(listed, width_inches(settings), settings.columns)
+    columns, height = fit_panels(listed, width_inches(settings))
     figure, axes = make_panels(len(shown), settings, height, columns, sharex=True, sharey=True)
     ends, turns = [], []
     for axis, setting in zip(axes, shown, strict=True):

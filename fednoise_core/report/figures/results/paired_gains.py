@@ -21,11 +21,11 @@ from fednoise_core.report.figures.results.common import (
     of_setting,
     split_clean_settings,
 )
-from fednoise_core.report.figures.results.rows import BASELINE, DOT, find_baseline
+from fednoise_core.report.figures.results.rows import BASELINE, DOT
 from fednoise_core.report.figures.style import FILL, QUIET, SIZE, Look, add_legend_below, make_panels, width_inches
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
-from fednoise_core.report.runs.ranking import compared_runs, paired_gains
+from fednoise_core.report.runs.ranking import compared_runs, find_baseline, paired_gains
 from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.cells import count_words
 from fednoise_core.report.text.escape import wrap_text

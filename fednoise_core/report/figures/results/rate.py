@@ -44,7 +44,7 @@ def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     frame["noise_kind"] = frame["noise"].map(kinds)
     groups = list(dict.fromkeys((key[0], kinds[key[1]], key[2]) for key in shown))
     names, labels = Names.of_runs(runs), legend_labels(runs)
-    columns, height = fit_panels([list(labels.values())] * len(groups), width_inches(settings), settings.columns)
+    columns, height = fit_panels([list(labels.values())] * len(groups), width_inches(settings))
     one = len({group[0] for group in groups}) == 1
     figure, axes = make_panels(len(groups), settings, height, columns, sharex=True, sharey=one)
     parts, heads, ends = [], [], []

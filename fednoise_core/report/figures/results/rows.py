@@ -42,7 +42,7 @@ class Rows:
         runs: The runs of the figure.
         shown: Settings with a panel.
         order: The methods, the highest at the top.
-        settings: The figure's settings, with `columns`.
+        settings: The figure's settings.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Rows:
         self.hollow, self.why = not_compared([run for run in runs if run.listed.method in order])
         words = [wrap_text(labels[m], 26 if width > 5 else 17) for m in order]
         sizes = np.array([0.05 + (word.count("\n") + 1) * SIZE * 1.3 / 72 for word in words])  # inches
-        columns = settings.columns or min(4 if width > 5 else 2, len(shown))
+        columns = min(4 if width > 5 else 2, len(shown))
         heads = [self.names.title(setting) for setting in shown]
         height = max(sizes.sum(), LEAST) + 0.45 + 0.12 * max(1, max(map(len, heads)) // 14)
         self.figure, self.axes = make_panels(len(shown), settings, height, columns, sharex=True, sharey=True)
@@ -70,21 +70,12 @@ class Rows:
             axis.grid(axis="y", linewidth=0.4)
             axis.spines["left"].set_visible(False)
 
-    def set_x_range(
-        self,
-        table: pd.DataFrame,
-        shown: Sequence[Setting],
-        more: Sequence[float] = (),
-        lift: float = 0,
-        top: float = -np.inf,
-    ) -> str:
+    def set_x_range(self, table: pd.DataFrame, shown: Sequence[Setting], top: float = -np.inf) -> str:
         """Start the x axis where most means stand apart, and cut off no seed of these.
 
         Args:
             table: Columns `mean`, `low` and `high`, a row a method and setting.
             shown: Settings with a panel.
-            more: Further values in every panel.
-            lift: What is added to differences, since `find_axis_minimum` starts no axis below 0.
             top: The axis ends there or later.
 
         Returns:
@@ -92,11 +83,10 @@ class Rows:
         """
         if not table["mean"].notna().any():
             return ""
-        least, most = min([table["low"].min(), *more]), max([table["high"].max(), top, *more])
-        means = [[x + lift for x in (*more, *of_setting(table, setting)["mean"].dropna())] for setting in shown]
-        floors = [find_axis_minimum(each) for each in means]
+        least, most = table["low"].min(), max(table["high"].max(), top)
+        floors = [find_axis_minimum(list(of_setting(table, setting)["mean"])) for setting in shown]
         if None not in floors:
-            start = min(value for value in floors if value is not None) - lift
+            start = min(value for value in floors if value is not None)
             start = min([start, *table["low"][table["mean"] >= start]])
             self.low = start if start > least else None
         start = least - 0.05 * (most - least) - 0.5 if self.low is None else self.low
@@ -104,12 +94,9 @@ class Rows:
             axis.set_xlim(start, most + 0.05 * (most - start) + 0.5)
         if self.low is None:
             return ""
-        said = f" The axes start at {self.low:.3g}: a mean that is lower stands there as a number (◂)."
-        return said.replace("-", "−")
+        return f" The axes start at {self.low:.3g}: a mean that is lower stands there as a number (◂)."
 
-    def draw_method(
-        self, axis: Axes, setting: Setting, method: str, mean: float, ticks: Sequence[float], **span: Any
-    ) -> None:
+    def draw_method(self, axis: Axes, setting: Setting, method: str, mean: float, ticks: Sequence[float]) -> None:
         """Draw a method's mean as a dot, hollow if the method is not compared, and its values as ticks on a line.
 
         Args:
@@ -118,17 +105,15 @@ class Rows:
             method: The method.
             mean: Place of the dot.
             ticks: Several values, or one, which has no tick.
-            span: Style of the line, and its ends as `x` if it is not as wide as the values.
         """
         y, apart = self.place[method], (setting, method) in self.hollow
         if self.low is not None and mean < self.low:
-            words = f"◂\u202f{mean:.0f}".replace("-", "−")
+            words = f"◂\u202f{mean:.0f}"
             axis.annotate(words, (self.low, y), (2, 0), textcoords="offset points", fontsize=SIZE - 0.5, va="center")
             return
         colour = WRONG if apart else FILL
         if len(ticks) > 1:
-            x = span.pop("x", (min(ticks), max(ticks)))
-            axis.plot(x, [y, y], **{"color": colour, "linewidth": 1.0, "zorder": 2, **span})
+            axis.plot((min(ticks), max(ticks)), [y, y], color=colour, linewidth=1.0, zorder=2)
             axis.plot(ticks, [y] * len(ticks), color=colour, zorder=2.5, **TICK)
         axis.plot([mean], [y], color=colour, markerfacecolor="white" if apart else colour, zorder=3, **DOT)
 
@@ -147,17 +132,6 @@ class Rows:
             handles.append(Line2D([], [], color=WRONG, markerfacecolor="white", label=self.why, **DOT))
         label_outer_axes(self.axes, x, "")
         add_legend_below(self.figure, [*handles, *more])
-
-
-def find_baseline(runs: Sequence[RecordedRun]) -> str | None:
-    """Find the id of plain FedAvg among the runs, which the others are compared with.
-
-    Returns:
-        The id, that with the fewest settings if there are several, or None.
-    """
-    found = {run.listed.method: run.spec.get("method", {}) for run in runs}
-    plain = [method for method, spec in found.items() if spec.get("name", method) == "fedavg"]
-    return min(plain, key=lambda method: len(found[method])) if plain else None
 
 
 def draw_ceilings(axis: Axes, table: pd.DataFrame, clean: Mapping[Setting, None], setting: Setting) -> str | None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from pydantic import Field
 
 from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
 from fednoise_core.report.figures.style import FILL, QUIET, SIZE, WRONG, make_canvas, width_inches
@@ -23,7 +22,6 @@ from fednoise_core.report.tables.reproduction import reproduction_frame
 from fednoise_core.report.tables.scorecard import score_table, states_words
 from fednoise_core.report.text.cells import count_words, settings_of
 from fednoise_core.report.text.escape import wrap_text
-from fednoise_core.settings.declare import Distinct
 
 SMALL = SIZE - 1  # points
 LETTER = 0.56 * SIZE / 72  # inches, of a letter
@@ -89,11 +87,6 @@ class ScoreboardSettings(FigureSettings):
 
     Claims that were not run are counted in the caption.
     """
-
-    tables: Annotated[
-        Annotated[Distinct[str], Field(min_length=1)] | None,
-        Field(description="Ids of the tables (of kind `reproduction`) whose claims are shown; null: all."),
-    ] = None
 
 
 def _draw_scoreboard(

@@ -51,7 +51,7 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     shown = list(dict.fromkeys(run.listed.setting for run in runs))
     looks = assign_looks(list(table["line"]))  # by line: variants of one method would each have a colour of their own
     one = len({key[0] for key in shown}) == 1
-    columns, height = fit_panels([list(dict.fromkeys(table["line"]))], width_inches(settings), settings.columns)
+    columns, height = fit_panels([list(dict.fromkeys(table["line"]))], width_inches(settings))
     figure, axes = make_panels(len(shown), settings, height, min(columns, len(shown)), sharex=True, sharey=one)
     ends = []
     for axis, setting in zip(axes, shown, strict=True):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from pydantic import Field
 
-from fednoise_core.report.figures.kind import Drawn, FigureKind, RowSettings
+from fednoise_core.report.figures.kind import AccuracySettings, Drawn, FigureKind
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     of_setting,
@@ -16,32 +16,26 @@ from fednoise_core.report.figures.results.common import (
     smooth_accuracies,
     split_clean_settings,
 )
-from fednoise_core.report.figures.results.rows import Rows, find_baseline
+from fednoise_core.report.figures.results.rows import Rows
 from fednoise_core.report.figures.style import Look
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
+from fednoise_core.report.runs.ranking import find_baseline
 from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.cells import count_words
-from fednoise_core.settings.declare import Distinct
 
-SHARES = {0.5: "half", 1.0: "all"}  # of FedAvg's traffic: the budgets if none are asked for
+SHARES = {0.5: "half", 1.0: "all"}  # of FedAvg's traffic: the budgets
 SLACK = 1.01  # of a budget: some hundred bytes sent once shall not cost a round
 
 
-class TrafficSettings(RowSettings):
-    """Test accuracy by the time a budget of traffic (all clients, both ways) is used up, a row a method.
+class TrafficSettings(AccuracySettings):
+    """Test accuracy by the time half and all of FedAvg's traffic (all clients, both ways) is used up, a row a method.
 
-    It is the trailing mean (`smooth_accuracies`) at the last evaluation before a budget is used up. Nothing is
-    picked on test data. A method that never uses a budget up stands at its end.
+    Without FedAvg the budgets are those of the median method. The accuracy is the trailing mean (`smooth_accuracies`)
+    at the last evaluation before a budget is used up. Nothing is picked on test data. A method that never uses a budget
+    up stands at its end.
     """
 
-    budgets: Annotated[
-        Annotated[Distinct[Annotated[float, Field(gt=0)]], Field(min_length=1, max_length=4)] | None,
-        Field(
-            description="Megabytes; null: half and all of what FedAvg sends in the setting (without FedAvg: the median "
-            "method)."
-        ),
-    ] = None
     metric: Annotated[
         Literal["last", "last10_mean"],
         Field(description="What is read at a budget: the last evaluation within it, or the mean of up to ten."),
@@ -52,7 +46,7 @@ def _draw_traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settin
     shown, _ = split_clean_settings(runs)
     here = [run for run in runs if run.listed.setting in shown]
     (sent, window), base = _cumulate_traffic(here, settings), find_baseline(here)
-    words, budgets = _choose_budgets(sent, shown, settings, base)
+    words, budgets = _choose_budgets(sent, shown, base)
     table = pd.concat([_within_budget(sent, budgets[word], word) for word in words], ignore_index=True)
     last = table[table["budget"] == words[-1]]
     rows = Rows(here, shown, rank_methods(last), settings)
@@ -88,12 +82,9 @@ def _cumulate_traffic(runs: Sequence[RecordedRun], settings: TrafficSettings) ->
 
 
 def _choose_budgets(
-    sent: pd.DataFrame, shown: Sequence[Setting], settings: TrafficSettings, base: str | None
+    sent: pd.DataFrame, shown: Sequence[Setting], base: str | None
 ) -> tuple[list[str], dict[str, dict[Setting, float]]]:
     """The budgets' words, and each one's megabytes in every setting."""
-    if settings.budgets:
-        asked = {f"{value:g} MB": float(value) for value in sorted(settings.budgets)}
-        return list(asked), {word: dict.fromkeys(shown, value) for word, value in asked.items()}
     whole = {}
     for setting in shown:
         ends = of_setting(sent, setting).groupby(["method", "seed"])["megabytes"].max().groupby("method").mean()
@@ -129,8 +120,8 @@ def _budget_words(table: pd.DataFrame, words: Sequence[str]) -> str:
         sizes = table[table["budget"] == word]["budget_mb"]
         least, most = f"{sizes.min():.3g}", f"{sizes.max():.3g}"
         size = f"{least} MB" if least == most else f"{least} to {most} MB"
-        told.append(word if word.endswith("MB") else f"{word} ({size})")
+        told.append(f"{word} ({size})")
     return ", ".join(told)
 
 
-KIND = FigureKind(settings=TrafficSettings, draw=_draw_traffic, example={"noises": ["sym40"], "budgets": [1, 5]})
+KIND = FigureKind(settings=TrafficSettings, draw=_draw_traffic, example={"noises": ["sym40"]})

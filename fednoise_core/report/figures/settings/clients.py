@@ -12,7 +12,6 @@ from matplotlib.ticker import MaxNLocator
 from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
 from fednoise_core.report.figures.settings.common import (
     finish_figure,
-    id_columns,
     panel_title,
     settings_caption,
     size_words,
@@ -62,7 +61,7 @@ def _draw_clients(shown: Sequence[SettingArtifacts], settings: ClientsSettings) 
 def _client_frame(one: SettingArtifacts) -> pd.DataFrame:
     sizes, rate = one.split.sizes, one.client_rate
     columns = {"client": np.arange(len(sizes)), "samples": sizes, "noise_rate": np.nan if rate is None else rate}
-    return pd.DataFrame({**id_columns(one), **columns})
+    return pd.DataFrame({**one.setting._asdict(), **columns})
 
 
 def _draw_setting(axes: Sequence[Axes], one: SettingArtifacts, frame: pd.DataFrame) -> None:

@@ -70,11 +70,6 @@ def size_words(sizes: Iterable[int]) -> str:
     return " or ".join(map(str, sorted(set(sizes))))
 
 
-def id_columns(one: SettingArtifacts) -> dict[str, str]:
-    """The ids of a setting as columns of a frame."""
-    return one.setting._asdict()
-
-
 def shorten_text(text: str, most: int = 11) -> str:
     """Cut a text to `most` letters."""
     return text if len(text) <= most else text[: most - 1] + "…"

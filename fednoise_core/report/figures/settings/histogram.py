@@ -17,7 +17,6 @@ from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
 from fednoise_core.report.figures.settings.common import (
     NUMBERS,
     finish_figure,
-    id_columns,
     label_classes,
     panel_title,
     settings_caption,
@@ -165,7 +164,7 @@ def _count_samples(one: SettingArtifacts, labels: str) -> pd.DataFrame:
         np.add.at(wrong, (owner[bad], y[one.split.index][bad]), 1)
     client, label = np.nonzero(counts)
     found = {"samples": counts[client, label], "mislabelled": wrong[client, label]}
-    return pd.DataFrame({**id_columns(one), "labels": labels, "client": client, "class": label, **found})
+    return pd.DataFrame({**one.setting._asdict(), "labels": labels, "client": client, "class": label, **found})
 
 
 KIND = FigureKind(

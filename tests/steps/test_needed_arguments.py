@@ -1,0 +1,28 @@
+"""A step that is called by hand says which arguments it lacks, before it does any work."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+NEEDED = {
+    "label_review.make_labels": "--arrays, --labels, --run, --out",
+    "workflow_scripts.steps.download": "--spec, --out",
+    "workflow_scripts.steps.figure": "--spec, --out-prefix",
+    "workflow_scripts.steps.metrics": "--out",
+    "workflow_scripts.steps.noise": "--spec, --seed, --arrays, --out",
+    "workflow_scripts.steps.partition": "--spec, --seed, --arrays, --out",
+    "workflow_scripts.steps.pretrained": "--net, --out",
+    "workflow_scripts.steps.setting_page": "--arrays, --labels, --partition, --out",
+    "workflow_scripts.steps.study_page": "--study, --out",
+    "workflow_scripts.steps.table": "--spec, --out-prefix",
+    "workflow_scripts.steps.train": "--spec, --arrays, --labels, --partition, --out, --work",
+}
+
+
+@pytest.mark.parametrize(("module", "needed"), NEEDED.items())
+def test_a_step_names_the_arguments_that_it_needs(module: str, needed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        importlib.import_module(module).main([])
+    assert capsys.readouterr().err.endswith(f"required: {needed}\n")

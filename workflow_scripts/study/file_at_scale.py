@@ -1,0 +1,154 @@
+"""A study's file with a scale laid over it, or as it is written: whether every key and id in it is right."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from fednoise_core.settings.declare import did_you_mean
+from fednoise_core.settings.variants import base_method, parse_settings
+from workflow_scripts.config import definitions
+from workflow_scripts.config.definitions import FAMILY_OF_KEY
+from workflow_scripts.config.file_models import StudyFile
+from workflow_scripts.config.project import CATALOGUE, Project
+from workflow_scripts.config.validation import check_model
+from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, read_yaml
+
+Defined = tuple[str, Mapping[str, Any], ConfigPath]  # id, settings, where they are defined
+AXES = ("datasets", "noises", "partitions", "methods")  # lists of ids in a block of the grid
+
+
+class FileAtScale:
+    """What a study's file says at one scale."""
+
+    def __init__(self, project: Project, place: ConfigPath, data: dict[str, Any]) -> None:
+        self.project, self.place, self.data = project, place, data
+
+    def find_definition(self, key: str, name: str, place: ConfigPath | None = None) -> Defined:
+        """Find a noise, partition or method.
+
+        Args:
+            key: "noises", "partitions" or "methods".
+            name: Its id.
+            place: What names the id.
+
+        Returns:
+            Id, settings, and where it is defined. A variant of a method has the place of its method.
+
+        Raises:
+            SpecError: Neither the study nor the catalogue defines it.
+        """
+        if key == "methods" and parse_settings(name):
+            found = self.expand_method(base_method(name), place)
+            if name not in found:
+                raise ((place or self.place) / key).error(f"unknown variant {name!r}{did_you_mean(name, found)}")
+            return name, found[name], self.find_definition(key, base_method(name), place)[2]
+        own, shared = self.data.get(key, {}), self.project.catalogue.get(key, {})
+        if name in own:
+            return name, own[name], self.place / key / name
+        if name in shared:
+            return name, shared[name], ConfigPath(CATALOGUE, (key, name))
+        known = did_you_mean(name, [*own, *shared])
+        if key == "methods" and name in self.project.schemas.load("method"):
+            known = f"; the library has it: define an id for it, such as methods: {{{name}: {{name: {name}}}}}"
+        raise ((place or self.place) / key).error(f"unknown {FAMILY_OF_KEY[key]} {name!r}{known}")
+
+    def expand_method(self, name: str, place: ConfigPath | None = None) -> dict[str, Mapping[str, Any]]:
+        """Expand a method's id in a grid.
+
+        Args:
+            name: The id.
+            place: What names it.
+
+        Returns:
+            Id → definition of the variants of its `sweep`, or of itself.
+        """
+        if parse_settings(name):
+            return {name: self.find_definition("methods", name, place)[1]}
+        return definitions.expand_sweep(*self.find_definition("methods", name, place))
+
+    def check(self) -> None:
+        """Check every key, definition and id.
+
+        Raises:
+            SpecError: One is wrong.
+        """
+        project, data, place = self.project, self.data, self.place
+        check_model(StudyFile, data, place)
+        definitions.check_definitions(project.schemas, data, place)
+        definitions.check_train(project.schemas, data["train"], place / "train")
+        for number, block in enumerate(data["grid"]):
+            where = place / "grid" / number
+            definitions.check_train(project.schemas, block.get("train", {}), where / "train")
+            for name in block["datasets"]:
+                project.find_dataset(name, where / "datasets")
+            for key in AXES[1:]:
+                for name in block[key]:
+                    self.find_definition(key, name, where)
+            self._check_method_settings(block, dict.fromkeys(map(base_method, block["methods"])), where)
+        known = [*data.get("methods", {}), *project.catalogue.get("methods", {})]
+        self._check_method_settings(data, known, place)
+        for named, used in data.get("dataset_substitutes", {}).items():
+            project.find_dataset(named, place / "dataset_substitutes")
+            project.find_dataset(used, place / "dataset_substitutes" / named)
+
+    def _check_method_settings(self, part: Mapping[str, Any], known: Any, place: ConfigPath) -> None:
+        """Check what a study or a block of its grid lays over its methods."""
+        for name, over in part.get("settings", {}).items():
+            where = place / "settings" / name
+            if name not in known:
+                raise where.error(f"expected the id of a method{did_you_mean(name, known)}")
+            for variant, spec in self.expand_method(name).items():
+                definitions.parse_method(self.project.schemas, variant, {**spec, **over}, where)
+
+    def check_box(self, name: str, number: int) -> None:
+        """Check the ids of a box of a subset, which the grid must have.
+
+        Args:
+            name: The subset.
+            number: The box.
+
+        Raises:
+            SpecError: The grid does not have one.
+        """
+        for key in AXES:
+            used = {one for block in self.data["grid"] for one in block[key]}
+            for index, one in enumerate(self.data["subsets"][name][number].get(key, ())):
+                if base_method(one) not in used and one not in used:
+                    where = self.place / "subsets" / name / number / key / index
+                    raise where.error(f"the grid has no {one!r}{did_you_mean(one, used)}")
+
+
+def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
+    """Read a study's file, and check it at every scale that it speaks of.
+
+    Args:
+        project: The project. Its overlay is laid over the file at its own scale.
+        name: The study's name.
+
+    Returns:
+        Scale → the file at that scale: `paper`, the project's, and those under `scales`.
+
+    Raises:
+        SpecError: Something in it is wrong.
+    """
+    file = project.study_file(name)
+    written = FileAtScale(project, ConfigPath(file), read_yaml(project.folder / file))
+    written.check()
+    for subset, boxes in written.data.get("subsets", {}).items():
+        for number in range(len(boxes)):
+            written.check_box(subset, number)
+    own = written.data.get("scales", {})
+    for scale in own:
+        if scale not in project.scale_names:
+            raise (written.place / "scales" / scale).error(f"unknown scale{did_you_mean(scale, project.scale_names)}")
+    found = {"paper": written}
+    for scale in dict.fromkeys([*own, project.scale]):
+        layers = project.overlay if scale == project.scale else {}, own.get(scale, {})
+        found[scale] = written
+        if any(layers):
+            data = functools.reduce(deep_merge, layers, written.data)
+            found[scale] = FileAtScale(project, ConfigPath(f"{file} at scale {scale}"), data)
+            found[scale].check()
+    return found
