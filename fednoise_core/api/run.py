@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch import nn
@@ -34,7 +34,6 @@ from fednoise_core.settings.functions import check_float, expect_type
 from fednoise_core.settings.train import Train
 from fednoise_core.settings.words import short_repr
 
-FACTORY: Any = (str, Callable, type(None))
 SUMMARY = {"run": dict[str, Any], "accuracy": dict[str, float | None], "headline_view": str}  # key that is read → type
 
 
@@ -200,7 +199,7 @@ def load(folder: str | os.PathLike[str], *, factory: Factory | str | None = None
         TypeError: An argument has another type.
     """
     expect_type(folder, (str, os.PathLike), "folder", "pass the path of a finished run")
-    expect_type(factory, FACTORY, "factory", "pass a function, or 'module:function'")
+    expect_type(factory, cast("Any", (str, Callable, type(None))), "factory", "pass a function, or 'module:function'")
     if run or is_index(folder):
         folder = find_run(folder, run)
     return LoadedRun(Path(folder), factory)

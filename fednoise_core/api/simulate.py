@@ -96,9 +96,15 @@ class FinishedRun:
 
         Args:
             folder: Folder to write to. `fn.load(folder)` reads it.
+
+        Raises:
+            NotSaved: The disk is full, or the folder cannot be written to.
         """
         files = self.outcome, self.summary, self.spec, self.cost
-        output.write_results(Path(folder), *files, self.arrays, self.labels.noisy, self.partition.sites)
+        try:
+            output.write_results(Path(folder), *files, self.arrays, self.labels.noisy, self.partition.sites)
+        except OSError as error:
+            raise NotSaved(str(error), self) from error
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -245,10 +251,8 @@ def run_federation(
     _check_augmentation(settings, chosen.get_augmentations(), world.pools["train"].shape)
     if chosen.needs_public and "public" not in world.pools:
         raise SpecError(f"method: {method['name']} needs public images: give the data set a `public` part")
-    if how.out is not None:
-        _check_writable(Path(how.out))
-    rows = [held.cpu().numpy() for held in world.index]
-    truth = Truth(labels.clean, labels.noisy, rows, world.classes, labels.replaced)
+    _check_writable(how.out)
+    truth = Truth(labels.clean, labels.noisy, [i.cpu().numpy() for i in world.index], world.classes, labels.replaced)
     with _torch_set_up(how.threads):
         outcome, executor = _train_and_evaluate(world, chosen, truth, arrays, how, how.label or method["name"])
     facts = {"run": {"method": method["name"], "seed": seed}, "clean_known": labels.clean is not None}
@@ -257,18 +261,29 @@ def run_federation(
     if how.spec is not None:
         facts |= how.spec.get("facts", {})
         record = {key: value for key, value in how.spec.items() if key != "facts"}
-    facts["spec_digest"] = json_digest(record["spec"])
     cost = _cost_record(outcome, world, executor, began)
-    summary = output.make_summary(outcome, facts)
-    if how.console is not None and (summary.get("diverged") or summary.get("at_chance")):
-        print(f"{how.label or method['name']}  ended: {describe_end(summary)}", file=how.console)
+    summary = output.make_summary(outcome, {**facts, "spec_digest": json_digest(record["spec"])})
+    _print_end(how, how.label or method["name"], summary)
     made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
     if how.out is not None:
-        try:
-            made.save(how.out)
-        except OSError as error:
-            raise NotSaved(str(error), made) from error
+        made.save(how.out)
     return made
+
+
+def _print_end(how: Options, label: str, summary: Mapping[str, Any]) -> None:
+    if how.console is not None and (summary.get("diverged") or summary.get("at_chance")):
+        print(f"{label}  ended: {describe_end(summary)}", file=how.console)
+
+
+def _check_writable(folder: str | os.PathLike[str] | None) -> None:
+    """Make the folder, if any. Raises SpecError if no file can be written there; else it would show after training."""
+    if folder is None:
+        return
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise SpecError(f"out: expected a folder that can be written to, got {error}") from error
 
 
 def _check_device(device: Any) -> None:
@@ -292,15 +307,6 @@ def _check_device(device: Any) -> None:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (found.index or 0) >= count:
             raise SpecError(f"device: {str(device)!r}, but torch finds {count} GPUs; use device='cpu'")
-
-
-def _check_writable(folder: Path) -> None:
-    """Make the folder. Raises SpecError if no file can be written there, which else would show after the training."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise SpecError(f"out: expected a folder that can be written to, got {error}") from error
 
 
 def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:

@@ -106,7 +106,7 @@ def inject(
     Raises SpecError for a spec that is wrong or does not fit the data, and for a partition of other data; TypeError
     for arguments of another type; ArtifactError for a damaged file.
     """
-    source = LabelledData.of(data)
+    source, donor = LabelledData.of(data), None if donor is None else LabelledData.of(donor, "donor")
     spec, seed = spec_of(spec, "kind", "noise"), seed_of(seed)
     function, settings = parse_spec(spec, NOISES, "noise", Shared)
     K, kind = source.classes, str(spec["kind"])
@@ -153,7 +153,7 @@ def inject(
 def _donor_images(donor: Any, spec: Mapping[str, Any]) -> np.ndarray:
     if donor is None:
         raise SpecError(f"noise {spec['kind']}: needs the arrays of data set {spec['donor']!r}")
-    return LabelledData.of(donor, "donor").read_images()
+    return donor.read_images()
 
 
 def nominal_rate(spec: Mapping[str, Any], K: int) -> float | None:

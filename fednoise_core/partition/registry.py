@@ -118,6 +118,7 @@ def make(
     """
     source = LabelledData.of(data)
     spec, seed = spec_of(spec, "kind", "partition"), seed_of(seed)
+    expect_type(labels, (Labels, np.ndarray, type(None)), "labels", "pass what fn.inject(…) gives, or an array int [n]")
     kind = str(spec.get("kind"))
     function, settings = parse_spec(spec, PARTITIONS, "partition", shared_settings(kind))
     share, clients = settings.pop("validation"), settings.pop("clients", 0)
@@ -167,7 +168,6 @@ def _noisy_labels(labels: Labels | np.ndarray, source: LabelledData) -> np.ndarr
     """Noisy labels int64 [n] of the data, from a labels artifact or a plain array."""
     if isinstance(labels, np.ndarray):
         return plain_labels(labels, len(source.y), source.classes)
-    expect_type(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n]")
     labels.check_made_for(source.y, source.classes, source.clean_known)
     return labels.noisy
 

@@ -91,10 +91,7 @@ def resolve_kind(spec: Mapping[str, Any], registry: Mapping[str, str | K], what:
         noun = what.rpartition(".")[2]
         raise SpecError(f"{what}.{key}: unknown {noun} {kind!r}{did_you_mean(str(kind), registry)}")
     found = registry[kind]
-    if isinstance(found, str):
-        module, name = found.split(":")
-        return getattr(import_module(module), name)
-    return found
+    return import_named(found, what) if isinstance(found, str) else found
 
 
 def parse_spec(

@@ -188,12 +188,7 @@ def test_the_middle_is_kept(tmp_path):
     assert (half == 255).all()
 
 
-def test_damaged_and_missing_images_are_named(trained):
-    spec = {"source": "imagefolder", "path": str(trained)}
-    path = trained / "train" / "dog" / "5.png"
-    path.write_bytes(path.read_bytes()[:45])
-    with pytest.raises(ArtifactError, match=r"dog/5\.png: damaged image"):
-        sources.read(spec)
+def test_missing_images_and_folders_are_named(trained):
     arrays = ImageFiles(trained / "train", ["cat/0.png", "cat/none.png"], 3)
     with pytest.raises(ArtifactError, match=r"cat/none\.png: no such file"):
         arrays[:]

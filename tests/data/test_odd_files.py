@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
 from pathlib import Path
@@ -41,15 +40,15 @@ READ = {
     **converted("ppm", "1 L RGB"),
     **converted("webp", "L RGB RGBA", lossless=True),
 }
-CUT = {
-    f"cut{share}-{name}": (content[: len(content) * share // 5], right)
-    for name, (content, right) in READ.items()
-    if "RGB." in name
-    for share in (1, 2, 3, 4)
-}
 PAGES = {"save_all": True, "append_images": [PICTURE.rotate(180)]}
 PLAIN = encoded(PICTURE, "png")
 REFUSED = {
+    **{
+        f"cut{n}-{name}": READ[name][0][: n * len(READ[name][0]) // 5]
+        for name in READ
+        if "RGB." in name
+        for n in range(5)
+    },
     **{f"16.{kind}": encoded(Image.fromarray(WIDE), kind) for kind in ("png", "tiff", "ppm")},
     **{f"32.{kind}": encoded(Image.fromarray(WIDE.astype(np.int32)), kind) for kind in ("tiff", "ppm")},
     **{f"float.{kind}": encoded(Image.fromarray(WIDE.astype("f4") / 65535), kind) for kind in ("tiff", "ppm")},
@@ -77,30 +76,22 @@ def folder_spec(folder: Path) -> dict[str, str]:
     return {"source": "imagefolder", "path": str(folder), "given": "labels.csv"}
 
 
-def test_the_list_is_long_enough() -> None:
-    assert len(READ) + len(CUT) + len(REFUSED) >= 60
-
-
-@pytest.mark.parametrize("name", [*READ, *CUT])
-def test_an_odd_image_is_read_right_or_named(name: str, tmp_path: Path) -> None:
-    content, right = (READ | CUT)[name]
+@pytest.mark.parametrize("name", READ)
+def test_an_odd_image_is_read_right(name: str, tmp_path: Path) -> None:
+    content, right = READ[name]
     (tmp_path / name).write_bytes(content)
-    with contextlib.ExitStack() as stack:
-        if name in CUT:
-            stack.enter_context(pytest.raises(ArtifactError, match=rf"^{re.escape(str(tmp_path / name))}: .*\Z"))
-        np.testing.assert_array_equal(ImageFiles(tmp_path, [name])[0], right)
+    np.testing.assert_array_equal(ImageFiles(tmp_path, [name])[0], right)
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_image_that_would_be_read_wrong_is_named(name: str, folder: Path) -> None:
+    assert len(READ) + len(REFUSED) >= 60
     path = folder / "train" / "cat" / name
     path.write_bytes(REFUSED[name])
     read = sources.read if path.suffix in UNREAD else lambda _: ImageFiles(folder / "train", [f"cat/{name}"])
-    with pytest.raises(ArtifactError) as caught:
+    with pytest.raises(ArtifactError, match=rf"^{re.escape(str(path))}: .*\Z"):
         read(folder_spec(folder))
     path.unlink()
-    assert str(caught.value).startswith(f"{path}: ")
-    assert "\n" not in str(caught.value)
 
 
 ROWS = [f"{'cat' if i < 4 else 'dog'}/{i}.png,cat,0" for i in range(8)]
@@ -155,10 +146,8 @@ TABLES: dict[str, str | bytes] = {
 def test_an_odd_table_is_named(text: str | bytes, folder: Path) -> None:
     table = folder / "labels.csv"
     table.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises((ArtifactError, SpecError)) as caught:
+    with pytest.raises((ArtifactError, SpecError), match=rf"^{re.escape(str(table))}.*\Z"):
         sources.read(folder_spec(folder))
-    assert str(caught.value).startswith(str(table))
-    assert "\n" not in str(caught.value)
 
 
 def test_a_side_that_no_memory_holds_is_refused(folder: Path) -> None:

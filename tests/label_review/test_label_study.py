@@ -88,7 +88,7 @@ def test_a_folder_with_a_csv(folder: Path) -> None:
         (["mine.npz", "--name", "a/b"], "--name: expected an id"),
         (["mine.npz", "--name", "table"], "'table' is a rule of the workflow"),
         (["mine.npz", "--method", "fedavgg"], "did you mean 'fedavg'?"),
-        (["mine.npz", "--method", "fedavg, label: x"], "unknown method 'fedavg, label: x'"),
+        (["mine.npz", "--method", "fedavg, label: x"], "methods.found.name: "),
         (["mine.npz", "--net", "reznet"], "unknown net 'reznet'"),
         (["mine.npz", "--net", "mlp, rounds: 3"], "net: "),
         (["mine.npz", "--net", "{name: mlp"], "--net: expected a name or"),

@@ -189,7 +189,7 @@ def test_a_run_at_chance_is_told_in_table_notes_and_details(tmp_path: Path) -> N
     file = tmp_path / "runs/digits/sym40/iid/sce/seed1/summary.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"at_chance": True}))
     frame, grid = table(tmp_path, "accuracy")
-    assert dict(zip(frame["method"], frame["at_chance"], strict=True))["sce"] == 1
+    assert frame.set_index("method")["at_chance"]["sce"] == 1
     assert "At chance after the last round: SCE in 1 of 2 runs." in grid.notes
     found = load(listed_runs(tmp_path / "runs.json"))
     (limit,) = [line for line in list_limits({"tables": {}}, found) if line.startswith("At chance")]

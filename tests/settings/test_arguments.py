@@ -55,6 +55,11 @@ def without(*right: Any) -> list[Any]:
     return [value for value in WRONG if not any(value is one for one in right)]
 
 
+def make_arrays(**change: Any) -> fn.Arrays:
+    few = data().take(np.arange(60))
+    return fn.arrays(**{"x": few.x_train, "y": few.y_train, "test": (few.x_test, few.y_test), **change})
+
+
 FOREIGN = {"kind": "openset_images", "rate": 0.1, "donor": "x"}
 OPENSET = {"kind": "openset", "clients": 3, "mode": "uniform"}
 EMPTY, NONE, TRUE, TEXT = WRONG[5], None, True, ""
@@ -67,11 +72,20 @@ CALLS = [
     ("seed", lambda v: fn.inject(data(), "none", v), WRONG),
     ("partition", lambda v: fn.inject(data(), "none", 0, v), without(NONE)),
     ("donor", lambda v: fn.inject(data(), FOREIGN, 0, None, v), without(NONE, TEXT)),
+    ("donor", lambda v: fn.inject(data(), "none", 0, None, v), without(NONE, TEXT)),  # also where it is not used
     ("data", lambda v: fn.partition_of(v, "natural", 0), without(TEXT)),
     ("partition", lambda v: fn.partition_of(data(), v, 0), WRONG),
     ("seed", lambda v: fn.partition_of(data(), {"kind": "iid", "clients": 3}, v), WRONG),
     ("labels", lambda v: fn.partition_of(data(), OPENSET, 0, v), without(NONE)),
+    ("labels", lambda v: fn.partition_of(data(), {"kind": "iid", "clients": 3}, 0, v), without(NONE, WRONG[7])),
+    ("folder", lambda v: fn.load(v), without(TEXT)),
+    ("factory", lambda v: fn.load("nowhere", factory=v), without(NONE, TEXT)),
+    *((name, lambda v, name=name: make_arrays(**{name: v}), WRONG) for name in ("x", "y", "test")),
+    *((name, lambda v, name=name: make_arrays(**{name: v}), without(NONE)) for name in ("classes", "public")),
+    ("clean_known", lambda v: make_arrays(clean_known=v), without(TRUE)),
     *((name, lambda v, name=name: run(**{name: v}), WRONG) for name in ("arrays", "labels", "partition")),
+    ("progress", lambda v: run(progress=v), without(NONE, TRUE, TEXT)),
+    ("on_round", lambda v: run(on_round=v), without(NONE)),
     *((name, lambda v, name=name: run(**{name: v}), WRONG) for name in ("seed", "device")),
     ("method", lambda v: run(method=v), WRONG),
     ("train", lambda v: run(train=v), without(NONE, EMPTY)),
@@ -88,6 +102,7 @@ CALLS = [
 
 @pytest.mark.parametrize(("name", "call", "wrong"), CALLS, ids=lambda v: v if isinstance(v, str) else "")
 def test_a_wrong_argument_is_named(name, call, wrong):
+    assert sum(len(values) for *_, values in CALLS) > 400
     refused(call, name, wrong)
 
 

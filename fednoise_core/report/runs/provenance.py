@@ -109,11 +109,7 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
             "where one of several runs diverged there is no mean.",
         ),
         (dropped, f"Updates of clients that were not finite numbers were left out: {'; '.join(dropped)}."),
-        (
-            chance,
-            f"At chance after the last round: {'; '.join(chance)}. Such an accuracy cannot be told from that of naming "
-            "the commonest class every time. The training may have diverged or not begun to learn.",
-        ),
+        (chance, f"At chance after the last round, as if one class were named every time: {'; '.join(chance)}."),
         (below, f"Not above the accuracy before training: {'; '.join(below)}."),
         (agreement.untrusted_datasets(runs), agreement.untrusted_note(agreement.untrusted_datasets(runs))),
         (
