@@ -118,7 +118,7 @@ def test_every_picture_has_words_and_a_size(root: Path) -> None:
         assert len(image["alt"] or "") > 30
         assert int(image["width"] or 0) > 100
         assert int(image["height"] or 0) > 50
-    svg = base64.b64decode(str(pictures[1]["src"]).split(",", 1)[1])
+    svg = base64.b64decode(str(pictures[0]["src"]).split(",", 1)[1])
     assert svg == (root / "figures/gains.svg").read_bytes()
 
 
