@@ -3,8 +3,6 @@
 Options are passed on to nobody: run a benchmark's own module for more. Results: benchmarks/results/*.json.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterator

@@ -5,8 +5,6 @@
 Nothing is run. A change is a misspelt, missing or moved key, or another value of any kind.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import copy

@@ -5,8 +5,6 @@ python -m benchmarks.corrected [--data DIR] [--per-site N] [--seeds 0 1 2]; 12 m
 as docs/data.md says. Rows that the output file holds already are not made again.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Fashion-MNIST with labels spoilt on purpose, at sites that differ in kind and rate; the caller keeps the truth."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

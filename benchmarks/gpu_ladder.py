@@ -11,8 +11,6 @@ large matrix product reached in the same run. Without --arrays the images are ra
 --dry: a miniature on the CPU, where the stand-in of graphs.py takes the place of CUDA; its times mean nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os

@@ -5,8 +5,6 @@ row is a process of its own, so that the peak memory is its own. `round` is the 
 evaluation, `start` and `end` are everything before the first and after the last.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -1,7 +1,5 @@
 """What the figures were measured on, and how fast it is at best."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

@@ -4,8 +4,6 @@ The small CNN on random 28x28 images, 5 of 20 clients x 100 samples, E = 2, batc
 of a whole round including the method's own phases; memory is the peak of a process that runs this method alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -3,8 +3,6 @@
 python -m benchmarks.named results/quick results/feddpcont-cpu …: one line per range of accuracy, as Markdown.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys

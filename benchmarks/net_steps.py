@@ -10,8 +10,6 @@ The share is that of the peak measured in the same run (machine.peak); with --bf
 Exit code 1 if a ratio is above the bound.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

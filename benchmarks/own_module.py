@@ -3,8 +3,6 @@
 python -m benchmarks.own_module
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 Each scheme runs in its own process, so that the memory is its own. The bound is 10 s and 2 GB each; exit code 1 if one
 is missed."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

@@ -2,8 +2,6 @@
 copy of the model per client, averaging of state dicts. One thread. Nothing of fednoise_core is used here.
 """
 
-from __future__ import annotations
-
 import copy
 
 import torch

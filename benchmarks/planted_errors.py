@@ -13,8 +13,6 @@ package, files that mention the function, then whole methods or workflows. Each 
 `test` changes files of the checkout and restores them: use a checkout of its own. A second start does what is left.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib

@@ -2,8 +2,6 @@
 200 samples, E = 5, batch 32, momentum .9). Ratios per repeat, median. `python -m benchmarks.rounds [--repeats N]`
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

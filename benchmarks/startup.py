@@ -4,8 +4,6 @@ Run: python -m benchmarks.startup. Processes in turn, ratio per repeat, median; 
 beyond torch.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import statistics

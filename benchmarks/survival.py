@@ -13,8 +13,6 @@ random rounds. The files must have the bytes of a run in one process that was no
 and Snakemake must make just their folders again.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

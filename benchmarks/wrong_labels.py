@@ -4,8 +4,6 @@ python -m benchmarks.wrong_labels [--data DIR] [--part scores|pooled]; 15 min on
 Fashion-MNIST as docs/data.md says.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

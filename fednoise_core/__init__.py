@@ -4,8 +4,6 @@ Names below are imported on first use. So `import fednoise_core` is fast, and a 
 uses.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fednoise_core.version import __version__ as __version__

@@ -1,7 +1,5 @@
 """Index of a study, results/<study>/index.csv. It has one row for each run, with its ids and its files."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

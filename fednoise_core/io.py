@@ -1,7 +1,5 @@
 """Files that are written whole, canonical JSON, digests, and npz artifacts that carry their spec. Needs numpy only."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -7,8 +7,6 @@ fednoise apply-decisions --decisions decisions.csv --data mine.npz --out mine-co
 fednoise apply-decisions --accept-all store/runs/…/suspects.csv --data mine.npz --out …
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import Counter

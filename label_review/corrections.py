@@ -1,7 +1,5 @@
 """Decisions about labels, applied to the user's own data: an npz, a CSV of labels, or folders that are classes."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

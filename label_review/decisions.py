@@ -1,7 +1,5 @@
 """What is read of suspects.csv and decisions.csv, and the digest by which a decision knows its data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Literal
 

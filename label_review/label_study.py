@@ -6,8 +6,6 @@ fednoise label-study photos --given labels.csv --size 64
 docs/clean_your_labels.md. To do more than this study does, edit its file: docs/write_a_study.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -4,8 +4,6 @@ The page's data are JSON, which its script shows as text, never as markup; its o
 hashes, so nothing that a name of a class or site holds can run.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

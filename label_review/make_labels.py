@@ -3,8 +3,6 @@
 Its suspects.csv and sites.csv, the arrays and the labels in, one HTML file out.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

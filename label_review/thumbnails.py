@@ -1,7 +1,5 @@
 """Small pictures of many training images, packed into sprite sheets that a page holds as text."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import io

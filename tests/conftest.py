@@ -1,7 +1,5 @@
 """Fixtures that several test files share. torch is imported by the tests that need it, not here."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Where the workflow's files lie, and the names that studies and ids may have."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -10,8 +10,6 @@ minute to minute. A ratio is taken within a turn; its median and range are over 
 time is that of a process and all its descendants. The cases of many clients have two turns, each contender alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

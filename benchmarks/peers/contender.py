@@ -3,8 +3,6 @@
 `python -m benchmarks.peers.contender NAME SETTINGS BEGAN`, as benchmarks.peers calls it.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import json

@@ -1,7 +1,5 @@
 """CPU time and memory of a process and all that it started, from /proc (Linux)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """BlazeFL's sequential trainer, one process. It trains without momentum, so `train` is overridden."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from blazefl.contrib.fedavg import (

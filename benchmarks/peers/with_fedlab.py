@@ -2,8 +2,6 @@
 so both are overridden where its documentation says to.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer

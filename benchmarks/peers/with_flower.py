@@ -1,7 +1,5 @@
 """Flower's simulation: messages to single-thread Ray actors, `processes` of them; its FedAvg strategy."""
 
-from __future__ import annotations
-
 import functools
 import json
 import logging

@@ -1,7 +1,5 @@
 """fluke: client and server objects in one process, messages by deep copy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

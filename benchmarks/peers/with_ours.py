@@ -1,7 +1,5 @@
 """This library through its front door, `fn.run`, with all that it records; one or more single-thread processes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

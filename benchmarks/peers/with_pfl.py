@@ -1,7 +1,5 @@
 """pfl-research in one process: users are data sets of resident tensors, built once; its own loop and average."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

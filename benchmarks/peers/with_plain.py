@@ -1,7 +1,5 @@
 """The plain PyTorch script of benchmarks/plain.py."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

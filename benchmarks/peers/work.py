@@ -3,8 +3,6 @@
 Runs in the peers' environments, so it needs torch and numpy only.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

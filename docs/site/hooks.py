@@ -2,8 +2,6 @@
 the code, files outside docs/ that pages link to, and a blank line before lists.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

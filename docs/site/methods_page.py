@@ -1,7 +1,5 @@
 """The table of all methods, made from the front matter of their pages and from the code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

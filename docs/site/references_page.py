@@ -1,7 +1,5 @@
 """The list of sources, made from docs/references.bib. The page docs/references.md shows it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tables of every setting of the config files, made from config/schema. The page docs/reference.md shows them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Trained models as ordinary torch modules. They normalise raw images themselves and know the class names."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

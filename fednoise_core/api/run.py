@@ -4,8 +4,6 @@ This module adds what a person at a prompt needs: plain arrays as labels, method
 a callback, and finished runs that predict, and are saved and loaded.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

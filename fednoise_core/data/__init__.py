@@ -1,7 +1,5 @@
 """Data sets by name. Names map to strings, imported on use, so that a code hash holds only those that it names."""
 
-from __future__ import annotations
-
 __all__ = ["SOURCES"]
 
 SOURCES: dict[str, str] = {  # source → its class, a subclass of fednoise_core.data.settings.Dataset

@@ -1,7 +1,5 @@
 """What a data set's arrays must be: types, shapes, ranges. The first thing that is wrong is the error."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping

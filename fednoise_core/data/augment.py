@@ -6,8 +6,6 @@ With `per="batch"` the first row of u counts for all samples. Nothing in a call 
 `.item()`, no `if` on a tensor, no boolean index, no tensor made from a list.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The copy is given out by its authors on request; nothing is downloaded. Images a
 memory-mapped file beside the artifact (`Arrays.save`), never all in memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal

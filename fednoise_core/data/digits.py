@@ -1,7 +1,5 @@
 """scikit-learn's digits: 1,797 real 8x8 hand-written digits that ship with the library; no download."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any

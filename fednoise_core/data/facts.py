@@ -1,7 +1,5 @@
 """What is published about a data set, `Facts`, and the names of classes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Downloads that are whole and checked, or absent. Standard library only."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import urllib.request

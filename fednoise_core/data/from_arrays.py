@@ -1,7 +1,5 @@
 """A data set from arrays in memory: checked, labels and owners numbered, mean and std worked out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

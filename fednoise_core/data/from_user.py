@@ -1,7 +1,5 @@
 """The user's own images as a data set: what is the same for arrays in memory, an npz, and a folder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ They are CC BY-NC 4.0 and never shipped: they come from the user's `cifar10.npz`
 files `CIFAR-10_human.pt` / `CIFAR-100_human.pt`, or from the authors' repository.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from pathlib import Path

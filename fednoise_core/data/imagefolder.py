@@ -1,7 +1,5 @@
 """The user's own images: `train/<class>/…` and `test/<class>/…`, with an optional CSV of given labels and owners."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple

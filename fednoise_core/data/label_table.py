@@ -1,7 +1,5 @@
 """The user's CSV beside folders of images: which label was given to a file, and who owns it."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path

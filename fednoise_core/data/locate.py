@@ -1,7 +1,5 @@
 """Where a data set's files are: the user's folders first, the download cache last; one clear error if nowhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ files are pickles: torchvision reads them only if their MD5 is the published one
 content is compared with the published checksum, so all ways give the same artifact.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

@@ -4,8 +4,6 @@ Facts are the numbers of samples and classes and the size of the images. The cla
 (`fednoise_core.data.SOURCES`) states them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

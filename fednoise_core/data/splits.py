@@ -1,7 +1,5 @@
 """Stratified choices of samples: test part, public part, subsets. Each part has a stream of its own."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

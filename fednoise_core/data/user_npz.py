@@ -1,7 +1,5 @@
 """The user's own arrays: one npz with x_train, y_train, x_test, y_test and, where known, given labels and owners."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path

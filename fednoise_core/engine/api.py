@@ -1,7 +1,5 @@
 """What a method is written with: the engine's names in one place."""
 
-from __future__ import annotations
-
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, FromClientState
 from fednoise_core.engine.federation import Federation

@@ -3,8 +3,6 @@
 It is handed to `prepare_fit`, `after_fit` and the functions of `fed.run_on_clients`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

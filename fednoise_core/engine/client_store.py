@@ -1,7 +1,5 @@
 """Store client states: in memory up to a limit, beyond it in files, and never open to server code."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Evaluate every view that a method offers on the clean test set."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

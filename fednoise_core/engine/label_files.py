@@ -3,8 +3,6 @@
 Classes and sites have the names of the user's own data.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """model.safetensors: the models of a finished run with all that is needed to use them elsewhere."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 All but cost.json depend on settings, code and inputs only, not on time or machine.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

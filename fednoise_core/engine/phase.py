@@ -3,8 +3,6 @@
 A method lists its phases, and the loop runs them in order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

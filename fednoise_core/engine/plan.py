@@ -3,8 +3,6 @@
 They are made on the host, before the steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

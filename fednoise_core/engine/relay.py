@@ -3,8 +3,6 @@
 The engine holds it and counts it as traffic. The server never reads it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self

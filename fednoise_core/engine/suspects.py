@@ -4,8 +4,6 @@ The headline model's predictions at each site and the method's own scores, if it
 `estimate_label_errors`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Methods cannot reach this module's data.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ It is private to the engine: methods see a Federation and, on a client's side, a
 Clean labels live in `truth.py`, out of reach of every method.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

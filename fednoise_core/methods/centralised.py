@@ -1,7 +1,5 @@
 """Training on all clients' samples in one place: what federation costs is measured against it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar

@@ -1,7 +1,5 @@
 """Confident learning after a prestop (baseline of Yu et al., 2025): clients leave out what cleanlab holds for wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Co-teaching (Han et al., NeurIPS 2018) in federated form: two nets pick small-loss samples for each other."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar

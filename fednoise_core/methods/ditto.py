@@ -1,7 +1,5 @@
 """Ditto (Li et al., ICML 2021): FedAvg, and beside it a model of its own for every client."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar

@@ -1,7 +1,5 @@
 """What Yu et al. (2025) call FedDitto: one model, pulled towards the broadcast one and uploaded."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar

@@ -3,8 +3,6 @@
 Two nets tell each other which labels to trust, and learn from the rest as from unlabelled images.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """FedAvg (McMahan et al., AISTATS 2017): the base class of all methods, and the only round body."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """FedBN (Li et al., ICLR 2021): normalisation layers stay with the clients, all else is averaged."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 It finds noisy clients by intrinsic dimension, corrects labels, fine-tunes on clean clients, and trains on all.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The server averages models of one architecture, then distils the ensemble of all
 images.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """FedDPCont (Di et al., 2024): contrastive labels, drawn from a global distribution that is shared under label-DP."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

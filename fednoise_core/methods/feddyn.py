@@ -1,7 +1,5 @@
 """FedDyn (Acar et al., ICLR 2021): a regulariser that moves with each client makes the clients' optima agree."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

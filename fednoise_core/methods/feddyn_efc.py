@@ -1,7 +1,5 @@
 """What Yu et al. (2025) call FedDyn: FedAvg whose server takes a little of the clients' summed displacements back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """FedEFC (Yu et al., 2025): after a prestop, the forward loss with a matrix that each client counts every round."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal

@@ -4,8 +4,6 @@ It finds noisy clients as FedNoRo does. Their labels are then learnt together wi
 2019).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar

@@ -1,7 +1,5 @@
 """FedELR (Neural Networks 2025): early-learning regularisation (Liu et al., NeurIPS 2020) on each client."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar

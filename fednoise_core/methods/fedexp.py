@@ -1,7 +1,5 @@
 """FedExP (Jhunjhunwala et al., ICLR 2023): a server step that is the longer the more the clients disagree."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

@@ -3,8 +3,6 @@
 A client's personal and its global model choose samples for each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar

@@ -1,7 +1,5 @@
 """FedLSR (Jiang et al., CIKM 2022): local self-regularisation by two views of each image."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal

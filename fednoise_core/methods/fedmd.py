@@ -1,7 +1,5 @@
 """FedMD (Li and Wang, 2019): clients of any architecture agree on the logits of public images."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """FedMixCon (Peng et al., 2025): mixed prediction of two views, and a contrast of features between labels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

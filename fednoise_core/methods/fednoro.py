@@ -4,8 +4,6 @@ It finds noisy clients by their losses per class. They also learn from the broad
 further their models lie from clean ones.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """FedProx (Li et al., MLSys 2020): FedAvg with a pull towards the broadcast model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar

@@ -1,7 +1,5 @@
 """FedRN (Kim et al., CIKM 2022): a client asks reliable neighbours' models which of its labels are right."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar

@@ -1,7 +1,5 @@
 """Forward correction after a prestop (baseline of Yu et al., 2025): each client estimates its matrix every round."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any

@@ -3,8 +3,6 @@
 The methods are loss correction, and T-revision, which goes on to train model and matrix together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any

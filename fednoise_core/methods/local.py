@@ -1,7 +1,5 @@
 """Local-only training: every client for itself, the baseline of Liu et al. (2024)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar

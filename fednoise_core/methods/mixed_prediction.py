@@ -1,7 +1,5 @@
 """What FedLSR and FedMixCon share: a second view of each image, and one sharpened prediction mixed from both views."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """FedAvg with mixup (Zhang et al., ICLR 2018)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any

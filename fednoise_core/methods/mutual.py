@@ -4,8 +4,6 @@ They learn from soft outputs on public images, more from clients whose labels lo
 with a loss that bears wrong labels.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Methods of one's own, given as a class or as an object instead of a name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The prestop rule: plain rounds until the clients' accuracy on their given labels stops rising (Yu et al., 2025)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """FedAvg with another loss."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 

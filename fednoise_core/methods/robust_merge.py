@@ -1,7 +1,5 @@
 """FedAvg whose server distrusts models that lie apart: median, trimmed mean, Krum, geometric median."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

@@ -3,8 +3,6 @@
 Clients and server agree on a centroid of features for each class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """SCAFFOLD (Karimireddy et al., ICML 2020), option II."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

@@ -3,8 +3,6 @@
 Only a model's predictions and the client's given labels are used.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """What methods with two nets share: each is averaged on its own, and both are evaluated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The 9-layer CNN of Co-teaching (Han et al., NeurIPS 2018), used by FedEFC and FedLSR."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch.nn.functional as F

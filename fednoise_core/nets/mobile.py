@@ -3,8 +3,6 @@
 All end in a global average, which on 32x32 is the fixed window of the usual CIFAR versions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated
 

@@ -6,8 +6,6 @@ numbers are in the Weights. A body may change in place what a layer returned (it
 never its argument `x`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

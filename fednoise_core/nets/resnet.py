@@ -1,7 +1,5 @@
 """Residual nets (He et al., CVPR 2016) under torchvision's parameter names, with a stem for small or large images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Literal
 

@@ -3,8 +3,6 @@
 By default they have no normalisation, which exact invariants need.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

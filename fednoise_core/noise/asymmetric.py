@@ -5,8 +5,6 @@ draws from numpy's legacy generator in a fixed call order, because the published
 `np.random.RandomState(42)` the matrices and the noisy labels of FedEFC come out.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import numpy as np

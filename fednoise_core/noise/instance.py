@@ -1,7 +1,5 @@
 """Instance-dependent noise: the wrong label is a function of the image."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import numpy as np

@@ -4,8 +4,6 @@ These models need the partition, as `clients`: one array of sample numbers per c
 clean. `level` in the result is the probability (or share) each client was assigned; T_nominal is [C, K, K].
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 

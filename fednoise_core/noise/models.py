@@ -4,8 +4,6 @@ Every model is `model(y, K, rng, *, settings…) -> NoiseResult`, a function of 
 0..K-1, `y` int64 [n] is not changed. A wrong setting raises SpecError.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal

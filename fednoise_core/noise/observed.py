@@ -1,7 +1,5 @@
 """Noise that was observed rather than drawn from a matrix: labels people gave, and images of foreign classes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Literal
 

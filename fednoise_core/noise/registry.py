@@ -4,8 +4,6 @@ A spec is `{"kind": …, settings…}`; the kinds and their settings stand in co
 `noise_seed`: if given, it replaces the run's seed, so that all runs share the noise.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Everywhere T[i, j] = P(noisy = j | clean = i), float64 [K, K], rows sum to one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count

@@ -7,8 +7,6 @@ recognised by how often its labels contradict the model beyond the model's own d
 estimates how many labels are wrong there. docs/wrong_labels.md has the measurements behind this choice.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Targets are class numbers [B] (int64). `ce` also takes distributions [B, K]. All
 log_softmax, also under autocast.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

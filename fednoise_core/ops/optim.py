@@ -1,7 +1,5 @@
 """Optimisers as update rules over flat buffers, and Trained, a set of weights while it is being trained."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

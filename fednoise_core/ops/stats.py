@@ -1,7 +1,5 @@
 """Statistics that several methods use."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import math

@@ -4,8 +4,6 @@ A spec is `{"kind": …, "clients": C, settings…}`; the kinds and their settin
 Every kind takes `validation`, the share of each client's samples that it keeps for validation.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ are the clean or the noisy ones; which, the caller decides. A scheme that takes 
 there. Wrong settings raise SpecError.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 

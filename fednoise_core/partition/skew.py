@@ -1,7 +1,5 @@
 """Partitions by skew: Dirichlet over labels, Dirichlet over sizes, n classes per client."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import numpy as np

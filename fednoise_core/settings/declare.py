@@ -7,8 +7,6 @@ strict. "5" is not 5, true is not 1, and 5.0 is not a whole number, but 5 is tak
 checks and their messages, config/schema (`fednoise schema`) and docs/reference.md come from the declarations.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import operator

@@ -3,8 +3,6 @@
 A spec chooses such a function by its `kind`. Noise models and partitions are made this way.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import sys

@@ -1,7 +1,5 @@
 """Base of classes with settings, and the training settings of a run. Does not import torch."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Mapping

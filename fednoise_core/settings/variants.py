@@ -3,8 +3,6 @@
 A variant's id is part of paths. No other id may hold an `@`, so the id alone gives the method and the values.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Values and types of settings in words. Needs the standard library only, so that the site builds without pydantic."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

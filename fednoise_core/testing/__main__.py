@@ -3,8 +3,6 @@
 Further options go to pytest.
 """
 
-from __future__ import annotations
-
 import sys
 
 

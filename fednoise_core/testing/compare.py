@@ -1,7 +1,5 @@
 """Compare two runs, bit for bit or up to rounding."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

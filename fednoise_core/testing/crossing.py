@@ -4,8 +4,6 @@ Its names are compared with what the class declares (`wire`), its bytes with wha
 client's labels are found.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence

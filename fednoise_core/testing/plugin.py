@@ -6,8 +6,6 @@
 conftest.py only where a path leads to it.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable

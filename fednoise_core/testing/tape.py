@@ -6,8 +6,6 @@ of the class, a tensor that is replaced) trains rightly there, and wrongly on a 
 number of the host and every tensor stays what it was in the recording.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Iterator

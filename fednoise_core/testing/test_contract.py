@@ -3,8 +3,6 @@
 subject: the method under test. whole: its usual run. Both come from fednoise_core.testing.plugin.
 """
 
-from __future__ import annotations
-
 import copy
 import csv
 import dataclasses

@@ -1,7 +1,5 @@
 """Who may see what: clean labels that cannot be read unnoticed, and what a source must not reach into."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator
 from typing import Any

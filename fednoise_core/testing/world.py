@@ -4,8 +4,6 @@ It has 8 clients of unequal size, 5 classes, 8x8 images and a public pool. Clien
 client 4 one class only. Half of the labels of clients 3, 5 and 6 are wrong.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from itertools import pairwise

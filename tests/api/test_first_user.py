@@ -1,7 +1,5 @@
 """What the first person who tried this stumbled over, and no other test shows."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

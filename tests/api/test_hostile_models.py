@@ -1,7 +1,5 @@
 """A model file is data: nothing that it names is imported or called, and what is wrong in it is named with its key."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

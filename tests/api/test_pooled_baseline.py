@@ -1,7 +1,5 @@
 """The list of plain FedAvg against cleanlab on the pooled data, with cross-validated predictions of the same net."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Named random streams: what they depend on, and that torch's have all of their state from the key."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

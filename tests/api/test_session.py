@@ -1,7 +1,5 @@
 """fn.run and fn.load: finished runs that predict and are saved, progress, callbacks, methods of one's own."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import io

@@ -1,7 +1,5 @@
 """The benchmarks run; what they measure is no part of any verdict."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The comparison with other frameworks, with the two contenders that need no environment of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

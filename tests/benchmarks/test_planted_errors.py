@@ -3,8 +3,6 @@
 The truth stays in this file; the program sees the images and the labels with errors.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

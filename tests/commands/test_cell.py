@@ -1,7 +1,5 @@
 """One cell of a paper by its names: which run is meant, and what is said of names that mean none or several."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

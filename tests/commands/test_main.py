@@ -1,7 +1,5 @@
 """The command `fednoise`."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

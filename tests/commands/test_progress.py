@@ -1,7 +1,5 @@
 """The progress command, without any run."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

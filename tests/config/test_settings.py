@@ -1,7 +1,5 @@
 """Settings: a mistake is one message that names file and key; grids, overlays and paths are as documented."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

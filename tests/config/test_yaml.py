@@ -1,7 +1,5 @@
 """Reading YAML, merging settings, and the schemas themselves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

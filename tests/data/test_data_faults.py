@@ -1,7 +1,5 @@
 """What users' own data can be like: each mistake is one error that names the file and says what to do."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A data set without a trusted test set: refused with its cure before any work, or a held-out share stands in."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The code on docs/add_a_dataset.md runs as it stands."""
 
-from __future__ import annotations
-
 import re
 import sys
 import types

@@ -1,7 +1,5 @@
 """The real data sets: what `../shared/data/unpack.py` makes, or FEDNOISE_DATA. Skipped where there is neither."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from real_files import real_folder

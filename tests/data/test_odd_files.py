@@ -1,7 +1,5 @@
 """Odd images and odd CSVs of labels: read right, or refused in one line that names the file. Never passed over."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """fn.arrays: images, labels and owners from memory, checked before anything is trained on them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

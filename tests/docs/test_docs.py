@@ -1,7 +1,5 @@
 """The code in README.md and docs/add_a_method.md runs as printed, and pages of methods agree with code and sources."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

@@ -3,8 +3,6 @@
 The strict build runs only with FEDNOISE_DOCS=1, as it needs the tools of requirements-docs.lock.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 ruff's C901 counts neither conditional expressions nor comprehensions nor `and` and `or`. Here they count.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import statistics

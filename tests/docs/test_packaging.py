@@ -1,7 +1,5 @@
 """What is installed: the locks hold what pyproject.toml asks for; the library needs its own packages alone."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

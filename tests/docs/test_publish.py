@@ -1,7 +1,5 @@
 """publish: what a plain study found so far, with captions, limits and words for those who see no picture."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/quickstart.ipynb: it runs as it stands, finds what it says it finds, and is kept with its outputs."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

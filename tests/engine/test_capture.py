@@ -1,7 +1,5 @@
 """Capturing steps, with a stand-in for a GPU that notices misuse."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import warnings

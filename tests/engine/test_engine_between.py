@@ -1,7 +1,5 @@
 """Client-side code between epochs, numbers per sample that steps change, and rates that follow a schedule."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

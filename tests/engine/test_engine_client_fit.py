@@ -1,7 +1,5 @@
 """One client's work: batches, dropout, batch normalisation, augmentation, and what `prepare_fit` may change."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

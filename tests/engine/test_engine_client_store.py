@@ -1,7 +1,5 @@
 """What clients keep: in memory or in a file, bit for bit, and safe beside a checkpoint."""
 
-from __future__ import annotations
-
 import weakref
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Evaluation beside the next round: the same rows in the same order, whatever the server does meanwhile."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Executors: order of results, errors, dead workers, and lanes that several runs share."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

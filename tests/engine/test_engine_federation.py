@@ -1,7 +1,5 @@
 """What server code can do and see: sampling, the wire and its bytes, the one label release."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

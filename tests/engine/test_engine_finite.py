@@ -1,7 +1,5 @@
 """Updates and models that are not finite: dropped and told of, or an end that says what to do."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,7 +1,5 @@
 """`fit` with epochs, batch and rate of its own."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

@@ -1,7 +1,5 @@
 """Fits that exchange something before every step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

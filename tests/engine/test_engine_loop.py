@@ -1,7 +1,5 @@
 """Phases, evaluation, checkpoints and progress of the one loop."""
 
-from __future__ import annotations
-
 import io
 import json
 import types

@@ -1,7 +1,5 @@
 """Evaluation, the result files, and runs whose inputs are unusual or wrong."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Index plans: which samples, in which order, with which random numbers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What clients hand on to each other through the server."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

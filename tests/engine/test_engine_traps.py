@@ -1,7 +1,5 @@
 """Traps of client-side code that are loud, or alike on every executor."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

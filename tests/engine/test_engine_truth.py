@@ -1,7 +1,5 @@
 """Diagnostics against numbers worked out by hand: two clients of four samples, three classes."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

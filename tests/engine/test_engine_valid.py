@@ -1,7 +1,5 @@
 """`valid_accuracy`: the headline view on the clients' own noisy validation labels, measured where they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

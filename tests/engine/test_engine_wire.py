@@ -2,8 +2,6 @@
 state read on the server. And what a label release costs where clients overlap.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

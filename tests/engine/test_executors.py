@@ -2,8 +2,6 @@
 suite holds every method against two executors.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 

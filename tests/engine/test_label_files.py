@@ -1,7 +1,5 @@
 """suspects.csv and sites.csv lead back to the user's own file, row and site; every method leaves them."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Worker processes: those that die, those that are left over, and what passes their pipes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

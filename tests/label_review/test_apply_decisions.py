@@ -1,7 +1,5 @@
 """Decisions change exactly what they say in the user's npz, CSV or folder; or one message says why not."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path

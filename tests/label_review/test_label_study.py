@@ -1,7 +1,5 @@
 """label_study: from the user's file to a planned run and its page; what cannot be leaves the config as it was."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

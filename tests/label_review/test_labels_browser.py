@@ -1,7 +1,5 @@
 """labels.html in a real Chromium: filter, decide, undo, save, load, apply; readable on a phone and in the dark."""
 
-from __future__ import annotations
-
 import csv
 import re
 import time

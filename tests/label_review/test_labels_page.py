@@ -1,7 +1,5 @@
 """labels.html: one file without network, bounded, of the run's own data; only its own script and style may run."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import dataclasses

@@ -1,7 +1,5 @@
 """Which GPU a process takes: by UUID, one run at a time, nobody else's word obeyed, and a message instead of a hang."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """The methods under test, and a run of each on the small world, made once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

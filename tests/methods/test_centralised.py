@@ -1,7 +1,5 @@
 """Centralised training: torch's own on the pooled samples, what is counted, and what is left out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

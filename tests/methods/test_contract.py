@@ -2,8 +2,6 @@
 methods of this package must: independence of chance and of how often is evaluated, golden numbers.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Loss correction, forward correction after a prestop, T-revision and pruning: what changes when, and what stays."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

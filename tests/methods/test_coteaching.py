@@ -1,7 +1,5 @@
 """Co-teaching."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

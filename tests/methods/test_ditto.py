@@ -1,7 +1,5 @@
 """Ditto and Yu et al.'s (2025) FedDitto: invariants."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

@@ -1,7 +1,5 @@
 """DivideMix: division, co-guessing, mixing and penalty, with numbers worked out here."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

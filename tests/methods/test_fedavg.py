@@ -1,7 +1,5 @@
 """FedAvg: identities."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

@@ -1,7 +1,5 @@
 """FedBN: invariants."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

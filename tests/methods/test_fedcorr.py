@@ -1,7 +1,5 @@
 """FedCorr (its LID and mixture: tests/ops/test_stats.py)."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FedDF. Averages by architecture, and what distillation on public images makes of them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

@@ -1,7 +1,5 @@
 """FedDPCont: the label release, sources of contrastive labels, and the schedule of their weight."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FedDPCont: the claims of Di et al. (2024), and whole rounds against a second implementation of its equations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FedDyn: invariants."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

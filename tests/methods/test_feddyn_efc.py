@@ -1,7 +1,5 @@
 """Yu et al.'s (2025) FedDyn."""
 
-from __future__ import annotations
-
 import torch
 import toy
 

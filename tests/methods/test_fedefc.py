@@ -2,8 +2,6 @@
 second implementation.
 """
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

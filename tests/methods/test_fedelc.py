@@ -1,7 +1,5 @@
 """FedELC. Label logits that move with the training, stay with the client, and are merged after it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

@@ -1,7 +1,5 @@
 """FedELR: the regulariser, and targets that steps change and clients keep."""
 
-from __future__ import annotations
-
 import torch
 import toy
 import toy64

@@ -1,7 +1,5 @@
 """FedExP: its server step by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

@@ -1,7 +1,5 @@
 """FedFixer, in our reading, against a second implementation in float64."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """FedHNL: its switches, both sizes of federation, and a second implementation."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from itertools import product
 from typing import Any

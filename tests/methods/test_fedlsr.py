@@ -1,7 +1,5 @@
 """FedLSR, and what it shares with FedMixCon: views, mixed prediction, ramp."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """FedMD and local-only training."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """FedMixCon: invariants. What it shares with FedLSR: test_fedlsr.py, test_two_views.py."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -2,8 +2,6 @@
 in float64. Read out of the run: images, first weights, the order of batches, and the random numbers drawn.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """FedNoRo. The adjusted loss, the search for noisy clients, the teacher, weights by distance."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """FedRN. A second implementation stands below: modules, torch.optim, scikit-learn, float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

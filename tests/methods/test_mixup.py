@@ -1,7 +1,5 @@
 """Mixup: off it is FedAvg, and its loss by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

@@ -1,7 +1,5 @@
 """What each method's page says in its front matter is what its class and its runs say."""
 
-from __future__ import annotations
-
 import methods_page
 import pytest
 from cases import MODEL, traffic

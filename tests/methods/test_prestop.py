@@ -1,7 +1,5 @@
 """The prestop rule on scripted accuracies, what is measured, and the phases."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

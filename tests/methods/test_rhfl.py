@@ -1,7 +1,5 @@
 """RHFL, and the skeleton that FedHNL shares with it: invariants. Whole rounds: test_fedhnl.py."""
 
-from __future__ import annotations
-
 import math
 from unittest.mock import Mock
 

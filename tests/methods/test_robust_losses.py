@@ -1,7 +1,5 @@
 """GCE and MAE as methods: their steps, and what they become at the ends of q."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

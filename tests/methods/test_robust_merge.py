@@ -1,7 +1,5 @@
 """Median, trimmed mean, Krum and RFA: by hand and against naive formulas."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """RoFL. A second implementation stands below: modules, torch.optim, sums written out, float64."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

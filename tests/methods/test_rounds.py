@@ -1,7 +1,5 @@
 """Settings that are a number of rounds: a share stands for so many, and none makes a run longer than `train.rounds`."""
 
-from __future__ import annotations
-
 import pytest
 import toy
 

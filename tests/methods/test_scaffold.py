@@ -1,7 +1,5 @@
 """SCAFFOLD: invariants, and a second implementation."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

@@ -1,7 +1,5 @@
 """Estimates of a client's noise matrix, by hand and against numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The two views of FedLSR and FedMixCon: how they are made, and that each is a pass of its own."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

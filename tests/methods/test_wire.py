@@ -1,7 +1,5 @@
 """What methods exchange and may see: bytes of every method, clean labels out of reach, no private parts touched."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The nets: sizes as published, numbers equal to an ordinary module's, dropout from given numbers, init, memory."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The ResNets against torchvision's, and weights that come from its files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

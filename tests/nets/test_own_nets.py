@@ -1,7 +1,5 @@
 """Nets from ordinary torch modules: same engine, executors and resume; what cannot be run so is refused by name."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The asymmetric generator: published fixtures, cleanlab's generator, limits."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import warnings

@@ -1,7 +1,5 @@
 """`inject`, the labels artifact, the schema and the command."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

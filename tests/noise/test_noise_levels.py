@@ -1,7 +1,5 @@
 """Noise that differs from client to client."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Class-dependent noise against numbers worked out by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

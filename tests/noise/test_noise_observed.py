@@ -1,7 +1,5 @@
 """Human and given labels, open-set images, instance-dependent noise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from real_files import real_labels

@@ -1,7 +1,5 @@
 """The code on docs/add_a_noise_model.md and docs/add_a_partition.md runs as it stands."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys

@@ -1,7 +1,5 @@
 """Randomised response: closed forms, the sampler, unbiasedness, one release a run (methods.md section 4)."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """P(given label is wrong) from predictions whose truth the tests draw themselves."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Update rules against torch.optim, and Trained: gradients and values in flat buffers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

@@ -1,7 +1,5 @@
 """Two-component splits, the local intrinsic dimension, numbers for steps, suspects."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

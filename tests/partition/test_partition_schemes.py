@@ -1,7 +1,5 @@
 """Partitions against their definitions, with numbers worked out by hand (methods.md section 3)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

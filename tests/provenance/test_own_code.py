@@ -1,7 +1,5 @@
 """A job refuses to run with other code than it was planned with, so that no result is recorded under a wrong hash."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

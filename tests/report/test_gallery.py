@@ -1,7 +1,5 @@
 """The pictures of every kind of noise and partition, and of the study `gallery`, are readable."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from pathlib import Path

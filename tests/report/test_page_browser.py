@@ -1,7 +1,5 @@
 """Pages in a real headless Chromium: from a file, without network or errors, everything visible, also on a phone."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The page of a paper: made of the runs that there are; what it says of settings, deviations, origins; the README."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Runs whose numbers stopped being finite are marked wherever they are shown, and are part of no mean."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

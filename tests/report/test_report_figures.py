@@ -1,7 +1,5 @@
 """Figures: readable texts, the right numbers, the same bytes every time, for small and for large federations."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

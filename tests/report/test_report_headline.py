@@ -1,7 +1,5 @@
 """The first sentences of a study's page: pairs won against plain averaging, and what its numbers are called."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

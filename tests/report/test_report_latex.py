@@ -1,7 +1,5 @@
 """LaTeX tables fit a paper's page; compiled where LaTeX is installed."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Settings in words: short, readable, and different wherever the settings differ."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from pathlib import Path

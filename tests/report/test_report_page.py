@@ -1,7 +1,5 @@
 """Pages: one file without network, everything in it, escaped; and the commands that write them."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

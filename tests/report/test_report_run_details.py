@@ -1,7 +1,5 @@
 """What a run opens to on a study's page: its words where test labels are not trusted, and why a part is not there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

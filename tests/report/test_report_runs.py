@@ -1,7 +1,5 @@
 """Run folders are read into tidy frames; whatever is damaged, mixed up or missing is named."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """config/schema/table.yaml and figure.yaml name exactly what the code can make, and every example there is made."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType

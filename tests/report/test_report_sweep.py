@@ -1,7 +1,5 @@
 """The sweep figure shows a method's values."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

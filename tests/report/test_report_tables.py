@@ -1,7 +1,5 @@
 """Tables say what the runs say: numbers worked out here, best in bold, the ceiling apart, the same bytes every time."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

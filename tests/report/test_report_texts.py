@@ -1,7 +1,5 @@
 """Texts from settings files are shown as they are: no markup, no broken table, no formula, wherever they come from."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import json

@@ -1,7 +1,5 @@
 """A paper's numbers beside ours: verdicts, ranks and claims on made-up numbers, and what the shown table says."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

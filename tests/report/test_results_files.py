@@ -1,7 +1,5 @@
 """docs/results_files.md says what is in every file that a run leaves: no more, no less."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import json

@@ -3,8 +3,6 @@
 That data set, noise and partition examples can be made is tested with their readers and models; nets are trained here.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Statistics over seeds against cases worked out by hand, and against what must hold for any numbers."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -2,8 +2,6 @@
 on paper; and nothing that axe-core calls serious.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """The Python interface: a wrong argument is one SpecError or TypeError that names it, before any work."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

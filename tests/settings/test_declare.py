@@ -3,8 +3,6 @@
 The wording of messages is tested here; other tests ask for the key that a message names.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

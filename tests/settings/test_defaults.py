@@ -4,8 +4,6 @@ The schemas of methods, nets, noises, partitions and training settings are made 
 augmentation may be a chain, in which a setting goes to several parts.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

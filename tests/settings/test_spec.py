@@ -1,7 +1,5 @@
 """The schemas of the workflow and the models that they are made of take and refuse the same, in the same words."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 What it installs stays; the daemons that it starts and the configuration that it writes go at the end, however it comes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

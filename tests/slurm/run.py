@@ -2,8 +2,6 @@
 submitting Snakemake is killed in the middle and continued; the results are compared with a local run's, byte for byte.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """A step that is called by hand says which arguments it lacks, before it does any work."""
 
-from __future__ import annotations
-
 import importlib
 
 import pytest

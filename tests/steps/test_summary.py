@@ -1,7 +1,5 @@
 """The numbers that git keeps: what each is the mean of."""
 
-from __future__ import annotations
-
 import configparser
 import json
 import re

@@ -1,7 +1,5 @@
 """`python -m workflow_scripts.steps train`: what stops it, what it refuses, what it records."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import importlib.util

@@ -1,7 +1,5 @@
 """kill -9 of real training processes at different rounds: in the end the files are those of an undisturbed run."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

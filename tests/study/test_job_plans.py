@@ -1,7 +1,5 @@
 """A job's own Snakemake, on another machine, plans the addresses that the main process planned."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The four papers: every table and figure has a target, the runs are the grid's, and all is planned in seconds."""
 
-from __future__ import annotations
-
 import csv
 import re
 import shutil

@@ -1,7 +1,5 @@
 """docs/papers.md lists every table and figure of the papers with its target, and the runs that it needs."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`sweep` in a method's definition: which variants it stands for; a mistake is one message with file and key."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Methods that break the contract in one way each, for the tests of the suite."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

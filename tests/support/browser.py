@@ -1,7 +1,5 @@
 """A headless Chromium for the tests of pages. Importing this skips the module where there is none."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the tests of all methods need to know of some: settings on the toy world, and unusual traffic."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fednoise_core.methods import method_class

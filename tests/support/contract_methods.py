@@ -1,7 +1,5 @@
 """A method that keeps the contract, as a user would write it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any

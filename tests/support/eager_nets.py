@@ -3,8 +3,6 @@
 Plain on purpose: activation before pooling, fixed average windows, `nn.Dropout2d`. Tensor names are the library's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Run folders in the documented format, of smooth made-up curves: the report is tested without training."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

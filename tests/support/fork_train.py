@@ -5,8 +5,6 @@ the signal is sent so long after that round was reported; `code` is taken for th
 exit code, or minus the signal that ended it}. Importing torch anew in each process would take most of the time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What an HTML page holds, for the tests of pages."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 

@@ -2,8 +2,6 @@
 that runs use.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a figure must obey to be readable: no text over another, none outside, none smaller than 7 pt."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg

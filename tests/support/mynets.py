@@ -1,7 +1,5 @@
 """Nets of a user's own: what the example in docs/nets.md and the reference page names."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

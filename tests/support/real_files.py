@@ -1,7 +1,5 @@
 """The real data sets' files for tests marked `real_data`: FEDNOISE_DATA, or the packed data beside the repository."""
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The file of run folders that only a page reads: what a method says of its clients."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

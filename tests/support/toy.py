@@ -1,7 +1,5 @@
 """The small world of fednoise_core.testing, and runs of the methods on it with the settings of their cases."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator

@@ -2,8 +2,6 @@
 autograd and torch.optim on the batches that the engine handed out.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

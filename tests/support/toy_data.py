@@ -1,7 +1,5 @@
 """Small copies of every data set's layout, for the tests of the readers."""
 
-from __future__ import annotations
-
 import gc
 import http.server
 import threading

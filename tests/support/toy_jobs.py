@@ -2,8 +2,6 @@
 stand-in for a GPU's streams.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -2,8 +2,6 @@
 each of the others what it does wrong.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The watch over what crosses: each way there is, names against a declaration, and labels by their content."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

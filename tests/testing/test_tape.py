@@ -1,7 +1,5 @@
 """The stand-in for CUDA graphs replays what was recorded, and notices what calling the Python again would hide."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

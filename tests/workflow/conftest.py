@@ -1,7 +1,5 @@
 """A finished toy workflow, made once: four short runs on real digits. Tests work on copies of it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -9,8 +9,6 @@ What it cannot show: that a step imports all it needs (test_run.py does), and th
 hashes, which all children of one server share.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Outgrowing one machine, on a stand-in for a scheduler: profiles, groups, sizes, GPUs, and no shared files."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What runs again after an edit, counted from `snakemake -n`: exactly the jobs that depend on it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

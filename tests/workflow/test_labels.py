@@ -1,7 +1,5 @@
 """labels.html in the workflow: made for the run that is asked for, again when its suspects change, never pushed."""
 
-from __future__ import annotations
-
 import pytest
 from toy_workflow import TOY, Workflow
 

@@ -1,7 +1,5 @@
 """A changed noise setting reruns what depends on it only; data_root, the user's data and weights reach their jobs."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What audit and prune remove, and what counts as finished or absent. No study is run."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

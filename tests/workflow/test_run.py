@@ -1,7 +1,5 @@
 """Running: bad input stops before any job, a kill is survived, every step's code hash is complete."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

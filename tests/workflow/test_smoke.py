@@ -1,7 +1,5 @@
 """Every table and figure of the papers, end to end at test size; a further method; data that are not here."""
 
-from __future__ import annotations
-
 import csv
 import os
 import resource

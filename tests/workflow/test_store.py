@@ -1,7 +1,5 @@
 """The store: valid by existing, shared by studies, audited, pruned, and usable from another workflow."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

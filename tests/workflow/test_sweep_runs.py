@@ -1,7 +1,5 @@
 """A sweep in the workflow: its runs, table and figure are made, and another value trains its own run only."""
 
-from __future__ import annotations
-
 import json
 import sys
 

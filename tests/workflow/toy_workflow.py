@@ -1,7 +1,5 @@
 """A project folder with a toy study, and the commands that a user types in it."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import os

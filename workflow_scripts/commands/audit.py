@@ -7,8 +7,6 @@ in results/ that are not in the store are named, too; `snakemake` makes them ane
 Other files in results/ are not looked at.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import os

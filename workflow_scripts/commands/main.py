@@ -1,7 +1,5 @@
 """The command `fednoise <verb>`: one entry for everything that a person types beside `snakemake` and `dvc`."""
 
-from __future__ import annotations
-
 import sys
 from difflib import get_close_matches
 from importlib import import_module

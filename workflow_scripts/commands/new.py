@@ -5,8 +5,6 @@ fednoise new method fedpull --class-name FedPull
 docs/add_a_method.md says what to change in them.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import subprocess

@@ -8,8 +8,6 @@ fednoise progress --watch 10                  again every 10 seconds until Ctrl-
 Each unfinished run has a line, whatever its study. How long a run will take is known from finished runs of its kind.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

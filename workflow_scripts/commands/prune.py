@@ -7,8 +7,6 @@ cannot be planned: what it names is not known then. Below store/ and
 results/ no link is followed.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import shutil

@@ -5,8 +5,6 @@ fednoise record && git add dvc.lock results && git commit && dvc push
 A plain `dvc commit` would record whatever lies there, also beside a failed or half-finished run.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

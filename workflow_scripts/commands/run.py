@@ -6,8 +6,6 @@ fednoise run fedmixcon --scale cpu     a paper at another scale
 fednoise run quick -- --dry-run        what follows -- goes to snakemake as it is
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

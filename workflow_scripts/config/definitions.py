@@ -1,7 +1,5 @@
 """What a study or the catalogue defines by ids, such as noises and methods: whether each is right on its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product

@@ -3,8 +3,6 @@
 A file is read once for each of its states (time, size, inode), which build/contents.json remembers.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -3,8 +3,6 @@
 The settings of a kind of noise, partition, method, table or figure are declared with the kind.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import MISSING, ConfigDict, Field

@@ -3,8 +3,6 @@
 A mistake raises SpecError with one message that names file and key. Nothing here imports torch or Snakemake.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

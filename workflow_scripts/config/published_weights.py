@@ -1,7 +1,5 @@
 """The published weights that nets may start from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fednoise_core.io import SpecError

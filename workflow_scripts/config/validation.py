@@ -5,8 +5,6 @@ tables, figures) planning reads config/schema, since the declarations of methods
 mappings kind → {description, properties, required}.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import operator

@@ -5,8 +5,6 @@ fednoise schema [--folder config/schema] [--check]
 What a setting is stands where it is declared (fednoise_core/settings). `make docs` makes tables of these files.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

@@ -7,8 +7,6 @@ A paper at its own size takes months on one GPU, so what was run so far is publi
 README.md stays. A paper's publication below docs/results also writes docs/results/papers.md, a line for each of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil

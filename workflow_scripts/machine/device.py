@@ -5,8 +5,6 @@ kernel frees a lock when its process and the children it forked have died, howev
 workflow cannot put two runs on one GPU. Where a scheduler gave one GPU to this job, it is taken as it is.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

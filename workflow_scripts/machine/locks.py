@@ -3,8 +3,6 @@
 filelock's locks are let go of in a forked child, so that workers that outlive a killed run would not hold its lock.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time

@@ -1,7 +1,5 @@
 """The versions of torch and numpy, which decide the last digits of a run's numbers: a part of its address."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 
 from fednoise_core.io import SpecError

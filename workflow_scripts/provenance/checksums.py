@@ -3,8 +3,6 @@
 The list has the format of coreutils, so that `sha256sum -c SHA256SUMS` in the folder checks it, too.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The code behind each step of the workflow: from which files its hash starts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

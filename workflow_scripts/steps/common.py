@@ -8,8 +8,6 @@ Exit codes of every command here:
 - 75: interrupted, or the disk is full or gone. Run the same command to resume.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -3,8 +3,6 @@
 python -m workflow_scripts.steps download --spec '{"source": "digits"}' --out digits.npz [--data-root DIR]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A figure of a study: run folders or artifacts in; SVG, PNG, PDF, CSV out. See config/schema/figure.yaml."""
 
-from __future__ import annotations
-
 import argparse
 
 from fednoise_core.report.figures import draw

@@ -4,8 +4,6 @@ metrics.json has them all. headline.json has one a method: `dvc metrics show` gi
 column. The step prints what won, and the workflow repeats that at its end.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from typing import Any

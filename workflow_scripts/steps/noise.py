@@ -1,7 +1,5 @@
 """Noisy labels for one data set: arrays in, labels artifact out."""
 
-from __future__ import annotations
-
 from fednoise_core.data.partition import Partition
 from fednoise_core.noise import registry as noise
 from workflow_scripts.steps import common

@@ -1,7 +1,5 @@
 """A partition of one data set over clients: arrays in, partition artifact out."""
 
-from __future__ import annotations
-
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition import registry as partition
 from workflow_scripts.steps import common

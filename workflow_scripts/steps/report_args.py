@@ -1,7 +1,5 @@
 """What the report's command lines share: the runs that they show."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterable
 

@@ -1,7 +1,5 @@
 """A page of pictures and facts of one setting (data set, noise, partition), from its artifacts, without training."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page of a study: its tables, figures, run folders and artifacts in, one HTML file that needs no network out."""
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import tempfile

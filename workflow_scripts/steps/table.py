@@ -1,7 +1,5 @@
 """A table of a study: run folders in, CSV, Markdown and LaTeX out. Kinds and settings: config/schema/table.yaml."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -12,8 +12,6 @@ Exit codes: 0 done; 2 wrong settings, other code than expected, or a damaged fil
 that went wrong; 75 interrupted by SIGTERM or SIGINT after a round, or by a full disk: run the same command to resume.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib.util

@@ -3,8 +3,6 @@
 The code hash of a run starts here (`StepCode.train`), so that the command line's help and messages rerun nothing.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

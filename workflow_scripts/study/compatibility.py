@@ -1,7 +1,5 @@
 """Whether the parts of a run go together: data set, noise, partition, method and nets, each right on its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

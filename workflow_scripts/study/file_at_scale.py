@@ -1,7 +1,5 @@
 """A study's file with a scale laid over it, or as it is written: whether every key and id in it is right."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A study's file with the scale's overlay, checked, and its grid spelled out into planned runs."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import replace

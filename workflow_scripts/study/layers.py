@@ -17,8 +17,6 @@ A setting replaces the one below it. Only the two layers of a scale go deeper: o
 `net: {name: …, width: …}`, they replace single keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 

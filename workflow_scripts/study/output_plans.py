@@ -1,7 +1,5 @@
 """Plans of what a study shows, made from its runs: tables, figures, numbers and the page."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What a study shows: its tables and figures, checked, and its settings as its page tells them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

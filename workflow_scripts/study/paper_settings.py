@@ -4,8 +4,6 @@ Who says so stands in the paper's own file, under `sources`: keys, joined by dot
 several of these with commas, and free text after a colon.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any

@@ -5,8 +5,6 @@ knows is added to the spec here. A scale may leave runs out or take smaller data
 cells stay the paper's.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Mapping
 from itertools import product

@@ -1,7 +1,5 @@
 """A planned training run: what decides its numbers, how it is shown, and where its files are."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field

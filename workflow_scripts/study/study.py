@@ -1,7 +1,5 @@
 """One study: its planned runs, and the tables and figures that show them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from workflow_scripts.config.project import Project

@@ -6,8 +6,6 @@ can make Snakemake run it again. Files with names of their own, in results/ and 
 what they are made from. Where they are not what the plan asks for, their input is a file newer than they are.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import csv

@@ -1,7 +1,5 @@
 """The buffers that captured steps read and write, and what decides whether a captured step can be used again."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections import Counter

@@ -1,7 +1,5 @@
 """Choose the executor that a name means."""
 
-from __future__ import annotations
-
 from fednoise_core.engine.executors.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers

@@ -1,7 +1,5 @@
 """Capture a step as a CUDA graph."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable

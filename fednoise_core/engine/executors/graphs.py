@@ -1,7 +1,5 @@
 """Capture a step: what a lane asks of CUDA graphs, and a stand-in that runs the same lines eagerly without a GPU."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The reference executor, which runs one client after another, and fits that take each step together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ thousand clients that keep something reach the system's limit), and needs room i
 would wait for each other at every small kernel (docs/performance.md).
 """
 
-from __future__ import annotations
-
 import ctypes
 import io
 import os

@@ -1,7 +1,5 @@
 """Where an axis of accuracies starts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

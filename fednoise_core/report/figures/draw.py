@@ -1,7 +1,5 @@
 """Any kind of figure: of results (`RESULT_FIGURES`, from run folders) or of settings (`SETTING_FIGURES`)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

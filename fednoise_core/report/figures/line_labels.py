@@ -1,7 +1,5 @@
 """The lines' names beside their panel, and the part of the y axis that shows the lines apart."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A colour, a marker and a line style for each method, text of 7.5 pt or more at print size, and files whose bytes repeat.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ They hold on another machine as far as a comparison by pairs can (`ranking.py`).
 because their order by mean may change with the last bits of the arithmetic.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

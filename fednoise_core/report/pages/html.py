@@ -1,7 +1,5 @@
 """HTML files that need no network: templates, with their own style and script allowed by hash and nothing else."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Pictures inside a page: few colours, small, and none twice."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A paper's page as Markdown, for docs/results: the same sections as the HTML page (`PaperParts`)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined

@@ -1,7 +1,5 @@
 """Where each number of a paper's tables comes from, and how to make one cell again."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ These are the paper itself, what our numbers say of it, claims with reasons, who
 how to make one cell again, and where each number comes from. `paper.html` and `paper_markdown.py` show them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What a page shows of one run when it is opened: facts, settings, files, confusion matrix, clients."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

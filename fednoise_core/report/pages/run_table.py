@@ -1,7 +1,5 @@
 """The table of all runs on a study's page: a row a run, in which a reader sorts and filters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ No network. The study's page works without scripts, too: then pictures stand for
 sorted or opened.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

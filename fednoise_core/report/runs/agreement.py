@@ -1,7 +1,5 @@
 """Runs without a trusted test set: their accuracy is agreement with given labels, and is said to be."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from fednoise_core.report.runs.run import RecordedRun

@@ -1,7 +1,5 @@
 """confusion.csv of a run, checked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """CSVs of tables and figures: numbers with fixed decimals, and texts that no spreadsheet takes for a formula."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checked runs -> tidy frames. Fractions in the files (0..1) become percent in every frame made here."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

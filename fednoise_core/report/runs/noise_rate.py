@@ -1,7 +1,5 @@
 """How noisy a run's labels are: the rate that its noise stands for, which the key `rate` need not be."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

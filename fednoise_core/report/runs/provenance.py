@@ -1,7 +1,5 @@
 """What a study's page says of its runs besides their results: how many, their limits, where they come from."""
 
-from __future__ import annotations
-
 import base64
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Runs with the same setting and seed share labels, partition and first weights. S
 runs. A comparison of means by the spread of a few seeds can change with the last bits of the arithmetic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Run folders -> checked runs. A damaged or mixed-up file raises ArtifactError with its name."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Settings that tables and figures share: their words, which runs they show, and by which accuracy."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

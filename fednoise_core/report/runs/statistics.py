@@ -3,8 +3,6 @@
 Also the front of those methods that no other beats in accuracy and cost at once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

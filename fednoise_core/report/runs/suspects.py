@@ -1,7 +1,5 @@
 """suspects.csv, sites.csv and other CSVs of a run as their readers see them, every cell checked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, TypeVar
 

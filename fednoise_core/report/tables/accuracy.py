@@ -1,7 +1,5 @@
 """Accuracy tables: methods × settings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """A paper's claims about a table, judged by the columns that have numbers: ours, or the paper's own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Cost tables: what a run of each method costs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Diagnostics tables: what the clean labels say about a method's verdicts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Annotated

@@ -1,7 +1,5 @@
 """What a kind of table is: its settings, the frame of its numbers, and the layout that is shown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any

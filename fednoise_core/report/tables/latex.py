@@ -1,7 +1,5 @@
 """Grids as LaTeX tables for a paper in two columns: means and spreads aligned, shrunk to the page where too large."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Grids as Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fednoise_core.report.text.cells import Cell, Grid

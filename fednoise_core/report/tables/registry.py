@@ -3,8 +3,6 @@
 The shown table is made from the CSV, never beside it, so the two cannot differ. Each kind has a file of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

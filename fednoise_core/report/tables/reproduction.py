@@ -3,8 +3,6 @@
 The frame is one row a cell, under the ids of the paper's scale; `reproduction_layout.py` shows it.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import operator

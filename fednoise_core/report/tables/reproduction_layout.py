@@ -1,7 +1,5 @@
 """Tables of papers as they are shown: each cell with the paper's number, ours, and what the two say together."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

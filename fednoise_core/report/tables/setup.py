@@ -1,7 +1,5 @@
 """A paper's table without results, such as its settings, beside the study's own values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Rows of frames: whose cell it is, and what the values of its seeds come to."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What a paper's number and ours say together, and two rankings of methods."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

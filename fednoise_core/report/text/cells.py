@@ -1,7 +1,5 @@
 """A table as it is shown, cell by cell, and the words that its kinds share."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

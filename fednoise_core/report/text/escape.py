@@ -1,7 +1,5 @@
 """Texts from settings files (titles, labels, names of classes), made safe for where they are shown."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 import unicodedata

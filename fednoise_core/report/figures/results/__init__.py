@@ -1,7 +1,5 @@
 """Figures of results, one file a kind. They are drawn from run folders."""
 
-from __future__ import annotations
-
 __all__ = ["RESULT_FIGURES"]
 
 RESULT_FIGURES: dict[str, str] = {

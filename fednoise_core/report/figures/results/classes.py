@@ -1,7 +1,5 @@
 """Test accuracy of every method on every class, as a heat map."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the figures of results share: scores, panels' selections, error bars, captions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What every method takes the images of each class for: confusion matrices as heat maps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Test accuracy over rounds or work."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Test accuracy of every method in every setting: a dot a mean, a tick a seed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

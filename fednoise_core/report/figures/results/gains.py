@@ -1,7 +1,5 @@
 """Gains over a baseline in a paper's table: the paper's, and where ours is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 

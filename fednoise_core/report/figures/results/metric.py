@@ -1,7 +1,5 @@
 """Any number that methods report round by round, such as the accuracy that they watch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 

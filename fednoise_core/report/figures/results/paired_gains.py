@@ -1,7 +1,5 @@
 """Gain of every method over the baseline, a dot a pair of runs with the same setting and seed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 

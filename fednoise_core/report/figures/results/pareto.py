@@ -1,7 +1,5 @@
 """Accuracy against what a run costs, time and traffic side by side, with the methods that no other dominates."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 

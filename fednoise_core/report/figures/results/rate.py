@@ -1,7 +1,5 @@
 """Test accuracy against the noise rate."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures whose rows are methods and whose columns are settings: where their names and signs stand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Test accuracy against the values of a setting that methods `sweep`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated

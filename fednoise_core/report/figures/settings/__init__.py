@@ -1,7 +1,5 @@
 """Figures of settings, one file a kind. They are drawn from artifacts, so no run is needed."""
 
-from __future__ import annotations
-
 __all__ = ["SETTING_FIGURES"]
 
 SETTING_FIGURES: dict[str, str] = {

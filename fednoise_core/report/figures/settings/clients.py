@@ -1,7 +1,5 @@
 """How many samples each client holds, and how noisy they are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the figures of settings share: class names, titles, captions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

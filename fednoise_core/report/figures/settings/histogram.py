@@ -1,7 +1,5 @@
 """Who holds how many samples of which class."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """Training images with their given and true labels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 

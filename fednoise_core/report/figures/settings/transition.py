@@ -1,7 +1,5 @@
 """How labels were flipped: the transition matrix as asked for, and how what came out differs from it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A scheduler's stand-in: an executor that writes down what each job asks for, and runs it in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
