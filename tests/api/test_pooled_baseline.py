@@ -6,6 +6,7 @@ import torch
 from cleanlab.rank import get_label_quality_scores
 
 import fednoise_core as fn
+from fednoise_core.api.simulate import FinishedRun
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine.truth import auroc
 
@@ -34,7 +35,7 @@ def spoilt() -> tuple[Arrays, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def ours(spoilt: tuple[Arrays, np.ndarray]) -> fn.FinishedRun:
+def ours(spoilt: tuple[Arrays, np.ndarray]) -> FinishedRun:
     data = spoilt[0]
     labels = fn.inject(data, {"kind": "given"}, seed=0)
     return fn.run(data, labels, fn.partition_of(data, {"kind": "natural"}, seed=0), "fedavg", TRAIN, seed=0)
@@ -56,7 +57,7 @@ def cross_validated(data: Arrays) -> np.ndarray:
 
 
 def test_the_ranking_is_at_or_above_cleanlab_on_the_pooled_data(
-    spoilt: tuple[Arrays, np.ndarray], ours: fn.FinishedRun
+    spoilt: tuple[Arrays, np.ndarray], ours: FinishedRun
 ) -> None:
     data, wrong = spoilt
     p = cross_validated(data)
@@ -68,7 +69,7 @@ def test_the_ranking_is_at_or_above_cleanlab_on_the_pooled_data(
 
 
 def test_the_number_named_at_each_site_is_near_the_number_wrong(
-    spoilt: tuple[Arrays, np.ndarray], ours: fn.FinishedRun
+    spoilt: tuple[Arrays, np.ndarray], ours: FinishedRun
 ) -> None:
     """Within a factor of 1.5, or two points of the site."""
     _, wrong = spoilt

@@ -10,6 +10,7 @@ import toy
 from PIL import Image
 
 import fednoise_core as fn
+from fednoise_core.api.simulate import FinishedRun
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.io import plain_cell, safe_cell
 
@@ -42,7 +43,7 @@ def mine(tmp_path: Path) -> Path:
     return tmp_path / "mine.npz"
 
 
-def run_on(data: Arrays, out: Path, partition: dict | None = None, method: str = "fedavg") -> fn.FinishedRun:
+def run_on(data: Arrays, out: Path, partition: dict | None = None, method: str = "fedavg") -> FinishedRun:
     labels = fn.inject(data, GIVEN, seed=0)
     return fn.run(data, labels, fn.partition_of(data, partition or NATURAL, seed=0), method, TRAIN, seed=0, out=out)
 

@@ -12,7 +12,7 @@ TOY, CATALOGUE, DATASETS = "config/studies/toy.yaml", "config/catalogue.yaml", "
 CORE, STEPS = "fednoise_core/", "workflow_scripts/steps/"
 FEDCORR, ENGINE = CORE + "methods/fedcorr.py", CORE + "engine/loop.py"
 CURVES, HISTOGRAM = CORE + "report/figures/results/curves.py", CORE + "report/figures/settings/histogram.py"
-FUTURE = ("from __future__ import annotations\n", "from __future__ import annotations\nNEVER_USED = 1\n")
+NEW_NAME = ("\n\nfrom ", "\n\nNEVER_USED = 1\nfrom ")
 INIT = "    def init_state(self"
 SCHEMES = CORE + "partition/schemes.py"
 BY_OWNER = """\
@@ -37,37 +37,37 @@ Edit = tuple[str, str, str]  # file, old text, new text
 EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     # code
     "a method's code": ([(FEDCORR, INIT, f"    never_used = 1\n\n{INIT}")], ONE_RUN),
-    "the engine's code": ([(ENGINE, *FUTURE)], ALL_RUNS),
+    "the engine's code": ([(ENGINE, *NEW_NAME)], ALL_RUNS),
     "code of training's own step": (
         [(STEPS + "training_run.py", "key = json_digest(spec,", "key = json_digest(None, spec,")],
         ALL_RUNS,
     ),
-    "a net's code": ([(CORE + "nets/small.py", *FUTURE)], ALL_RUNS),
-    "a kind of noise": ([(CORE + "noise/models.py", *FUTURE)], {"noise": 2, "partition": 1, **ALL_RUNS, "figure": 2}),
-    "the code of partitions": ([(SCHEMES, *FUTURE)], {"partition": 2, **ALL_RUNS, "figure": 2}),
-    "the code of a label release": ([(CORE + "ops/label_dp.py", *FUTURE)], ALL_RUNS),
-    "another kind of noise": ([(CORE + "noise/asymmetric.py", *FUTURE)], {}),
-    "the code of a kind of figure": ([(CURVES, *FUTURE)], {"figure": 1, **PAGE}),
-    "the code of a picture of settings": ([(HISTOGRAM, *FUTURE)], {"figure": 1, **PAGE}),
-    "another kind of figure": ([(CORE + "report/figures/results/pareto.py", *FUTURE)], {}),
-    "what all figures share": ([(CORE + "report/figures/style.py", *FUTURE)], {"figure": 2, **PAGE}),
-    "code of tables": ([(CORE + "report/tables/registry.py", *FUTURE)], {"table": 2, **NUMBERS}),
-    "another kind of table": ([(CORE + "report/tables/cost.py", *FUTURE)], {}),
-    "code of pages": ([(CORE + "report/pages/study_page.py", *FUTURE)], PAGE),
+    "a net's code": ([(CORE + "nets/small.py", *NEW_NAME)], ALL_RUNS),
+    "a kind of noise": ([(CORE + "noise/models.py", *NEW_NAME)], {"noise": 2, "partition": 1, **ALL_RUNS, "figure": 2}),
+    "the code of partitions": ([(SCHEMES, *NEW_NAME)], {"partition": 2, **ALL_RUNS, "figure": 2}),
+    "the code of a label release": ([(CORE + "ops/label_dp.py", *NEW_NAME)], ALL_RUNS),
+    "another kind of noise": ([(CORE + "noise/asymmetric.py", *NEW_NAME)], {}),
+    "the code of a kind of figure": ([(CURVES, *NEW_NAME)], {"figure": 1, **PAGE}),
+    "the code of a picture of settings": ([(HISTOGRAM, *NEW_NAME)], {"figure": 1, **PAGE}),
+    "another kind of figure": ([(CORE + "report/figures/results/pareto.py", *NEW_NAME)], {}),
+    "what all figures share": ([(CORE + "report/figures/style.py", *NEW_NAME)], {"figure": 2, **PAGE}),
+    "code of tables": ([(CORE + "report/tables/registry.py", *NEW_NAME)], {"table": 2, **NUMBERS}),
+    "another kind of table": ([(CORE + "report/tables/cost.py", *NEW_NAME)], {}),
+    "code of pages": ([(CORE + "report/pages/study_page.py", *NEW_NAME)], PAGE),
     "a template": ([(CORE + "report/pages/assets/study.html", "<h3>Code</h3>", "<h3>The code</h3>")], PAGE),
     "code of the GPU's executors": (
-        [(CORE + f"engine/executors/{name}.py", *FUTURE) for name in ("lanes", "captured")],
+        [(CORE + f"engine/executors/{name}.py", *NEW_NAME) for name in ("lanes", "captured")],
         {},
     ),
     "code of the command line": ([(STEPS + "train.py", "interrupted before the first round", "so long")], {}),
-    "code of the planner": ([(f"workflow_scripts/study/{name}.py", *FUTURE) for name in ("targets", "store")], {}),
-    "the code of the label review": ([("label_review/make_labels.py", *FUTURE)], {}),
+    "code of the planner": ([(f"workflow_scripts/study/{name}.py", *NEW_NAME) for name in ("targets", "store")], {}),
+    "the code of the label review": ([("label_review/make_labels.py", *NEW_NAME)], {}),
     "a variable's name": ([(SCHEMES, BY_OWNER, BY_OWNER.replace("order", "ranks"))], {}),
     "an annotation": ([(SCHEMES, "def by_owner(owner: np.ndarray", "def by_owner(owner: object")], {}),
     "an error's text": ([(CORE + "noise/labels.py", "its images are", "it has images of")], {}),
     "a comment": ([(FEDCORR, INIT, f"    # a comment\n{INIT}")], {}),
     "a docstring": ([(FEDCORR, '"""', '"""Another docstring. ')], {}),
-    "a help text": ([(STEPS + "noise.py", 'help="noise spec as JSON"', 'help="other words"')], {}),
+    "a help text": ([(STEPS + "noise.py", 'help="partition artifact; needed', 'help="other words')], {}),
     "the version": ([(CORE + "version.py", '__version__ = "', '__version__ = "9.')], {}),
     # settings
     "a method's setting": ([(TOY, "beta: 1.0", "beta: 0.5")], ONE_RUN),
@@ -90,7 +90,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "one method less": ([(TOY, GRID, "methods: [fedavg, feddpcont]")], {"table": 1, "figure": 1, **NUMBERS}),
     "a table's setting": ([(TOY, TABLE, "  main: {kind: accuracy, metric: last}\n")], {"table": 1, **PAGE}),
     "a figure's setting": (
-        [(TOY, "curves: {kind: curves}", "curves: {kind: curves, smooth: 3}")],
+        [(TOY, "curves: {kind: curves}", "curves: {kind: curves, x: work}")],
         {"figure": 1, **PAGE},
     ),
     "a new table": ([(TOY, TABLE, f"{TABLE}  more: {{kind: accuracy, metric: last}}\n")], {"table": 1, **PAGE}),

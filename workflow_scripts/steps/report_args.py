@@ -25,7 +25,13 @@ def shown_runs(args: argparse.Namespace) -> list[ListedRun]:
 
 
 def run_report_step(
-    name: str, work: Callable[[], str], args: argparse.Namespace, *, figures: bool = False, tables: Iterable[str] = ()
+    name: str,
+    work: Callable[[], str],
+    args: argparse.Namespace,
+    *,
+    settings: bool = False,
+    figures: Iterable[str] = (),
+    tables: Iterable[str] = (),
 ) -> int:
     """Do the work of the step `name` and print its line, as `common.run_step`.
 
@@ -33,11 +39,13 @@ def run_report_step(
         name: The step.
         work: Makes its files, and returns the line.
         args: Of the command line.
-        figures: Whether it draws all pictures of settings.
+        settings: Whether it draws all pictures of settings.
+        figures: The kinds of figures that it shows.
         tables: The kinds of tables that it makes or shows.
     """
 
     def entries(steps: StepCode) -> list[str]:
-        return steps.report_entries(name, steps.setting_figure_kinds() if figures else (), tables)
+        drawn = steps.setting_figure_kinds() if settings else []
+        return steps.report_entries(name, [*drawn, *figures], tables)
 
     return common.run_step(name, work, entries, args)

@@ -40,4 +40,4 @@ def main(argv: list[str] | None = None) -> int:
             file.write(page)
         return f"{args.out}: " + "; ".join(f"{name} {value}" for name, value in one.facts()[:3])
 
-    return run_report_step("setting_page", write_page, args, figures=True)
+    return run_report_step("setting_page", write_page, args, settings=True)

@@ -58,5 +58,5 @@ def main(argv: list[str] | None = None) -> int:
             file.write(page)
         return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
 
-    kinds = [spec["kind"] for spec in args.study.get("tables", {}).values()]
-    return run_report_step("study_page", write_page, args, figures=True, tables=kinds)
+    kinds = {key: [spec["kind"] for spec in args.study.get(key, {}).values()] for key in ("figures", "tables")}
+    return run_report_step("study_page", write_page, args, settings=True, **kinds)

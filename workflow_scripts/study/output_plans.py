@@ -74,9 +74,8 @@ class OutputPlans:
     @functools.cache  # noqa: B019
     def plan_page(self, study: Study) -> Plan:
         """Plan the page of a study."""
-        entries = self.steps.report_entries(
-            "study_page", self.steps.setting_figure_kinds(), [spec["kind"] for spec in study.tables.values()]
-        )
+        figures = [*self.steps.setting_figure_kinds(), *(spec["kind"] for spec in study.figures.values())]
+        entries = self.steps.report_entries("study_page", figures, [spec["kind"] for spec in study.tables.values()])
         code = self.steps.hash_entries(entries)
         shown = {
             f"{key}/{name}.{suffix}": f"{plan.folder}/{key.removesuffix('s')}.{suffix}"
