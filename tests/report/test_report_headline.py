@@ -76,10 +76,16 @@ def test_what_diverged_and_what_was_told_the_rate() -> None:
         ((80.0, 50.0), ["a", "b"]),  # level with one seed
         ((95.0, 10.0), ["a", "b"]),  # ahead with one seed
         ((math.nan, 90.0), []),  # one method alone is not the best
+        ((), []),  # no seed in common
     ],
 )
 def test_a_method_leads_if_it_is_ahead_with_every_seed(second: tuple[float, ...], ahead: list[str]) -> None:
     assert leading_methods(results_of({"n": {"A": (80.0, 60.0), "B": second}}), "last") == ahead
+
+
+def test_a_pair_without_the_baselines_accuracy_does_not_count() -> None:
+    values = {"n": {"FedAvg": (80.0, math.nan, 80.0), "A": (81.0, 10.0, 82.0)}}
+    assert said(values).sentence.startswith(f"A beats FedAvg in all pairs of {WITH} (2 pairs each), by +1.5")
 
 
 def test_numbers_without_trusted_test_labels_say_so() -> None:

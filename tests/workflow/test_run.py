@@ -116,7 +116,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
     """Every project module that a step has loaded at its end lies in the closure that its hash is made from."""
     steps, project = StepCode(workflow.folder), Project(read_yaml(workflow.path(CONFIG)), workflow.folder)
     study = Study(project, "toy")
-    kinds = [spec["kind"] for spec in study.tables.values()]
+    kinds, figures = ([spec["kind"] for spec in specs.values()] for specs in (study.tables, study.figures))
     run = workflow.path(workflow.run("fedcorr"))
     row = workflow.rows()[0]
     arrays, labels, partition = row["arrays"], row["labels"], row["partition_file"]

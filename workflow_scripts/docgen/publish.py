@@ -169,15 +169,19 @@ def _page_markdown(
     out: Path,
 ) -> str:
     """The page as Markdown. words: of each figure its title, caption and alternative text."""
-    board = next((name for name in words if draw.find_figure_kind(told["figures"][name]).at_top), "")
+    kinds = {name: draw.find_figure_kind(told["figures"][name]) for name in words}
+    board = next((name for name in kinds if kinds[name].at_top and kinds[name].of_a_paper == bool(paper)), "")
+    picture = _picture_markdown(board, words[board]) if board else ""
     text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()]
     made, own = _progress_sentence(study, paper.made if paper else len(runs)), _hand_written(out / "README.md")
     if paper:
-        first = render_section("first", paper, _picture_markdown(board, words[board]) if board else "", made)
+        first = render_section("first", paper, picture, made)
         parts = [first, own, render_section("top", paper), "## What the paper leaves open", *text]
     else:
         notes = "\n".join(f"- {line}" for line in list_limits(told, runs))
-        parts = [made, own, *text, "\n".join(f"- {line}" for line in summary_lines(runs)), "## Notes and limits", notes]
+        first, *settings = summary_lines(runs) or [""]
+        by_setting = "\n".join(f"- {line}" for line in settings)
+        parts = [made, first, picture, own, *text, by_setting, "## Notes and limits", notes]
     parts += [_hardware_sentence(runs), *_tables_markdown(told["tables"], shown, out)]
     others = [name for name in words if name != board]
     parts += ["## Figures"] if others else []

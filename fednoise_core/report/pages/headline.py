@@ -18,6 +18,7 @@ from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.cells import METRIC_WORDS, count_words, format_signed, in_setting, mean_std, method_words
 
 DIGITS = 1  # of points: what a sentence can say
+METRIC = "last10_mean"  # which no test label chooses
 NAMED = 3  # names in a sentence; beyond, a count
 LINES = 12  # settings that closing lines name
 PAIRS = "pairs of runs with the same setting and seed"
@@ -81,9 +82,7 @@ def make_headline(
         for ids, group in shown.groupby(["dataset", "noise", "partition"], sort=False)
     ]
     rows = [row for row in rows if row.methods]
-    said = NOTHING
-    if rows:
-        said = _gains_sentence(gains, label) if label else _leaders_sentence(rows)
+    said = _gains_sentence(gains, label) if label else _leaders_sentence(rows) if rows else NOTHING
     seeds = count_words(shown.groupby(["dataset", "noise", "partition", "method"])["seed"].size())
     note = agreement.untrusted_note(sorted(set(shown["dataset"]) & set(untrusted)))
     return Headline(f"{said} Accuracy: {METRIC_WORDS[metric]}, {seeds}. {note}".rstrip(), rows, label, metric)
@@ -99,8 +98,7 @@ def summary_lines(runs: Sequence[RecordedRun]) -> list[str]:
     """
     if not runs:
         return []
-    metric, untrusted = "last10_mean", agreement.untrusted_datasets(runs)
-    found = make_headline(tabulate_results(runs), metric, find_baseline(runs), untrusted)
+    found = make_headline(tabulate_results(runs), METRIC, find_baseline(runs), agreement.untrusted_datasets(runs))
     names, more = Names.of_runs(runs), len(found.rows) - LINES
     lines = [f"{names.title(row.setting)}: {_leaders_words(row, found.baseline)}" for row in found.rows[:LINES]]
     if len(found.rows) < 2:

@@ -15,7 +15,7 @@ from fednoise_core.io import ArtifactError
 from fednoise_core.report.figures.draw import draw_setting_figure, find_figure_kind
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.figures.style import figure_bytes, read_words, use_house_style
-from fednoise_core.report.pages.headline import Headline, make_headline
+from fednoise_core.report.pages.headline import METRIC, Headline, make_headline
 from fednoise_core.report.pages.html import json_text, make_slug, render_page
 from fednoise_core.report.pages.images import ImageCache, few_colours, make_thumbnails, png_size
 from fednoise_core.report.pages.page_data import page_data, series_style
@@ -57,8 +57,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         raise ArtifactError(f"{root}: the study has no runs")
     specs, shelf, names = study["tables"], ImageCache(), Names.of_runs(runs)
     frames = {name: read_csv(f"{root / 'tables' / name}.csv") for name in specs}
-    metric = next((spec["metric"] for spec in specs.values() if spec["kind"] == "accuracy"), "last10_mean")
-    first = make_headline(tabulate_results(runs), metric, find_baseline(runs), agreement.untrusted_datasets(runs))
+    first = make_headline(tabulate_results(runs), METRIC, find_baseline(runs), agreement.untrusted_datasets(runs))
     paper = paper_parts(study, runs, root)
     board, figures = _split_board(study, root, shelf, of_a_paper=paper is not None)
     artifacts = artifacts_of([one for one in found if one.labels and one.partition_file and one.arrays])
@@ -77,9 +76,9 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         board=board,
         figures=figures,
         settings=[{**_setting_part(one, shelf), "name": names.title(one.setting)} for one in artifacts],
-        run_heads=run_columns(runs, metric),
-        run_rows=run_rows(runs, names, metric),
-        data=json_text(page_data(study, runs, metric, commit or "unknown")),
+        run_heads=run_columns(runs, METRIC),
+        run_rows=run_rows(runs, names, METRIC),
+        data=json_text(page_data(study, runs, METRIC, commit or "unknown")),
         limits=list_limits(study, runs),
         parts=_list_definitions(study),
         train=_list_training(study),

@@ -12,7 +12,7 @@ import pandas as pd
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.footnotes import NO_MEMBERS, merge_marks
 
-AHEAD = "the highest mean, and every method that beats it with at least one seed"
+AHEAD = "the highest mean, and every method that is as good or better with at least one seed"
 
 
 def find_baseline(runs: Sequence[RecordedRun]) -> str | None:
@@ -55,14 +55,14 @@ def leading_methods(results: pd.DataFrame, metric: str) -> list[str]:
         metric: One of `run.METRICS`.
 
     Returns:
-        Ids of the methods, the highest mean first. None for fewer than two methods, of which none is the best.
+        Ids of the methods, the highest mean first. None if no other method shares a seed with it.
     """
     by_seed = compared_runs(results).pivot(index="seed", columns="method", values=metric)
     lost = compared_runs(results).loc[lambda rows: rows[metric].isna(), "method"]
     means = by_seed.drop(columns=lost.unique()).mean().sort_values(ascending=False, kind="stable")
-    if len(means) < 2:
+    gaps = by_seed[means.index].rsub(by_seed[means.index[0]], axis=0) if len(means) else by_seed[[]]
+    if not gaps.iloc[:, 1:].notna().any(axis=None):
         return []
-    gaps = by_seed[means.index].rsub(by_seed[means.index[0]], axis=0)
     return [str(method) for method in means.index if (gaps[method] <= 0).any()]
 
 

@@ -50,13 +50,17 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
     shown = list(dict.fromkeys(Setting(*map(str, ids)) for ids in found[frames.IDS[:3]].itertuples(False, None)))
     names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
     fair = found.groupby("method")["compared"].transform("any")
-    counted = found[found["compared"] | ~fair].assign(won=found["gain"] > 0).groupby("method", sort=False)
+    counted = (
+        found[found["compared"] | ~fair]
+        .assign(won=(found["gain"] > 0).where(found["gain"].notna()))
+        .groupby("method", sort=False)
+    )
     table = counted.agg(
         compared=("compared", "any"),
         share=("won", "mean"),
         gain=("gain", "mean"),
         won=("won", "sum"),
-        of=("won", "size"),
+        of=("won", "count"),
     )
     order = table.sort_values(["compared", "share", "gain"], ascending=False, kind="stable").index
     words = [wrap_text(labels[method], 28) for method in order]
@@ -70,7 +74,7 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
     axis.axvline(0, **BASELINE)
     for place, method in enumerate(order):
         _draw_row(axis, place, found[found["method"] == method], shown)
-        count = f"{table.loc[method, 'won']} of {table.loc[method, 'of']}"
+        count = f"{table.loc[method, 'won']:.0f} of {table.loc[method, 'of']}"
         axis.annotate(count, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center")
     axis.set_yticks(range(len(order)), words)
     axis.set_ylim(len(order) - 0.5, -0.5)
@@ -90,7 +94,7 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
         handles.append(Line2D([], [], color=QUIET, markerfacecolor="white", label=not_compared(runs)[1], **DOT))
     if handles:
         add_legend_below(figure, handles)
-    caption = f"Test accuracy ({metric_words(settings)}) less that of {label} with the same setting and seed"
+    caption = f"Test accuracy ({metric_words(settings)}) minus that of {label} with the same setting and seed"
     caption += f", {count_words(found.groupby(frames.IDS)['seed'].size())}. At the right: pairs with a gain."
     if found["gain"].min() < axis.get_xlim()[0]:
         caption += " A lower gain stands at the left as a number (◂)."
