@@ -19,6 +19,7 @@ CHOSEN = "P(wrong), chosen"
 EM_ROUNDS = 30
 SHAPE, RATE = 20.0, 100.0  # samples that pull a row of T to uniform errors, and its rate to that of the site
 APART, ENOUGH = 0.1, 0.05  # shares of a site: estimates that agree differ by less, a matrix needs more wrong labels
+MISSED = 0.05  # share of the other labels that the model contradicts which the estimate adds
 MARGIN, DOUBT, Z90 = 0.2, 0.25, 1.645  # of the interval
 
 
@@ -188,8 +189,9 @@ def count_wrong(log_p: np.ndarray, given: np.ndarray, site: np.ndarray) -> list[
         few, many = min(both), max(both)
         told = bool(many <= 2 * few + APART * n)
         noise = Z90 * float(np.sqrt(many * (1 - many / n)))
-        wrong = many if told else (few + many) / 2
-        low, high = max(few - MARGIN * few - noise, 0.0), min(many + DOUBT * max(most - many, 0.0) + noise, n)
+        rest = max(most - many, 0.0)
+        wrong = many + MISSED * rest
+        low, high = max(few - MARGIN * few - noise, 0.0), min(many + DOUBT * rest + noise, n)
         found.append(Count(wrong, low, high, told))
     return found
 
