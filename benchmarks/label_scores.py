@@ -18,7 +18,8 @@ OWN = "1 - p(given), all folds"
 CHOSEN = "P(wrong), chosen"
 EM_ROUNDS = 30
 SHAPE, RATE = 20.0, 100.0  # samples that pull a row of T to uniform errors, and its rate to that of the site
-APART, ENOUGH = 0.1, 0.05  # shares of a site: estimates that agree differ by less, a matrix needs more wrong labels
+APART = 0.1  # share of a site by which two estimates that agree may differ
+ENOUGH = 30  # wrong labels, three a class, that the estimate of a site's matrix must find there
 MISSED = 0.05  # share of the other labels that the model contradicts which the estimate adds
 MARGIN, DOUBT, Z90 = 0.2, 0.25, 1.645  # of the interval
 
@@ -202,14 +203,14 @@ def judge_by_number(
     """P(wrong) [n]: how many and how sure by models that have not seen the sample, the order by all models.
 
     The order is that of P(wrong) where the site's matrix can be estimated, so where two estimates of the number agree
-    and it is not small. Elsewhere it is the order of 1 - p(given). The sharpness of a site is the one at which the sum
-    of P(wrong) is the estimated number.
+    and P(wrong) finds enough wrong labels. Elsewhere it is the order of 1 - p(given). The sharpness of a site is the
+    one at which the sum of P(wrong) is the estimated number.
     """
     by_matrix, p_wrong = judge(mixed, given, site), np.zeros(len(given))
     own = 1 - np.exp(mixed[np.arange(len(given)), given])
     for number, count in enumerate(counts):
         rows = np.flatnonzero(site == number)
-        known = count.told and count.wrong >= ENOUGH * len(rows)
+        known = count.told and by_matrix[rows].sum() >= ENOUGH
         order = np.lexsort((own[rows], by_matrix[rows] if known else own[rows]))
         p_wrong[rows[order]] = np.sort(match_number(held[rows], given[rows], count.wrong))
     return p_wrong
