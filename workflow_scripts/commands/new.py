@@ -18,8 +18,6 @@ FILES = {
     "fednoise_core/methods/{name}.py": '''\
 """{cls} (authors, year): FedAvg with a pull towards the broadcast model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
