@@ -18,8 +18,6 @@ FILES = {
     "fednoise_core/methods/{name}.py": '''\
 """{cls} (authors, year): FedAvg with a pull towards the broadcast model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -50,8 +48,6 @@ class {cls}(FedAvg):
 ''',
     "tests/methods/test_{name}.py": '''\
 """{cls} on `toy`, the federation of eight small clients in fednoise_core/testing/world.py."""
-
-from __future__ import annotations
 
 import toy
 
