@@ -16,13 +16,13 @@ unexport PYTHONDONTWRITEBYTECODE
 
 setup: $(STAMP)
 
-# uv if there is one, else pip; once, until the locked packages change
+# uv if there is one, else pip; once, until the locked packages change. With --seed, pip is there either way
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say make PYTHON=...")'
 	@echo "Installing the locked packages into $(VENV): 3.3 GB to download once, some minutes"
 	@rm -rf $(VENV)
 	@if command -v uv > /dev/null; then \
-		uv venv --quiet --python $(PYTHON) $(VENV) \
+		uv venv --quiet --seed --python $(PYTHON) $(VENV) \
 		&& uv pip install --quiet --python $(VENV)/bin/python --require-hashes -r requirements.lock \
 		&& uv pip install --quiet --python $(VENV)/bin/python --no-deps --no-build-isolation -e .; \
 	else \

@@ -49,8 +49,6 @@ class {cls}(FedAvg):
     "tests/methods/test_{name}.py": '''\
 """{cls} on `toy`, the federation of eight small clients in fednoise_core/testing/world.py."""
 
-from __future__ import annotations
-
 import toy
 
 
