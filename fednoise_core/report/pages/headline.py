@@ -131,7 +131,8 @@ def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
     table = grouped.agg(won=("won", "sum"), pairs=("won", "size"), gain=("gain", "mean"))
     table["words"] = [method_words(group) for _, group in grouped]
     all_won, rest = table[table["won"] == table["pairs"]], table[table["won"] < table["pairs"]]
-    pairs = f"{PAIRS} ({count_words(table['pairs'], 'pair').removeprefix('n = ')} each)"
+    counted = all_won if len(all_won) else table
+    pairs = f"{PAIRS} ({count_words(counted['pairs'], 'pair').removeprefix('n = ')} each)"
     if not len(all_won):
         said = f"No method beats {baseline} in all {pairs}."
     elif len(all_won) <= NAMED:
