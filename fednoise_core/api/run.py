@@ -24,13 +24,12 @@ from fednoise_core.engine import models
 from fednoise_core.index import find_run, is_index
 from fednoise_core.io import ArtifactError, SpecError, open_atomic, write_json
 from fednoise_core.methods.own import own_method
-from fednoise_core.nets.module import Factory, factory_name, with_named_nets
+from fednoise_core.nets.module import Factory, with_named_nets
 from fednoise_core.noise.labels import Labels
 from fednoise_core.ops.label_errors import WRONG
 from fednoise_core.settings.declare import check_keys
 from fednoise_core.settings.functions import check_float, expect_type
 from fednoise_core.settings.train import Train
-from fednoise_core.settings.words import short_repr
 
 SUMMARY = {"run": dict[str, Any], "accuracy": dict[str, float | None], "headline_view": str}  # key that is read → type
 
@@ -132,16 +131,7 @@ class LoadedRun(_Uses):
         self.cost = _read_mapping(folder / "cost.json") if (folder / "cost.json").exists() else {}
 
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        tensors, facts = predict.read_models(self.folder / "model.safetensors")
-        for net in facts["nets"].values():
-            if net["name"] != "module":
-                continue
-            if self.factory is None:  # a file is data: only the caller says what is imported and called
-                named = f"a net is made by {short_repr(net['options'].get('factory'))}, which is not called"
-                cure = "if you trust that code, pass fn.load(…, factory='module:function') or the function itself"
-                raise SpecError(f"{facts['file']}: fednoise.nets: {named}; {cure}")
-            net["options"]["factory"] = self.factory if isinstance(self.factory, str) else factory_name(self.factory)
-        return tensors, facts
+        return predict.read_models(self.folder / "model.safetensors", self.factory)
 
     @property
     def curve(self) -> list[tuple[int, float]]:

@@ -55,6 +55,8 @@ def test_only_the_caller_says_what_makes_the_net(saved: Path, tmp_path: Path, mo
         fn.load(copy(saved, tmp_path, TOUCH)).module()
     with pytest.raises(SpecError, match='"subprocess:run", which is not called'):
         fn.load(copy(saved, tmp_path, {**TOUCH, "shape": [1, 8, 8]})).module()
+    with pytest.raises(SpecError, match=r"fednoise\.nets\[''\]\.options\.name: expected no such option, got \"module\""):
+        fn.load(copy(saved, tmp_path, {"name": "mlp", "options": {"name": "module", **TOUCH["options"]}})).module()
     assert calls == []
     monkeypatch.undo()
     found = [fn.load(saved, factory=factory).predict(x).labels for factory in (mynets.make, "mynets:make")]
@@ -84,6 +86,8 @@ def test_only_the_caller_says_what_makes_the_net(saved: Path, tmp_path: Path, mo
         ({"options": None}, {}, "fednoise.nets[''].options: expected"),
         ({"name": "mlp", "options": {"hidden": 10**15}}, {}, ""),
         ({"name": "../mlp", "options": {}}, {}, "train.net.name: unknown net '../mlp'"),
+        ({"name": "mlp", "options": {"dropout_at_eval": 1}}, {}, ".options.dropout_at_eval: expected no such option"),
+        ({"name": "mlp", "options": {"factory": "subprocess:run"}}, {}, "train.net.factory: unknown key"),
         ({"name": "mlp", "options": {"__class__": 1}}, {}, "train.net.__class__: unknown key"),
         ({}, "[]", "fednoise: expected"),
         ({}, DEEP, "damaged, or not the model of a run (RecursionError"),
