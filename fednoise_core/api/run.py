@@ -22,7 +22,7 @@ from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.partition import Partition
 from fednoise_core.engine import models
 from fednoise_core.index import find_run, is_index
-from fednoise_core.io import ArtifactError, SpecError, open_atomic, write_json
+from fednoise_core.io import ArtifactError, open_atomic, write_json
 from fednoise_core.methods.own import own_method
 from fednoise_core.nets.module import Factory, with_named_nets
 from fednoise_core.noise.labels import Labels
