@@ -49,7 +49,7 @@ def open_atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[An
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(name)
-        if isinstance(error, OSError) and error.filename is None:
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             error.filename = os.fspath(path)  # a full disk's error names no file
         raise
 
