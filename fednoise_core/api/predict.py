@@ -23,7 +23,9 @@ from fednoise_core.settings.words import short_repr
 
 Positive = Annotated[int, Field(ge=1)]
 FACTS = {  # of all that the metadata of a model file say, what is read: key → type
-    "nets": dict[Annotated[str, Field(pattern=r"^((client)?\d+(/\d+)?)?$")], dict[str, Any]],
+    "nets": Annotated[
+        dict[Annotated[str, Field(pattern=r"^((client)?\d{1,9}(/\d{1,9})?)?$")], dict[str, Any]], Field(min_length=1)
+    ],
     "mean": list[float],
     "std": list[Annotated[float, Field(gt=0)]],
     "class_names": list[str],
@@ -257,6 +259,8 @@ def read_models(path: Path, factory: Factory | str | None = None) -> tuple[dict[
     for prefix, net in facts["nets"].items():
         place = f"{path}: fednoise.nets[{prefix!r}]"
         check_keys(NET_FACTS, net, place)
+        if 0 < len(facts["class_names"]) < net["classes"]:
+            raise SpecError(f"{path}: fednoise.class_names: expected {net['classes']}, got {len(facts['class_names'])}")
         for key in sorted({"name", "dropout_at_eval"} & net["options"].keys()):
             raise SpecError(f"{place}.options.{key}: expected no such option, got {short_repr(net['options'][key])}")
         if net["name"] != "module" and "factory" not in net["options"]:

@@ -142,11 +142,14 @@ class LoadedRun(_Uses):
         if not path.is_file():
             raise ArtifactError(f"{path}: no such file")
         try:
-            rows = pq.read_table(path, columns=["round", "view", "client", "metric", "value"]).to_pylist()
+            table = pq.read_table(path, columns=["round", "view", "client", "metric", "value"])
+            if (str(table["round"].type), str(table["value"].type)) != ("int32", "double"):
+                raise ValueError("expected round as int32 and value as double")
         except (OSError, ValueError) as error:
-            raise ArtifactError(f"{path}: damaged ({error})") from error
+            problem = str(error).partition("\n")[0]
+            raise ArtifactError(f"{path}: damaged ({problem})") from error
         wanted = {"view": view, "client": -1, "metric": "accuracy"}
-        return [(row["round"], row["value"]) for row in rows if wanted.items() <= row.items()]
+        return [(row["round"], row["value"]) for row in table.to_pylist() if wanted.items() <= row.items()]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Copy the model with summary and settings. `fn.load` and `predict` need no more.
