@@ -49,7 +49,7 @@ def open_atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[An
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(name)
-        if isinstance(error, OSError) and error.filename is None:
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             error.filename = os.fspath(path)  # a full disk's error names no file
         raise
 
@@ -204,7 +204,7 @@ def load_npz(
     try:
         spec = json.loads(str(arrays.pop("spec")))
         found = spec.get("artifact")
-    except (KeyError, ValueError, AttributeError) as error:
+    except (KeyError, ValueError, AttributeError, RecursionError) as error:
         raise ArtifactError(f"{path}: {problem} ({type(error).__name__}: {error})") from error
     if found != kind:
         raise ArtifactError(f"{path}: expected {'an' if kind == 'arrays' else 'a'} {kind} artifact, found {found!r}")
@@ -228,8 +228,12 @@ def read_npz(
         ArtifactError: The file is missing, or it cannot be read.
     """
     try:
+        if Path(path).exists() and not Path(path).is_file():
+            raise ValueError("not a regular file")  # reading a pipe would wait
         # opened here: np.load leaves a damaged file open
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            if len(archive.files) > len(set(archive.files)):
+                raise ValueError("an array occurs twice")
             return {name: archive[name] for name in archive.files if wanted(name)}
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: no such file") from error

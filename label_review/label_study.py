@@ -22,6 +22,7 @@ from fednoise_core.io import ArtifactError, SpecError, open_atomic
 from workflow_scripts import paths
 from workflow_scripts.config.project import DATASETS, STUDIES, Project
 from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.steps.common import report_error
 from workflow_scripts.study.study import Study
 
 HOLDOUT = 0.1  # share of the given data that stands in for a trusted test set; its labels are not judged
@@ -51,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         argv: The arguments; those of the process if left out.
 
     Returns:
-        0 if the study was written, 2 if a file or an argument is wrong and nothing was written.
+        The exit status, see `steps.common`. Unless it is 0, nothing was written.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="npz, or folder of images with train/ in it")
@@ -66,8 +67,7 @@ def main(argv: list[str] | None = None) -> int:
         name = args.name or re.sub(r"[^A-Za-z0-9_-]+", "-", args.data.stem).strip("-_")
         page = _write_study(args, name)
     except (SpecError, ArtifactError, OSError) as error:
-        print(f"fednoise label-study: {error}", file=sys.stderr)
-        return 2
+        return report_error("fednoise label-study", error)
     print(f"{STUDIES}/{name}.yaml is written. The page will be\n{page}\nnow: snakemake --cores 2 {name}")
     return 0
 
@@ -83,8 +83,8 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
     if name in read_yaml(datasets):
         raise SpecError(f"{datasets} has {name!r} already: remove it there, or choose another --name")
     try:
-        net = yaml.safe_load(args.net)
-    except yaml.YAMLError as error:
+        net = json.dumps(yaml.safe_load(args.net))
+    except (yaml.YAMLError, TypeError, ValueError) as error:  # YAML has dates, JSON has none
         raise SpecError(f"--net: expected a name or {{name: …, options…}}, got {args.net!r}") from error
     spec, owners = _folder_settings(args) if args.data.is_dir() else _npz_settings(args)
     sources.read_facts(spec)  # whether it can be read at all
@@ -96,7 +96,7 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
         "title": json.dumps(f"Wrong labels in {args.data.name}"),
         "partition": "{kind: natural}" if owners else "{kind: iid, clients: 1}",
         "method": json.dumps(args.method),
-        "net": json.dumps(net),
+        "net": net,
         "rounds": args.rounds,
         "dataset": json.dumps(name),
     }

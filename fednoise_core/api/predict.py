@@ -15,13 +15,17 @@ from torch import Tensor, nn
 from fednoise_core.data.array_checks import as_images
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.nets import build_net
+from fednoise_core.nets.module import Factory, factory_name
 from fednoise_core.nets.net import Net
 from fednoise_core.ops.weights import Weights
 from fednoise_core.settings.declare import check_keys, check_value
+from fednoise_core.settings.words import short_repr
 
 Positive = Annotated[int, Field(ge=1)]
 FACTS = {  # of all that the metadata of a model file say, what is read: key → type
-    "nets": dict[Annotated[str, Field(pattern=r"^((client)?\d+(/\d+)?)?$")], dict[str, Any]],
+    "nets": Annotated[
+        dict[Annotated[str, Field(pattern=r"^((client)?\d{1,9}(/\d{1,9})?)?$")], dict[str, Any]], Field(min_length=1)
+    ],
     "mean": list[float],
     "std": list[Annotated[float, Field(gt=0)]],
     "class_names": list[str],
@@ -194,8 +198,8 @@ def _owner_of_prefix(prefix: str) -> int | None:
 
 
 def _build_net(described: Mapping[str, Any]) -> Net:
-    spec = {"name": described["name"], **described["options"], "dropout_at_eval": described["dropout_at_eval"]}
-    return build_net(spec, tuple(described["shape"]), int(described["classes"]))
+    own = {key: described[key] for key in ("name", "dropout_at_eval")}  # last: options must not replace them
+    return build_net({**described["options"], **own}, tuple(described["shape"]), int(described["classes"]))
 
 
 def predict_images(module: nn.Module, images: Any, batch: int = 500) -> Predictions:
@@ -226,11 +230,12 @@ def predict_images(module: nn.Module, images: Any, batch: int = 500) -> Predicti
     return Predictions(shares.numpy(), shares.argmax(1).numpy(), net.class_names)
 
 
-def read_models(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_models(path: Path, factory: Factory | str | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read a model.safetensors.
 
     Args:
         path: File to read.
+        factory: As for `fn.load`. It takes the place of the factory that the file names, which is never called.
 
     Returns:
         Tensors by name, and the description of the models, with the path as `file`.
@@ -252,5 +257,17 @@ def read_models(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     check_value(dict[str, Any], facts, f"{path}: fednoise")
     check_keys(FACTS, facts, f"{path}: fednoise")
     for prefix, net in facts["nets"].items():
-        check_keys(NET_FACTS, net, f"{path}: fednoise.nets[{prefix!r}]")
+        place = f"{path}: fednoise.nets[{prefix!r}]"
+        check_keys(NET_FACTS, net, place)
+        if 0 < len(facts["class_names"]) < net["classes"]:
+            raise SpecError(f"{path}: fednoise.class_names: expected {net['classes']}, got {len(facts['class_names'])}")
+        for key in sorted({"name", "dropout_at_eval"} & net["options"].keys()):
+            raise SpecError(f"{place}.options.{key}: expected no such option, got {short_repr(net['options'][key])}")
+        if net["name"] != "module" and "factory" not in net["options"]:
+            continue
+        if factory is None:  # a file is data: only the caller says what is imported and called
+            named = f"a net is made by {short_repr(net['options'].get('factory'))}, which is not called"
+            cure = "if you trust that code, pass fn.load(…, factory='module:function') or the function itself"
+            raise SpecError(f"{path}: fednoise.nets: {named}; {cure}")
+        net["options"]["factory"] = factory if isinstance(factory, str) else factory_name(factory)
     return tensors, {**facts, "file": str(path)}

@@ -22,15 +22,14 @@ from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.partition import Partition
 from fednoise_core.engine import models
 from fednoise_core.index import find_run, is_index
-from fednoise_core.io import ArtifactError, SpecError, open_atomic, write_json
+from fednoise_core.io import ArtifactError, open_atomic, write_json
 from fednoise_core.methods.own import own_method
-from fednoise_core.nets.module import Factory, factory_name, with_named_nets
+from fednoise_core.nets.module import Factory, with_named_nets
 from fednoise_core.noise.labels import Labels
 from fednoise_core.ops.label_errors import WRONG
 from fednoise_core.settings.declare import check_keys
 from fednoise_core.settings.functions import check_float, expect_type
 from fednoise_core.settings.train import Train
-from fednoise_core.settings.words import short_repr
 
 SUMMARY = {"run": dict[str, Any], "accuracy": dict[str, float | None], "headline_view": str}  # key that is read → type
 
@@ -132,16 +131,7 @@ class LoadedRun(_Uses):
         self.cost = _read_mapping(folder / "cost.json") if (folder / "cost.json").exists() else {}
 
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        tensors, facts = predict.read_models(self.folder / "model.safetensors")
-        for net in facts["nets"].values():
-            if net["name"] != "module":
-                continue
-            if self.factory is None:  # a file is data: only the caller says what is imported and called
-                named = f"a net is made by {short_repr(net['options'].get('factory'))}, which is not called"
-                cure = "if you trust that code, pass fn.load(…, factory='module:function') or the function itself"
-                raise SpecError(f"{facts['file']}: fednoise.nets: {named}; {cure}")
-            net["options"]["factory"] = self.factory if isinstance(self.factory, str) else factory_name(self.factory)
-        return tensors, facts
+        return predict.read_models(self.folder / "model.safetensors", self.factory)
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -152,11 +142,14 @@ class LoadedRun(_Uses):
         if not path.is_file():
             raise ArtifactError(f"{path}: no such file")
         try:
-            rows = pq.read_table(path, columns=["round", "view", "client", "metric", "value"]).to_pylist()
+            table = pq.read_table(path, columns=["round", "view", "client", "metric", "value"])
+            if (str(table["round"].type), str(table["value"].type)) != ("int32", "double"):
+                raise ValueError("expected round as int32 and value as double")
         except (OSError, ValueError) as error:
-            raise ArtifactError(f"{path}: damaged ({error})") from error
+            problem = str(error).partition("\n")[0]
+            raise ArtifactError(f"{path}: damaged ({problem})") from error
         wanted = {"view": view, "client": -1, "metric": "accuracy"}
-        return [(row["round"], row["value"]) for row in rows if wanted.items() <= row.items()]
+        return [(row["round"], row["value"]) for row in table.to_pylist() if wanted.items() <= row.items()]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Copy the model with summary and settings. `fn.load` and `predict` need no more.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import os
 import re
@@ -46,6 +47,7 @@ from fednoise_core.settings.train import Train
 from fednoise_core.version import __version__
 
 PATH = (str, os.PathLike, type(None))
+NO_FOLDER = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.ENOENT, errno.EROFS}  # the path is wrong
 OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pass instead of another
     "executor": (str, 'pass a name such as "auto" or "workers:4"'),
     "label": (str, "pass a text"),
@@ -235,7 +237,7 @@ def run_federation(
         The finished run. Its files are written if `out` is given.
 
     Raises:
-        NotSaved: The disk is full.
+        NotSaved: The files could not be written to `out`. The error has the finished run.
         SpecError: A setting is wrong, or the data do not belong together. Training has not begun.
         TypeError: An argument has another type. Training has not begun.
         Stopped: `saving` asked to stop.
@@ -276,13 +278,15 @@ def _print_end(how: Options, label: str, summary: Mapping[str, Any]) -> None:
 
 
 def _check_writable(folder: str | os.PathLike[str] | None) -> None:
-    """Make the folder, if any. Raises SpecError if no file can be written there; else it would show after training."""
+    """Make the folder, if any, and raise SpecError if it takes no file. A full disk's error passes."""
     if folder is None:
         return
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
+        if error.errno not in NO_FOLDER:
+            raise
         raise SpecError(f"out: expected a folder that can be written to, got {error}") from error
 
 

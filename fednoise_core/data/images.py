@@ -76,8 +76,8 @@ class ImageFiles:
         path = self.root / name
         try:
             with Image.open(path, formats=FORMATS) as image:
-                if image.mode[0] in "IF":  # `convert` would clip everything above 255
-                    raise ArtifactError(f"{path}: pixels of mode {image.mode}; save it with 8 bits a channel")
+                if image.mode[0] in "IF" or _has_wide_channels(image):  # Pillow would clip or cut them to 8 bits
+                    raise ArtifactError(f"{path}: more than 8 bits a channel; save it with 8 bits a channel")
                 count = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)  # an MPO: a photo, its preview
                 if count > 1:
                     raise ArtifactError(f"{path}: it holds {count} images; save each as a file of its own")
@@ -108,3 +108,13 @@ class ImageFiles:
             left, top = (across - width) // 2, (down - height) // 2
             image = image.crop((left, top, left + width, top + height))
         return np.asarray(image)
+
+
+def _has_wide_channels(image: Any) -> bool:
+    """Whether a colour image, opened but not decoded, has channels of more than 8 bits."""
+    if image.format == "TIFF":
+        return max(image.tag_v2.get(258, (1,))) > 8  # BitsPerSample
+    args = image.tile[0].args if image.tile else ""
+    if image.format == "PPM":
+        return isinstance(args, tuple) and args[1] > 255  # (mode, greatest value), unless that is 255
+    return image.format == "PNG" and ";16" in str(args)

@@ -34,7 +34,9 @@ def make_summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
     dropped = sum(int(v) for *_, metric, v in record.metrics if metric == "dropped_updates")
     valid = [_to_number(v) for *_, metric, v in record.metrics if metric == "valid_accuracy"]
     diverged = any(math.isnan(value) for _, value in record.curve(headline))
-    chance = outcome.confusion is not None and _is_at_chance(views[headline]["last"], outcome.confusion)
+    chance = outcome.confusion is not None and _is_at_chance(
+        views[headline]["last"], outcome.confusion, len(outcome.views[headline])
+    )
     last = {metric: value for _, client, metric, value in record.diagnostics if client == -1}
     notes = {k: v for k, v in state.notes.items() if k != "release"}
     return {
@@ -91,10 +93,13 @@ def _summarise_headline(curve: list[tuple[int, float]]) -> dict[str, float | Non
     }
 
 
-def _is_at_chance(accuracy: float | None, confusion: Tensor) -> bool:
-    """Whether an accuracy is at most two standard errors above that of naming the commonest class every time."""
+def _is_at_chance(accuracy: float | None, confusion: Tensor, members: int) -> bool:
+    """Whether an accuracy is at most two standard errors above that of naming the commonest class every time.
+
+    members: Models that judged the same images, all counted in `confusion`.
+    """
     counts = confusion.sum(1).tolist()
-    share, n = max(counts) / sum(counts), sum(counts)
+    share, n = max(counts) / max(sum(counts), 1), max(sum(counts) / max(members, 1), 1)
     return accuracy is not None and accuracy <= share + 2 * math.sqrt(share * (1 - share) / n)
 
 

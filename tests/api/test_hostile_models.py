@@ -10,6 +10,8 @@ from typing import Any
 
 import mynets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import toy
 from safetensors import safe_open
@@ -55,6 +57,8 @@ def test_only_the_caller_says_what_makes_the_net(saved: Path, tmp_path: Path, mo
         fn.load(copy(saved, tmp_path, TOUCH)).module()
     with pytest.raises(SpecError, match='"subprocess:run", which is not called'):
         fn.load(copy(saved, tmp_path, {**TOUCH, "shape": [1, 8, 8]})).module()
+    with pytest.raises(SpecError, match=r"fednoise\.nets\[''\]\.options\.name: expected no such option"):
+        fn.load(copy(saved, tmp_path, {"name": "mlp", "options": {"name": "module", **TOUCH["options"]}})).module()
     assert calls == []
     monkeypatch.undo()
     found = [fn.load(saved, factory=factory).predict(x).labels for factory in (mynets.make, "mynets:make")]
@@ -76,6 +80,9 @@ def test_only_the_caller_says_what_makes_the_net(saved: Path, tmp_path: Path, mo
         ({}, {"mean": [0.1, 0.2]}, "shape '[1, 1, 1]' is invalid for input of size 2"),
         ({}, {"class_names": "abc"}, "fednoise.class_names: expected"),
         ({}, {"nets": []}, "fednoise.nets: expected"),
+        ({}, {"nets": {}}, "fednoise.nets: expected"),
+        ({}, {"nets": {"client" + "9" * 5000: {}}}, "fednoise.nets: expected"),
+        ({}, {"class_names": ["a"]}, "fednoise.class_names: expected 5, got 1"),
         ({}, {"nets": {"../x": {}}}, "fednoise.nets"),
         ({"classes": 10**30}, {}, ""),
         ({"classes": -1}, {}, "fednoise.nets[''].classes: expected"),
@@ -84,6 +91,8 @@ def test_only_the_caller_says_what_makes_the_net(saved: Path, tmp_path: Path, mo
         ({"options": None}, {}, "fednoise.nets[''].options: expected"),
         ({"name": "mlp", "options": {"hidden": 10**15}}, {}, ""),
         ({"name": "../mlp", "options": {}}, {}, "train.net.name: unknown net '../mlp'"),
+        ({"name": "mlp", "options": {"dropout_at_eval": 1}}, {}, ".options.dropout_at_eval: expected no such option"),
+        ({"name": "mlp", "options": {"factory": "subprocess:run"}}, {}, "train.net.factory: unknown key"),
         ({"name": "mlp", "options": {"__class__": 1}}, {}, "train.net.__class__: unknown key"),
         ({}, "[]", "fednoise: expected"),
         ({}, DEEP, "damaged, or not the model of a run (RecursionError"),
@@ -105,9 +114,13 @@ def test_a_hostile_summary_is_named_and_a_sparse_one_has_a_repr(saved: Path, tmp
         fn.load(tmp_path)
     (tmp_path / "summary.json").write_text('{"run": {}, "accuracy": {}, "headline_view": "global"}')
     assert "diverged" in repr(fn.load(tmp_path))
-    (tmp_path / "metrics.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ArtifactError, match=r"metrics\.parquet: damaged"):
-        _ = fn.load(tmp_path).curve
+    texts = {key: ["1"] for key in ("round", "view", "client", "metric", "value")}
+    for table in (None, pa.table({"a": [1]}), pa.table(texts)):
+        (tmp_path / "metrics.parquet").write_bytes(b"PAR1")
+        if table is not None:
+            pq.write_table(table, tmp_path / "metrics.parquet")
+        with pytest.raises(ArtifactError, match=r"metrics\.parquet: damaged.*\Z"):
+            _ = fn.load(tmp_path).curve
 
 
 def test_a_run_without_an_accuracy_or_at_chance_has_a_repr_and_a_last_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """The command `fednoise`."""
 
+import errno
 import importlib.util
 import os
 import signal
@@ -7,11 +8,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 import toy
 
 from fednoise_core import methods
+from fednoise_core.api.simulate import NotSaved
+from fednoise_core.io import open_atomic
 from workflow_scripts.commands import main, new, run
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +63,20 @@ def test_an_interrupted_verb_says_nothing(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr(run, "main", interrupt)
     assert main.main(["run"]) == 75
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(OSError(errno.ENOSPC, "full"), 75), (OSError(errno.EACCES, "closed"), 2), (OSError("odd"), 2)],
+)
+def test_only_a_disk_s_error_asks_for_the_same_command(error: OSError, status: int, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=error.args[-1]), open_atomic(tmp_path / "file"):
+        raise error
+    lost = NotSaved("lost", cast("Any", None))
+    lost.__cause__ = error
+    for one in (error, lost):
+        with patch.object(run, "main", side_effect=one):
+            assert main.main(["run"]) == status
 
 
 def test_run_calls_snakemake(

@@ -1,11 +1,12 @@
 import dataclasses
+import os
 
 import numpy as np
 import pytest
 
 from fednoise_core.data import splits
 from fednoise_core.data.arrays import Arrays, ArraysError
-from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
+from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz, write_npz
 
 
 def example(n: int = 30, **changes) -> Arrays:
@@ -119,6 +120,13 @@ def test_a_truncated_or_foreign_file_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ArtifactError, match=r"a\.npz: damaged arrays artifact"):
         Arrays.load(path)
+    os.mkfifo(tmp_path / "pipe.npz")
+    write_npz(tmp_path / "deep.npz", {"spec": np.array("[" * 100_000)})
+    write_npz(tmp_path / "twice.npz", {"a": np.zeros(1), "b": np.zeros(1)})
+    (tmp_path / "twice.npz").write_bytes((tmp_path / "twice.npz").read_bytes().replace(b"b.npy", b"a.npy"))
+    for name, problem in (("pipe", "not a regular file"), ("deep", "RecursionError"), ("twice", "occurs twice")):
+        with pytest.raises(ArtifactError, match=rf"{name}\.npz: damaged arrays artifact .*{problem}"):
+            load_npz(tmp_path / f"{name}.npz", "arrays")
 
 
 def test_shares_are_largest_remainders():

@@ -21,7 +21,7 @@ from fednoise_core.engine.evaluate import ClientEntry, Evaluator, _name_scores, 
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.label_files import SITES, SUSPECTS, write_confusion
-from fednoise_core.engine.output import _to_plain, make_summary
+from fednoise_core.engine.output import _is_at_chance, _to_plain, make_summary
 from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError, json_digest
 from fednoise_core.ops.weights import Weights
@@ -52,6 +52,12 @@ def test_scores_by_hand():
     assert found["accuracy_class_0"] == pytest.approx(2 / 3)
     assert found["accuracy_class_1"] == 1.0
     assert "accuracy_class_2" not in found
+
+
+def test_models_that_judge_the_same_images_count_them_once():
+    # a member's 20 images of two classes: two standard errors are 2 sqrt(.25 / 20) = .22; of 200 they were .07
+    assert [_is_at_chance(0.65, torch.full((2, 2), 50), members) for members in (1, 10)] == [False, True]
+    assert not _is_at_chance(None, torch.zeros(2, 2), 1)
 
 
 def test_views_are_means_of_members_and_sums_of_logits():

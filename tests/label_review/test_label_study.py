@@ -90,6 +90,7 @@ def test_a_folder_with_a_csv(folder: Path) -> None:
         (["mine.npz", "--net", "reznet"], "unknown net 'reznet'"),
         (["mine.npz", "--net", "mlp, rounds: 3"], "net: "),
         (["mine.npz", "--net", "{name: mlp"], "--net: expected a name or"),
+        (["mine.npz", "--net", "2020-01-01"], "--net: expected a name or"),
         (["mine.npz", "--given", "labels.csv"], "--given is for folders of images"),
         (["bad.npz"], "bad.npz: it has no labels"),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts.provenance.step_code import ROOT
-from workflow_scripts.steps.common import INTERRUPTED, USER_ERROR
+from workflow_scripts.steps.common import INTERRUPTED, USER_ERROR, report_error
 
 VERBS = {  # verb → module with a function `main`; the first line of its docstring is the verb's line in the help
     "run": "workflow_scripts.commands.run",
@@ -49,8 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         status: int = import_module(VERBS[verb]).main(rest)
         return status
     except (SpecError, ArtifactError, OSError) as error:
-        print(f"{verb}: {error}", file=sys.stderr)
-        return USER_ERROR
+        return report_error(verb, error)
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -23,6 +23,7 @@ from fednoise_core.io import canonical_json
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.machine.locks import is_locked
+from workflow_scripts.steps.common import INTERRUPTED
 from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.study import Study
 
@@ -174,11 +175,14 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     clear = "\x1b[H\x1b[J" if sys.stdout.isatty() and args.watch is not None else ""
     studies = plan_runs(args.studies, dict(args.config))
-    while True:
-        found = unfinished_jobs()
-        text = [job.format_line() for job in found] or ["no unfinished job"]
-        text += [total_line(name, runs, found) for name, runs in studies.items()]
-        print(clear + "\n".join(text), flush=True)
-        if args.watch is None:
-            return 0
-        time.sleep(max(args.watch, 0.1))
+    try:
+        while True:
+            found = unfinished_jobs()
+            text = [job.format_line() for job in found] or ["no unfinished job"]
+            text += [total_line(name, runs, found) for name, runs in studies.items()]
+            print(clear + "\n".join(text), flush=True)
+            if args.watch is None:
+                return 0
+            time.sleep(max(args.watch, 0.1))
+    except KeyboardInterrupt:  # it is how a watch ends
+        return INTERRUPTED if args.watch is None else 0

@@ -9,6 +9,7 @@ Exit codes of every command here:
 """
 
 import argparse
+import errno
 import json
 import sys
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from workflow_scripts.provenance.step_code import ROOT, CodeChanged, StepCode
 
 USER_ERROR = 2
 INTERRUPTED = 75  # "try again later"
-USERS_MISTAKES = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
+STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS}  # the disk is full or gone
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +107,8 @@ def report_error(name: str, error: Exception) -> int:
     Returns:
         The exit status.
     """
-    storage = isinstance(error, OSError) and not isinstance(error, USERS_MISTAKES)
+    numbers = {getattr(one, "errno", None) for one in (error, error.__cause__)}  # a NotSaved's is that of its cause
+    storage = isinstance(error, OSError) and not numbers.isdisjoint(STORAGE)
     cure = ". The settings are not at fault. Make room on the disk, or mount it again, and run the same command"
     print(f"{name}: {error}{cure if storage else ''}", file=sys.stderr)
     return INTERRUPTED if storage else USER_ERROR

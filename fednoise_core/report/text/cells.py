@@ -13,7 +13,6 @@ from fednoise_core.report.text.footnotes import append_marks, merge_marks
 
 METRIC_WORDS = {"best": "best round", "last": "last round", "last10_mean": "mean of the last ten evaluations"}
 MISSING = "–"
-ACCURACY_DIGITS = 1  # of %, if none are asked for: a test set of 360 images steps by 0.28
 PARTS = ("dataset", "noise", "partition")
 
 
