@@ -501,6 +501,10 @@ def test_scales(folder: Path) -> None:
     write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": {"train": {"rounds": 0}}})))
     with pytest.raises(SpecError, match=r"^config/studies/toy.yaml at scale smoke: train.rounds: "):
         Study(project(folder, scale="smoke"), "toy")
+    write(folder, "config/scales/small.yaml", {"scale": "small", "overlay": {"train": {"net": {"name": "mlp"}}}})
+    scales = {"small": {"train": {"net": {"hidden": 8}}}}  # right only over the scale's own overlay
+    write(folder, "config/studies/toy.yaml", edited(at("scales", to=scales)))
+    assert Study(project(folder, scale="small"), "toy").data == Study(project(folder), "toy").files["small"].data
 
 
 def test_words_that_yaml_1_1_takes_for_truth_values(folder: Path) -> None:

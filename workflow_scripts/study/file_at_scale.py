@@ -122,7 +122,7 @@ def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
     """Read a study's file, and check it at every scale that it speaks of.
 
     Args:
-        project: The project. Its overlay is laid over the file at its own scale.
+        project: The project. The overlay of each scale is laid over the file.
         name: The study's name.
 
     Returns:
@@ -143,7 +143,7 @@ def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
             raise (written.place / "scales" / scale).error(f"unknown scale{did_you_mean(scale, project.scale_names)}")
     found = {"paper": written}
     for scale in dict.fromkeys([*own, project.scale]):
-        layers = project.overlay if scale == project.scale else {}, own.get(scale, {})
+        layers = project.overlay_at(scale), own.get(scale, {})
         found[scale] = written
         if any(layers):
             data = functools.reduce(deep_merge, layers, written.data)
