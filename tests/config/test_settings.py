@@ -319,6 +319,27 @@ BAD = {
         lambda s: (s["train"].pop("net"), s["grid"][0].update(datasets=["tiny"])),
         "toy.yaml: train.net: small_cnn needs images of 4 pixels a side or more; 'tiny' has 2",
     ),
+    "baseline without a run": (
+        at("figures", "gains", to={"kind": "paired_gains", "baseline": "fedvag"}),
+        "toy.yaml: figures.gains.baseline: no run has 'fedvag'; did you mean 'fedavg'?",
+    ),
+    "baseline that the figure leaves out": (
+        at("figures", "gains", to={"kind": "paired_gains", "baseline": "fedavg", "methods": ["cot"]}),
+        "toy.yaml: figures.gains.baseline: no run has 'fedavg'; known: cot",
+    ),
+    "gains over nothing": (
+        at("figures", "gains", to={"kind": "paired_gains", "methods": ["cot"]}),
+        "toy.yaml: figures.gains.baseline: expected the id of a method, since none of the runs is of plain FedAvg",
+    ),
+    "source of no setting": (
+        at("sources", to={"train.lrr": "paper"}),
+        "toy.yaml: sources.train.lrr: expected the keys of a setting of this study, joined by dots; did you mean "
+        "'train.lr'?",
+    ),
+    "subset of no seed": (
+        at("subsets", to={"some": [{"seeds": [99]}]}),
+        "toy.yaml: subsets.some[0].seeds[0]: the grid has no 99; known: 0, 1",
+    ),
     "settings of no method": (
         at("settings", to={"fedavgg": {"server_lr": 0.5}}),
         "toy.yaml: settings.fedavgg: expected the id of a method; did you mean 'fedavg'?",
