@@ -70,7 +70,28 @@ def project(folder: Path, **config: Any) -> Project:
     return Project({**CONFIG, **config}, folder)
 
 
-def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(folder: Path) -> None:
+HEAD = """from dataclasses import dataclass
+from typing import Annotated
+from pydantic import Field
+from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.settings.declare import AlsoAccepts
+"""
+FROZEN = f"{HEAD}@dataclass(frozen=True, kw_only=True)\nclass It(FedAvg):\n    'It.'\n    "
+RATED = f"{FROZEN}rate: Annotated[float | None, AlsoAccepts('oracle_nominal'), Field(description='Rate.')] = None\n"
+OWN = {  # module → its text, and what is wrong with it
+    "own_syntax": ("def", "name: 'own_syntax:It': SyntaxError: "),
+    "own_zero": ("1 / 0", "name: 'own_zero:It': ZeroDivisionError: division by zero"),
+    "own_exit": ("raise SystemExit(3)", "name: 'own_exit:It': SystemExit: 3"),
+    "..own": ("", "name: '..own:It': TypeError: "),
+    "own_hint": (f"{FROZEN}a: 'Unknown' = 1\n", "name: 'own_hint:It': the type of a setting: name 'Unknown' is not"),
+    "own_plain": (f"{HEAD}class It(FedAvg):\n    'It.'\n", "name: It: write @dataclass"),
+    "own_hooks": (f"{FROZEN}def merge(self): ...\n", "name: It: it overrides none of the hooks"),
+}
+
+
+def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     named = "contract_methods:Pulled"
     shutil.copy(ROOT / "tests/support/contract_methods.py", folder)
     shutil.copytree(ROOT / "fednoise_core/methods", folder / "fednoise_core/methods")
@@ -80,6 +101,10 @@ def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(folder: Path)
         write(folder, "config/studies/toy.yaml", {**STUDY, **own, "figures": {}})
         return next(iter(Study(project(folder), "toy").runs))
 
+    monkeypatch.syspath_prepend(folder)
+    for module, (text, _) in {**OWN, "own_rated": (RATED, "")}.items():
+        (folder / f"{module}.py").write_text(text)
+    assert planned({"name": "own_rated:It"}).spec["method"] == {"name": "own_rated:It"}
     assert planned({"name": named, "mu": 0.5}).spec["method"] == {"name": named, "mu": 0.5}
     assert planned({"name": named, "mu": 0.01}).spec["method"] == {"name": named}
     assert "contract_methods.py" in StepCode(folder).train_entries(named, ["mlp"])
@@ -90,6 +115,7 @@ def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(folder: Path)
         ({"name": "nowhere:It"}, "name: .*No module named 'nowhere'"),
         ({"name": "json:JSONDecoder"}, "name: .*is no subclass of"),
         ({"name": "toy:subject"}, "name: .*is no subclass of"),
+        *(({"name": f"{module}:It"}, message) for module, (_, message) in OWN.items()),
     ):
         with pytest.raises(SpecError, match=rf"^config/studies/toy\.yaml: methods\.own\.{message}"):
             planned(spec)
