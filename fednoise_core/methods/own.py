@@ -37,7 +37,7 @@ def own_method(method: Any, train: Any) -> tuple[Any, Any, FedAvg | None]:
         settings = build_settings(Train, train or {}, "train")
     if not isinstance(settings, Train):
         return method, train, None  # refused by name, with the other arguments
-    made = build_settings(cls, fields, "method", train=settings)
+    made: FedAvg = build_settings(cls, fields, "method", train=settings)
     return {"name": _name_class(cls), **fields}, settings, made
 
 
