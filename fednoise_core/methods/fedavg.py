@@ -55,13 +55,7 @@ class FedAvg(Local, ValidatedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        hooks = {name for base in (Local, FedAvg) for name in public_functions(base)}
-        own = {name for cls in type(self).__mro__ if not issubclass(FedAvg, cls) for name in public_functions(cls)}
-        if own and not own & hooks:
-            raise SpecError(
-                f"method: {type(self).__name__}: it overrides none of the hooks, so nobody calls "
-                f"{', '.join(sorted(own))}; the hooks are {', '.join(sorted(hooks))}"
-            )
+        check_hooks(type(self))
 
     # the server's side
 
@@ -170,3 +164,18 @@ class FedAvg(Local, ValidatedSettings):
             method knows no better than its headline model.
         """
         return None
+
+
+def check_hooks(cls: type[FedAvg]) -> None:
+    """Check that a class with functions of its own overrides a hook.
+
+    Raises:
+        SpecError: It overrides none.
+    """
+    hooks = {name for base in (Local, FedAvg) for name in public_functions(base)}
+    own = {name for base in cls.__mro__ if not issubclass(FedAvg, base) for name in public_functions(base)}
+    if own and not own & hooks:
+        raise SpecError(
+            f"method: {cls.__name__}: it overrides none of the hooks, so nobody calls "
+            f"{', '.join(sorted(own))}; the hooks are {', '.join(sorted(hooks))}"
+        )

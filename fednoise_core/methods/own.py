@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fednoise_core.io import SpecError
-from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.methods.fedavg import FedAvg, check_hooks
 from fednoise_core.settings.declare import build_settings, model_of
 from fednoise_core.settings.train import Train
 
@@ -23,7 +23,7 @@ def own_method(method: Any, train: Any) -> tuple[Any, Any, FedAvg | None]:
 
     Raises:
         SpecError: Wrong fields, or two training settings.
-        TypeError: Another class.
+        TypeError: Another class, see `check_class`.
     """
     if isinstance(method, FedAvg):
         return _of_instance(method, train)
@@ -31,17 +31,28 @@ def own_method(method: Any, train: Any) -> tuple[Any, Any, FedAvg | None]:
     cls = fields.pop("name", None) if isinstance(method, Mapping) else method
     if not isinstance(cls, type):
         return method, train, None
-    if not issubclass(cls, FedAvg):
-        raise TypeError(f"method: {cls.__name__} is no subclass of fednoise_core.methods.fedavg.FedAvg")
-    if "__dataclass_params__" not in vars(cls):
-        raise TypeError(f"method: {cls.__name__}: write @dataclass(frozen=True, kw_only=True) above the class")
+    check_class(cls)
     settings = train
     if train is None or isinstance(train, Mapping):
         settings = build_settings(Train, train or {}, "train")
     if not isinstance(settings, Train):
         return method, train, None  # refused by name, with the other arguments
-    made = build_settings(cls, fields, "method", train=settings)
+    made: FedAvg = build_settings(cls, fields, "method", train=settings)
     return {"name": _name_class(cls), **fields}, settings, made
+
+
+def check_class(cls: type) -> None:
+    """Check that a class can be a method.
+
+    Raises:
+        SpecError: Nobody would call its functions.
+        TypeError: It is no subclass of FedAvg, or no dataclass itself.
+    """
+    if not issubclass(cls, FedAvg):
+        raise TypeError(f"method: {cls.__name__} is no subclass of fednoise_core.methods.fedavg.FedAvg")
+    if "__dataclass_params__" not in vars(cls):
+        raise TypeError(f"method: {cls.__name__}: write @dataclass(frozen=True, kw_only=True) above the class")
+    check_hooks(cls)
 
 
 def _of_instance(made: FedAvg, train: Any) -> tuple[Any, Any, FedAvg]:

@@ -58,15 +58,16 @@ def import_named(where: str, place: str) -> Any:
         The function or class.
 
     Raises:
-        SpecError: It cannot be imported.
+        SpecError: It cannot be imported, whatever its module raises.
     """
     module, _, name = where.partition(":")
     if not module or not name:
         raise SpecError(f"{place}: {where!r}: expected module:name, such as mynets:make")
     try:
         return getattr(sys.modules.get(module) or import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise SpecError(f"{place}: {where!r}: {error}") from error
+    except (Exception, SystemExit) as error:
+        kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
+        raise SpecError(f"{place}: {where!r}: {kind}{error}") from error
 
 
 def resolve_kind(spec: Mapping[str, Any], registry: Mapping[str, str | K], what: str, key: str = "kind") -> K:

@@ -90,9 +90,11 @@ def test_run_calls_snakemake(
     assert capsys.readouterr().err == "run: no Snakefile here. Run it in the project's folder\n"
     Path("Snakefile").touch()
     run.main(["quick", "--cores", "8", "--scale", "cpu", "--", "--dry-run"])
+    run.main(["quick", "-n", "--quiet", "host", "--scale", "cpu", "--config", "subset=a"])
     run.main([])
     assert called == [
         [sys.executable, "-m", "snakemake", "--cores", "8", "--config", "scale=cpu", "--dry-run", "--", "quick"],
+        [sys.executable, *"-m snakemake --cores all --config scale=cpu subset=a -n --quiet host -- quick".split()],
         [sys.executable, "-m", "snakemake", "--cores", "all", "--"],
     ]
 

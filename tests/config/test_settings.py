@@ -70,7 +70,28 @@ def project(folder: Path, **config: Any) -> Project:
     return Project({**CONFIG, **config}, folder)
 
 
-def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(folder: Path) -> None:
+HEAD = """from dataclasses import dataclass
+from typing import Annotated
+from pydantic import Field
+from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.settings.declare import AlsoAccepts
+"""
+FROZEN = f"{HEAD}@dataclass(frozen=True, kw_only=True)\nclass It(FedAvg):\n    'It.'\n    "
+RATED = f"{FROZEN}rate: Annotated[float | None, AlsoAccepts('oracle_nominal'), Field(description='Rate.')] = None\n"
+OWN = {  # module → its text, and what is wrong with it
+    "own_syntax": ("def", "name: 'own_syntax:It': SyntaxError: "),
+    "own_zero": ("1 / 0", "name: 'own_zero:It': ZeroDivisionError: division by zero"),
+    "own_exit": ("raise SystemExit(3)", "name: 'own_exit:It': SystemExit: 3"),
+    "..own": ("", "name: '..own:It': TypeError: "),
+    "own_hint": (f"{FROZEN}a: 'Unknown' = 1\n", "name: 'own_hint:It': the type of a setting: name 'Unknown' is not"),
+    "own_plain": (f"{HEAD}class It(FedAvg):\n    'It.'\n", "name: It: write @dataclass"),
+    "own_hooks": (f"{FROZEN}def merge(self): ...\n", "name: It: it overrides none of the hooks"),
+}
+
+
+def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     named = "contract_methods:Pulled"
     shutil.copy(ROOT / "tests/support/contract_methods.py", folder)
     shutil.copytree(ROOT / "fednoise_core/methods", folder / "fednoise_core/methods")
@@ -80,6 +101,10 @@ def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(folder: Path)
         write(folder, "config/studies/toy.yaml", {**STUDY, **own, "figures": {}})
         return next(iter(Study(project(folder), "toy").runs))
 
+    monkeypatch.syspath_prepend(folder)
+    for module, (text, _) in {**OWN, "own_rated": (RATED, "")}.items():
+        (folder / f"{module}.py").write_text(text)
+    assert planned({"name": "own_rated:It"}).spec["method"] == {"name": "own_rated:It"}
     assert planned({"name": named, "mu": 0.5}).spec["method"] == {"name": named, "mu": 0.5}
     assert planned({"name": named, "mu": 0.01}).spec["method"] == {"name": named}
     assert "contract_methods.py" in StepCode(folder).train_entries(named, ["mlp"])
@@ -90,6 +115,7 @@ def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(folder: Path)
         ({"name": "nowhere:It"}, "name: .*No module named 'nowhere'"),
         ({"name": "json:JSONDecoder"}, "name: .*is no subclass of"),
         ({"name": "toy:subject"}, "name: .*is no subclass of"),
+        *(({"name": f"{module}:It"}, message) for module, (_, message) in OWN.items()),
     ):
         with pytest.raises(SpecError, match=rf"^config/studies/toy\.yaml: methods\.own\.{message}"):
             planned(spec)
@@ -319,6 +345,27 @@ BAD = {
         lambda s: (s["train"].pop("net"), s["grid"][0].update(datasets=["tiny"])),
         "toy.yaml: train.net: small_cnn needs images of 4 pixels a side or more; 'tiny' has 2",
     ),
+    "baseline without a run": (
+        at("figures", "gains", to={"kind": "paired_gains", "baseline": "fedvag"}),
+        "toy.yaml: figures.gains.baseline: no run has 'fedvag'; did you mean 'fedavg'?",
+    ),
+    "baseline that the figure leaves out": (
+        at("figures", "gains", to={"kind": "paired_gains", "baseline": "fedavg", "methods": ["cot"]}),
+        "toy.yaml: figures.gains.baseline: no run has 'fedavg'; known: cot",
+    ),
+    "gains over nothing": (
+        at("figures", "gains", to={"kind": "paired_gains", "methods": ["cot"]}),
+        "toy.yaml: figures.gains.baseline: expected the id of a method, since none of the runs is of plain FedAvg",
+    ),
+    "source of no setting": (
+        at("sources", to={"train.lrr": "paper"}),
+        "toy.yaml: sources.train.lrr: expected the keys of a setting of this study, joined by dots; did you mean "
+        "'train.lr'?",
+    ),
+    "subset of no seed": (
+        at("subsets", to={"some": [{"seeds": [99]}]}),
+        "toy.yaml: subsets.some[0].seeds[0]: the grid has no 99; known: 0, 1",
+    ),
     "settings of no method": (
         at("settings", to={"fedavgg": {"server_lr": 0.5}}),
         "toy.yaml: settings.fedavgg: expected the id of a method; did you mean 'fedavg'?",
@@ -501,6 +548,10 @@ def test_scales(folder: Path) -> None:
     write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": {"train": {"rounds": 0}}})))
     with pytest.raises(SpecError, match=r"^config/studies/toy.yaml at scale smoke: train.rounds: "):
         Study(project(folder, scale="smoke"), "toy")
+    write(folder, "config/scales/small.yaml", {"scale": "small", "overlay": {"train": {"net": {"name": "mlp"}}}})
+    scales = {"small": {"train": {"net": {"hidden": 8}}}}  # right only over the scale's own overlay
+    write(folder, "config/studies/toy.yaml", edited(at("scales", to=scales)))
+    assert Study(project(folder, scale="small"), "toy").data == Study(project(folder), "toy").files["small"].data
 
 
 def test_words_that_yaml_1_1_takes_for_truth_values(folder: Path) -> None:

@@ -1,6 +1,8 @@
 """A step that is called by hand says which arguments it lacks, before it does any work."""
 
 import importlib
+import runpy
+import sys
 
 import pytest
 
@@ -24,3 +26,15 @@ def test_a_step_names_the_arguments_that_it_needs(module: str, needed: str, caps
     with pytest.raises(SystemExit, match="2"):
         importlib.import_module(module).main([])
     assert capsys.readouterr().err.endswith(f"required: {needed}\n")
+
+
+@pytest.mark.parametrize(("words", "status"), [([], 2), (["trian"], 2), (["--help"], 0)])
+def test_without_a_step_the_steps_are_listed(
+    words: list[str], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["steps", *words])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("workflow_scripts.steps", run_name="__main__")
+    listed = "".join(capsys.readouterr()).partition("steps: ")[2].strip().split(", ")
+    assert ended.value.code == status
+    assert listed == [name.rpartition(".")[2] for name in NEEDED if ".steps." in name]

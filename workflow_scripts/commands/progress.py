@@ -122,7 +122,7 @@ def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job])
             f"about {_format_duration(sum(found) / max(1, running))}{'' if running else ', one after the other'}"
         )
     if len(found) < len(left):
-        said.append(f"no measured run yet of the kind of {len(left) - len(found)}")
+        said.append(f"no time estimate for {len(left) - len(found)}, since no run of this kind is measured yet")
     return "; ".join(said)
 
 

@@ -3,7 +3,7 @@
 fednoise run                           the configured studies
 fednoise run quick --cores 8           one study; a table is quick_NAME, every paper is papers
 fednoise run fedmixcon --scale cpu     a paper at another scale
-fednoise run quick -- --dry-run        what follows -- goes to snakemake as it is
+fednoise run quick --dry-run           other options, after the targets, go to snakemake as they are
 """
 
 import argparse
@@ -22,12 +22,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cores", default="all", help="how many cores to use (default: all)")
     parser.add_argument("--scale", help="a file of config/scales, such as cpu or smoke")
     parser.add_argument("--subset", help="only this subset of the studies")
+    parser.add_argument("--config", "-C", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
     given = sys.argv[1:] if arguments is None else arguments
     cut = given.index("--") if "--" in given else len(given)
-    args = parser.parse_args(given[:cut])
-    config = [f"{key}={value}" for key in ("scale", "subset") if (value := getattr(args, key))]
-    words = ["--cores", args.cores, *(["--config", *config] if config else []), *given[cut + 1 :], "--", *args.targets]
-    start_snakemake(words)
+    args, others = parser.parse_known_args(given[:cut])
+    config = [f"{key}={value}" for key in ("scale", "subset") if (value := getattr(args, key))] + args.config
+    words = ["--cores", args.cores, *(["--config", *config] if config else []), *others, *given[cut + 1 :]]
+    start_snakemake([*words, "--", *args.targets])
 
 
 def start_snakemake(arguments: list[str]) -> NoReturn:

@@ -154,7 +154,7 @@ class Project:
         return self.datasets[name]
 
     def normalize_dataset(self, name: str) -> dict[str, Any]:
-        """A data set's settings in normal form (`Schemas.normal`)."""
+        """A data set's settings in normal form (`Schemas.normalize_kind`)."""
         if name not in self._normal:
             self._normal[name] = self.schemas.normalize_kind("dataset", self.datasets[name])
         return self._normal[name]
@@ -272,13 +272,22 @@ class Project:
         file = f"{SCALES}/{config.get('scale')}.yaml"
         if file in files or config.get("scale") not in self.scale_names:
             return config, files
-        overlay = read_yaml(self.folder / file).get("overlay") or {}
-        return {**config, "overlay": deep_merge(overlay, config.get("overlay") or {})}, (files[0], file, *files[1:])
+        overlay = deep_merge(self._read_overlay(file), config.get("overlay") or {})
+        return {**config, "overlay": overlay}, (files[0], file, *files[1:])
+
+    def overlay_at(self, scale: str) -> dict[str, Any]:
+        """What a scale lays over every study. That of the project's own scale may also come from the command line."""
+        return self.overlay if scale == self.scale else self._read_overlay(f"{SCALES}/{scale}.yaml")
+
+    def _read_overlay(self, file: str) -> dict[str, Any]:
+        required = {"device": "auto", "scale": "paper", "studies": ["any"]}  # a file may leave these to another
+        data = required | read_yaml(self.folder / file)
+        check_model(ConfigFile, data, ConfigPath(file))
+        return data.get("overlay") or {}
 
     def _check_config(self, config: dict[str, Any], files: tuple[str, ...]) -> None:
-        required = {"device": "auto", "scale": "paper", "studies": ["any"]}
-        for file in files:  # each may leave these to another
-            check_model(ConfigFile, required | read_yaml(self.folder / file), ConfigPath(file))
+        for file in files:
+            self._read_overlay(file)
         place = ConfigPath("config")  # a file's, or the command line's --config
         check_model(ConfigFile, config, place)
         if config["scale"] not in ("paper", *self.scale_names):

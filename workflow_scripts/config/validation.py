@@ -101,7 +101,8 @@ class Schemas:
         try:
             about = self.load_kind(family, kind)
         except (SpecError, TypeError) as error:
-            raise (place / key).error(str(error)) from error
+            told = str(error).removeprefix(f"{family}.{key}: ").removeprefix(f"{family}: ")
+            raise (place / key).error(told) from error
         known = {key: {"const": kind}, **about.get("properties", {})}
         for name in value:
             if name not in known:
@@ -119,8 +120,8 @@ class Schemas:
             kind: A known kind.
 
         Raises:
-            SpecError: The class cannot be imported.
-            TypeError: The class does not say what it is.
+            SpecError: The class cannot be imported, or does not say what it is.
+            TypeError: The class is no dataclass.
         """
         return _describe_own_method(kind) if _is_own(family, kind) else self.load(family)[kind]
 
@@ -172,11 +173,16 @@ def _is_own(family: str, kind: str) -> bool:
 @functools.cache
 def _describe_own_method(name: str) -> Schema:
     from fednoise_core.methods import method_class
+    from fednoise_core.methods.own import check_class
     from workflow_scripts.docgen.config_schema import describe_kind
 
     if str(ROOT) not in sys.path:  # as in the step that trains it
         sys.path.insert(0, str(ROOT))
-    return describe_kind("method", name, method_class(name))
+    check_class(found := method_class(name))
+    try:
+        return describe_kind("method", name, found)
+    except NameError as error:
+        raise SpecError(f"{name!r}: the type of a setting: {error}") from error
 
 
 def _describe_unknown_kind(family: str, kind: str, kinds: Mapping[str, Any]) -> str:

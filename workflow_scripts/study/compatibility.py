@@ -137,7 +137,7 @@ def assumes_true_rate(project: Project, dataset: str, noise: Defined, method: Ma
     settings = project.schemas.load_kind("method", method["name"])["properties"].items()
     own = [method.get(key, one.get("default")) for key, one in settings if {"const": ORACLE} in one.get("anyOf", ())]
     rate = noises.oracle_rate(noise[1], project.facts(dataset)[1]) if own else None
-    return bool(rate) and any(abs(one - rate) < 1e-9 for one in own)
+    return any(isinstance(one, int | float) and abs(one - rate) < 1e-9 for one in own) if rate else False
 
 
 def oracle_rate(project: Project, dataset: str, noise: Defined, place: ConfigPath) -> float:

@@ -1,7 +1,7 @@
 """A study's file with a scale laid over it, or as it is written: whether every key and id in it is right."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fednoise_core.settings.declare import did_you_mean
@@ -100,20 +100,21 @@ class FileAtScale:
             for variant, spec in self.expand_method(name).items():
                 definitions.parse_method(self.project.schemas, variant, {**spec, **over}, where)
 
-    def check_box(self, name: str, number: int) -> None:
+    def check_box(self, name: str, number: int, keys: Iterable[str] = AXES) -> None:
         """Check the ids of a box of a subset, which the grid must have.
 
         Args:
             name: The subset.
             number: The box.
+            keys: The lists that are checked.
 
         Raises:
             SpecError: The grid does not have one.
         """
-        for key in AXES:
-            used = {one for block in self.data["grid"] for one in block[key]}
+        for key in keys:
+            used = {one for block in self.data["grid"] for one in block.get(key, self.data.get(key))}
             for index, one in enumerate(self.data["subsets"][name][number].get(key) or ()):
-                if base_method(one) not in used and one not in used:
+                if one not in used and (key != "methods" or base_method(one) not in used):
                     where = self.place / "subsets" / name / number / key / index
                     raise where.error(f"the grid has no {one!r}{did_you_mean(one, used)}")
 
@@ -122,7 +123,7 @@ def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
     """Read a study's file, and check it at every scale that it speaks of.
 
     Args:
-        project: The project. Its overlay is laid over the file at its own scale.
+        project: The project. The overlay of each scale is laid over the file.
         name: The study's name.
 
     Returns:
@@ -136,14 +137,14 @@ def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
     written.check_contents()
     for subset, boxes in written.data.get("subsets", {}).items():
         for number in range(len(boxes)):
-            written.check_box(subset, number)
+            written.check_box(subset, number, (*AXES, "seeds"))  # a scale may have other seeds
     own = written.data.get("scales", {})
     for scale in own:
         if scale not in project.scale_names:
             raise (written.place / "scales" / scale).error(f"unknown scale{did_you_mean(scale, project.scale_names)}")
     found = {"paper": written}
     for scale in dict.fromkeys([*own, project.scale]):
-        layers = project.overlay if scale == project.scale else {}, own.get(scale, {})
+        layers = project.overlay_at(scale), own.get(scale, {})
         found[scale] = written
         if any(layers):
             data = functools.reduce(deep_merge, layers, written.data)

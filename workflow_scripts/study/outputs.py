@@ -1,6 +1,6 @@
 """What a study shows: its tables and figures, checked, and its settings as its page tells them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fednoise_core.io import SpecError
@@ -76,7 +76,7 @@ def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None =
         substituted = _with_substitutes(study, spec)
         runs = study.select_runs(substituted)
         if runs:
-            _check_compared(spec, runs, place)
+            _check_compared(spec, runs, place, whole=not study.project.subset)
         if key == "tables" and study.project.schemas.kind_flags(spec).get("of_a_paper"):
             own = {"datasets": substituted["datasets"]} if "datasets" in substituted else {}
             found[name] = paper_tables.with_study_context(study, spec, place) | own
@@ -110,9 +110,14 @@ def _check_output(
         raise place.error(f"{study.name}_{name} is already a target. Give it another id")
     for field in SELECTORS:
         for number, wanted in enumerate(spec.get(f"{field}s") or []):
-            if wanted not in known[field]:
-                problem = f"no run has {wanted!r}{did_you_mean(wanted, known[field])}"
-                raise (place / f"{field}s" / number).error(problem)
+            _check_id(wanted, known[field], place / f"{field}s" / number)
+    if spec.get("baseline") is not None:
+        _check_id(spec["baseline"], known["method"], place / "baseline")
+
+
+def _check_id(wanted: Any, known: Collection[Any], place: ConfigPath) -> None:
+    if wanted not in known:
+        raise place.error(f"no run has {wanted!r}{did_you_mean(wanted, known)}")
 
 
 def _with_substitutes(study: StudyGrid, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,10 +127,15 @@ def _with_substitutes(study: StudyGrid, spec: Mapping[str, Any]) -> dict[str, An
     return {**spec, "datasets": list(used)} if named else dict(spec)
 
 
-def _check_compared(spec: Mapping[str, Any], runs: Sequence[PlannedRun], place: ConfigPath) -> None:
-    """Whether a figure that compares variants has some. Raises SpecError, before anything is trained."""
+def _check_compared(spec: Mapping[str, Any], runs: Sequence[PlannedRun], place: ConfigPath, *, whole: bool) -> None:
+    """Whether a figure has what it compares, which a subset of the runs may lack. Raises SpecError."""
     if spec["kind"] == "sweep":
         try:
             swept_field([run.method for run in runs], spec.get("field"))
         except SpecError as error:
             raise place.error(str(error)) from error
+    if spec["kind"] == "paired_gains" and whole:
+        if spec.get("baseline") is not None:
+            _check_id(spec["baseline"], {run.method for run in runs}, place / "baseline")
+        elif all(run.spec["method"]["name"] != "fedavg" for run in runs):
+            raise (place / "baseline").error("expected the id of a method, since none of the runs is of plain FedAvg")

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 from fednoise_core.io import canonical_json
+from fednoise_core.settings.declare import did_you_mean
 from workflow_scripts.config.yaml_file import ConfigPath, deep_merge
 from workflow_scripts.study.file_at_scale import AXES
 from workflow_scripts.study.grid import StudyGrid
@@ -33,11 +34,8 @@ def settings_provenance(study: StudyGrid) -> dict[str, Any]:
         `citation`: What the file says of the paper.
         `scale_text`: What the scale keeps and cuts.
         `why`: Table → id of a claim → reason.
-
-    Raises:
-        SpecError: The study does not have a key of `sources`.
     """
-    rows = _read_sources(study)
+    rows = read_sources(study)
     for key in study.full[COMMON]:
         rows.setdefault((COMMON, key), "")
     first = list(study.full)
@@ -53,13 +51,25 @@ def settings_provenance(study: StudyGrid) -> dict[str, Any]:
     }
 
 
-def _read_sources(study: StudyGrid) -> dict[Keys, str]:
-    """Keys → what `sources` says of them."""
+def read_sources(study: StudyGrid) -> dict[Keys, str]:
+    """Read who says so.
+
+    Args:
+        study: The study.
+
+    Returns:
+        Keys → what `sources` says of them.
+
+    Raises:
+        SpecError: The study does not have a key of `sources`.
+    """
     place, found = ConfigPath(study.project.study_file(study.name)) / "sources", dict[Keys, str]()
     for text, source in study.full.get("sources", {}).items():
         keys = tuple(int(key) if key.isdecimal() else key for key in text.split("."))
         if _value_at(study.full, keys) is ABSENT:
-            raise (place / text).error("expected the keys of a setting of this study, joined by dots")
+            known = [".".join(map(str, leaf)) for leaf, _ in _iter_leaves(study.full)]
+            hint = did_you_mean(text, known, or_all=False)
+            raise (place / text).error(f"expected the keys of a setting of this study, joined by dots{hint}")
         found[keys] = source
     return found
 

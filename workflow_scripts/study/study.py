@@ -3,7 +3,7 @@
 from typing import Any
 
 from workflow_scripts.config.project import Project
-from workflow_scripts.study import outputs, paper_tables
+from workflow_scripts.study import outputs, paper_settings, paper_tables
 from workflow_scripts.study.grid import StudyGrid
 
 
@@ -12,6 +12,7 @@ class Study(StudyGrid):
 
     def __init__(self, project: Project, name: str) -> None:
         super().__init__(project, name)
+        paper_settings.read_sources(self)
         self.tables = outputs.check_outputs(self, "tables")
         paper_tables.check_claims(self, self.tables)
         self.figures = outputs.check_outputs(self, "figures", self.tables)

@@ -44,7 +44,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
     """The page of a study as HTML.
 
     Args:
-        study: Its resolved settings, as `outputs.described` makes them.
+        study: Its resolved settings, as `outputs.page_metadata` makes them.
         found: Its runs.
         root: Folder with tables/<id>.* and figures/<id>.* of all its tables and figures.
         commit: Of the software that makes the page.

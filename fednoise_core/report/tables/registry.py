@@ -45,7 +45,7 @@ def complete_tables(study: Mapping[str, Any]) -> dict[str, Any]:
     """A study with the defaults of its tables.
 
     Args:
-        study: As its page gets it (`outputs.described`).
+        study: As its page gets it (`outputs.page_metadata`).
     """
     return {**study, "tables": {name: complete_spec(spec) for name, spec in study.get("tables", {}).items()}}
 
