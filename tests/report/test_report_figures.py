@@ -355,48 +355,6 @@ def test_classes_are_means_of_the_last_ten_evaluations(root: Path) -> None:
     assert numbers[row, 3] == f"{cell:.0f}"
 
 
-def test_confusion_is_the_mean_of_the_seeds_shares(root: Path) -> None:
-    made = drawn(root, kind="confusion", noises=["sym40", "random40"], methods=list(METHODS))
-    assert set(made.frame["partition"]) == {"openset-uniform"}, "the first setting"
-    rows = made.frame[made.frame["method"] == "local"].set_index(["class", "predicted"])["mean"]
-    shares = []
-    for seed in (0, 1):
-        stored = pd.read_csv(root / f"runs/digits/sym40/openset-uniform/local/seed{seed}/confusion.csv")
-        counts = stored.filter(like="predicted_").to_numpy()
-        shares.append(100 * counts / counts.sum(1, keepdims=True))
-    wanted = np.mean(shares, 0)
-    assert rows.to_numpy().reshape(10, 10) == pytest.approx(wanted)
-    titles = [axis.get_title("left").strip() for axis in made.figure.axes]
-    axis = made.figure.axes[titles.index("Local only §")]
-    numbers = {(t.get_position()[1], t.get_position()[0]): t.get_text() for t in axis.texts if t.get_text()}
-    often = [(i, j) for i, j in np.argwhere(wanted >= 10)]
-    assert numbers == {(i, j): f"{wanted[i, j]:.0f}" for i, j in often}
-    i, j = max(((i, j) for i, j in often if i != j), key=lambda place: wanted[place])
-    assert f"Local only §: class {i} as class {j} ({wanted[i, j]:.0f} %)" in made.alt
-    order = list(made.frame.groupby("method", sort=False)["n"].first().index)
-    means = registry.build_table(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last10_mean"})
-    means = means[(means["partition"] == "openset-uniform") & (means["noise"] == "sym40")].set_index("method")
-    assert list(means.loc[order, "last10_mean_mean"]) == sorted(means.loc[order, "last10_mean_mean"], reverse=True)
-
-
-def test_confusion_leaves_out_what_has_no_room(root: Path) -> None:
-    made = drawn(root, kind="confusion", **ONE, methods=list(METHODS), width="column")
-    shown = made.frame["method"].nunique()
-    assert 4 <= shown < 9
-    assert f"Left out: {9 - shown} of 9 methods" in made.caption
-
-
-@pytest.mark.parametrize(("classes", "width"), [(2, "page"), (20, "column"), (100, "page"), (100, "column")])
-def test_confusion_of_few_and_many_classes(tmp_path: Path, classes: int, width: str) -> None:
-    write_study(tmp_path, grid=[{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg", "sce"]}], rounds=2)
-    for path in tmp_path.glob("runs/*/*/*/*/*/confusion.csv"):
-        path.write_text(confusion(0.6, classes, np.random.default_rng(0), images=10))
-    with style.use_house_style():
-        made = draw.draw_figure(listed_runs(tmp_path / "runs.json"), {"kind": "confusion", "width": width})
-        assert problems(made.figure) == []
-    assert len(made.frame) == 2 * classes**2
-
-
 def test_a_damaged_confusion_matrix_is_named(tmp_path: Path) -> None:
     text, path = confusion(0.6, 10, np.random.default_rng(0)), tmp_path / "confusion.csv"
     for damaged in (text.replace(",class 3,", ",class 3,1.5"), text[: text.index("4,class")]):

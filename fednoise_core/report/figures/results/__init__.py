@@ -10,7 +10,6 @@ RESULT_FIGURES: dict[str, str] = {
     "paired_gains": "fednoise_core.report.figures.results.paired_gains:KIND",
     "sweep": "fednoise_core.report.figures.results.sweep:KIND",
     "classes": "fednoise_core.report.figures.results.classes:KIND",
-    "confusion": "fednoise_core.report.figures.results.confusion:KIND",
     "metric": "fednoise_core.report.figures.results.metric:KIND",
     "scoreboard": "fednoise_core.report.figures.results.scoreboard:KIND",
     "gains": "fednoise_core.report.figures.results.gains:KIND",
