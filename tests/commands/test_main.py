@@ -75,7 +75,10 @@ def test_run_calls_snakemake(
     run.main([])
     assert called == [
         [sys.executable, "-m", "snakemake", "--cores", "8", "--config", "scale=cpu", "--dry-run", "--", "quick"],
-        [sys.executable, *"-m snakemake --cores all --config scale=cpu subset=a -n --quiet host -- quick".split()],
+        [
+            *(sys.executable, "-m", "snakemake", "--cores", "all", "--config", "scale=cpu", "subset=a"),
+            *("-n", "--quiet", "host", "--", "quick"),
+        ],
         [sys.executable, "-m", "snakemake", "--cores", "all", "--"],
     ]
 
