@@ -31,18 +31,20 @@ def own_method(method: Any, train: Any) -> tuple[Any, Any, FedAvg | None]:
     cls = fields.pop("name", None) if isinstance(method, Mapping) else method
     if not isinstance(cls, type):
         return method, train, None
-    check_class(cls)
     settings = train
     if train is None or isinstance(train, Mapping):
         settings = build_settings(Train, train or {}, "train")
     if not isinstance(settings, Train):
         return method, train, None  # refused by name, with the other arguments
-    made: FedAvg = build_settings(cls, fields, "method", train=settings)
+    made = build_settings(check_class(cls), fields, "method", train=settings)
     return {"name": _name_class(cls), **fields}, settings, made
 
 
-def check_class(cls: type) -> None:
+def check_class(cls: type) -> type[FedAvg]:
     """Check that a class can be a method.
+
+    Returns:
+        The class.
 
     Raises:
         SpecError: Nobody would call its functions.
@@ -53,6 +55,7 @@ def check_class(cls: type) -> None:
     if "__dataclass_params__" not in vars(cls):
         raise TypeError(f"method: {cls.__name__}: write @dataclass(frozen=True, kw_only=True) above the class")
     check_hooks(cls)
+    return cls
 
 
 def _of_instance(made: FedAvg, train: Any) -> tuple[Any, Any, FedAvg]:

@@ -66,8 +66,7 @@ def import_named(where: str, place: str) -> Any:
     try:
         return getattr(sys.modules.get(module) or import_module(module), name)
     except (Exception, SystemExit) as error:
-        kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
-        raise SpecError(f"{place}: {where!r}: {kind}{error}") from error
+        raise SpecError(f"{place}: {where!r}: {type(error).__name__}: {error}") from error
 
 
 def resolve_kind(spec: Mapping[str, Any], registry: Mapping[str, str | K], what: str, key: str = "kind") -> K:
@@ -87,8 +86,7 @@ def resolve_kind(spec: Mapping[str, Any], registry: Mapping[str, str | K], what:
     """
     kind = spec.get(key)
     if not isinstance(kind, str) or kind not in registry:
-        noun = what.rpartition(".")[2]
-        raise SpecError(f"{what}.{key}: unknown {noun} {kind!r}{did_you_mean(str(kind), registry)}")
+        raise SpecError(f"{what}.{key}: unknown {what.rpartition('.')[2]} {kind!r}{did_you_mean(str(kind), registry)}")
     found = registry[kind]
     return import_named(found, what) if isinstance(found, str) else found
 

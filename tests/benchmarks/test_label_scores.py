@@ -3,8 +3,6 @@
 import numpy as np
 
 from benchmarks.label_scores import count_wrong, judge, judge_by_number, match_number
-from benchmarks.rank_labels import deal_folds
-from benchmarks.unlike_sites import KINDS, SIZES, Images, make_federation
 from fednoise_core.engine.truth import auroc
 
 
@@ -43,20 +41,3 @@ def test_a_site_of_hard_images_is_not_told():
     counts = count_wrong(log_p, given, site)
     assert [one.told for one in counts] == [True, True, False]
     assert judge(log_p, given, site)[site < 2].sum() < 20
-
-
-def test_federations_are_unlike_and_equal_images_of_a_site_share_a_fold():
-    draw = np.random.default_rng(2)
-    images = Images("mnist", draw.integers(0, 255, (4000, 10, 10), dtype=np.uint8), draw.integers(0, 10, 4000))
-    for kind in KINDS:
-        case = make_federation(images, kind, 0)
-        assert sorted(np.bincount(case.site)) == sorted(SIZES)
-        shares = np.bincount(case.site, case.wrong) / np.bincount(case.site)
-        assert 0.2 < shares.max() < 0.36
-        assert 0 < shares.min() < 0.05
-    case = make_federation(images, "duplicates", 0)
-    fold, seen = deal_folds(case, 0, True), {}
-    for number, image, of in zip(case.site, case.data.x_train, fold, strict=True):
-        assert seen.setdefault((number, image.tobytes()), of) == of
-    assert len(seen) < len(fold)
-    assert set(fold) == set(range(5))

@@ -96,8 +96,10 @@ def test_the_total_counts_runs_that_have_not_begun() -> None:
     said = progress.total_line("quick", runs, progress.unfinished_jobs())
     assert said == "quick: 5 runs, 1 done, 2 running, 2 to do; about 3 min"
     said = progress.total_line("quick", [*runs, run("sce")], progress.unfinished_jobs())
-    assert said.startswith("quick: 6 runs, 1 done, 2 running, 3 to do; about 3 min; ")
-    assert said.endswith("no time estimate for 1, since no run of this kind is measured yet")
+    assert said == (
+        "quick: 6 runs, 1 done, 2 running, 3 to do; about 3 min; "
+        "no time estimate for 1, since no run of this kind is measured yet"
+    )
     for file in files:
         file.close()
     said = progress.total_line("quick", runs, progress.unfinished_jobs())

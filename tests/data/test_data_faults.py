@@ -146,25 +146,6 @@ def test_the_table_lies_below_the_folder(folder, tmp_path, name):
             function(spec_of(folder, given=name))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (b"file,label\ncat/0.png,\xff\n", r"labels\.csv: not UTF-8 at byte 21"),
-        (b"file,label\ncat/0.png," + b"x" * 200_000, r"labels\.csv, line 2: field larger than"),
-        (b'file,label\ncat/0.png,"' + b"x\n" * 100_000, r"labels\.csv, line \d+: field larger than"),
-        (b"file,label,client\ncat/0.png,cat," + b"9" * 5000, r"labels\.csv, line 2: client: expected a text"),
-        (b"file,label,client\ncat/0.png,cat, ", r"labels\.csv, line 2: client: expected a text of one line"),
-        (b"file,label,drop\ncat/0.png,cat,perhaps", r"labels\.csv, line 2: drop: expected yes, no or nothing"),
-        (b"file,label\ncat/0.png,cat,0", r"labels\.csv, line 2: more cells"),
-        (b"", r"labels\.csv: the columns file and label \(or client, or both\) are needed"),
-    ],
-)
-def test_a_table_that_cannot_be_read_is_named(folder, text, message):
-    (folder / "labels.csv").write_bytes(text)
-    with pytest.raises(ArtifactError, match=message):
-        sources.read(spec_of(folder))
-
-
 # Clothing1M, published data, and the command
 
 

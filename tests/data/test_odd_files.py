@@ -151,6 +151,11 @@ TABLES: dict[str, str | bytes] = {
     "UTF-16": TABLE.encode("utf-16"),
     "Latin-1": TABLE.replace("3.png,cat", "3.png,chät").encode("latin-1"),
     "a zero byte": TABLE.replace("3.png,cat", "3.png,\0"),
+    "a byte that is not UTF-8": b"file,label\ncat/0.png,\xff\n",
+    "a long cell": TABLE.replace("3.png,cat", "3.png," + "x" * 200_000),
+    "a long quoted cell": TABLE.replace("3.png,cat", '3.png,"' + "x\n" * 100_000),
+    "an owner of 5,000 digits": TABLE.replace("3.png,cat,0", "3.png,cat," + "9" * 5000),
+    "a blank owner": TABLE.replace("3.png,cat,0", "3.png,cat, "),
     "JSON": '[{"file": "cat/0.png", "label": "cat"}]',
 }
 

@@ -36,5 +36,4 @@ def test_without_a_step_the_steps_are_listed(
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("workflow_scripts.steps", run_name="__main__")
     listed = "".join(capsys.readouterr()).partition("steps: ")[2].strip().split(", ")
-    assert ended.value.code == status
-    assert listed == [name.rpartition(".")[2] for name in NEEDED if ".steps." in name]
+    assert (ended.value.code, listed) == (status, [name.rpartition(".")[2] for name in NEEDED if ".steps." in name])

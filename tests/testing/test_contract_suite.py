@@ -107,7 +107,7 @@ class Given:
     [
         ([], "name the method under test: --method package.module:Class"),
         (["--method", "fedavgg"], "method.name: unknown method 'fedavgg'; did you mean 'fedavg'?"),
-        (["--method", "nowhere:It"], "method.name: 'nowhere:It': No module named 'nowhere'"),
+        (["--method", "nowhere:It"], "method.name: 'nowhere:It': ModuleNotFoundError: No module named 'nowhere'"),
         (["--method", "broken_methods:Missing"], "has no attribute 'Missing'"),
         (["--method", "broken_methods:NO_METHOD"], "'broken_methods:NO_METHOD' is no subclass of fednoise_core"),
         (["--method", "fedavg", "--fields", "mu"], "--fields 'mu': no JSON"),

@@ -101,12 +101,14 @@ def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job])
     left: list[tuple[str, Job | None]] = []  # kind of a run that is not done, and its job
     times: dict[str, list[float]] = {}
     for run in runs:
-        kind, job = canonical_json([run.dataset, run.spec["train"].get("net"), run.spec["method"]["name"]]), None
+        kind, job = (
+            canonical_json([run.dataset, run.spec["train"].get("net"), run.spec["method"]["name"]]),
+            here.get(run.folder),
+        )
         if run.files.run.is_finished:
             cost = json.loads(Path(run.folder, "cost.json").read_text(encoding="utf-8"))
             times.setdefault(kind, []).append(cost["seconds"])
             continue
-        job = here.get(run.folder)
         left.append((kind, job))
         if job is not None and job.seconds_left is not None:
             times.setdefault(kind, []).append(job.facts["seconds"] + job.seconds_left)

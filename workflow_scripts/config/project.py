@@ -242,8 +242,7 @@ class Project:
             os.environ[ON_GPU] = str(int(self.on_gpu))
         if self.data_root:
             os.environ["FEDNOISE_DATA"] = self.data_root
-        here = os.path.dirname(sys.executable)
-        os.environ["PATH"] = os.pathsep.join([here, os.environ.get("PATH", os.defpath)])
+        os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
         above = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
         os.environ["PYTHONPATH"] = os.pathsep.join([os.path.abspath(self.folder), *above])
 
@@ -272,33 +271,28 @@ class Project:
         file = f"{SCALES}/{config.get('scale')}.yaml"
         if file in files or config.get("scale") not in self.scale_names:
             return config, files
-        overlay = deep_merge(self._read_overlay(file), config.get("overlay") or {})
+        overlay = deep_merge(self.read_overlay(file), config.get("overlay") or {})
         return {**config, "overlay": overlay}, (files[0], file, *files[1:])
 
-    def overlay_at(self, scale: str) -> dict[str, Any]:
-        """What a scale lays over every study. That of the project's own scale may also come from the command line."""
-        return self.overlay if scale == self.scale else self._read_overlay(f"{SCALES}/{scale}.yaml")
-
-    def _read_overlay(self, file: str) -> dict[str, Any]:
-        required = {"device": "auto", "scale": "paper", "studies": ["any"]}  # a file may leave these to another
-        data = required | read_yaml(self.folder / file)
+    def read_overlay(self, file: str) -> dict[str, Any]:
+        """Read what a file of the config lays over every study."""
+        # a file may leave the required keys to another
+        data = {"device": "auto", "scale": "paper", "studies": ["any"], **read_yaml(self.folder / file)}
         check_model(ConfigFile, data, ConfigPath(file))
         return data.get("overlay") or {}
 
     def _check_config(self, config: dict[str, Any], files: tuple[str, ...]) -> None:
         for file in files:
-            self._read_overlay(file)
+            self.read_overlay(file)
         place = ConfigPath("config")  # a file's, or the command line's --config
         check_model(ConfigFile, config, place)
         if config["scale"] not in ("paper", *self.scale_names):
-            known = did_you_mean(config["scale"], ["paper", *self.scale_names])
-            problem = f"expected paper or the name of a file in config/scales, got {config['scale']!r}{known}"
-            raise (place / "scale").error(problem)
+            problem = f"expected paper or the name of a file in config/scales, got {config['scale']!r}"
+            raise (place / "scale").error(problem + did_you_mean(config["scale"], ["paper", *self.scale_names]))
         if config["scale"] == "paper" and config.get("overlay"):
-            problem = (
+            raise (place / "overlay").error(
                 "at scale paper it would overwrite the studies' own results. Give it a scale, as config/scales does"
             )
-            raise (place / "overlay").error(problem)
         for key in ("train", "settings"):  # what a study says for the scale would hide it
             if not isinstance(value := (config.get("overlay") or {}).get(key, {}), Mapping):
                 raise (place / "overlay" / key).error(describe_mismatch(value, {"type": "object"}))

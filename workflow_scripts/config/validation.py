@@ -100,9 +100,9 @@ class Schemas:
             raise (place / key).error(_describe_unknown_kind(family, kind, kinds))
         try:
             about = self.load_kind(family, kind)
-        except (SpecError, TypeError) as error:
+        except (SpecError, TypeError, NameError) as error:  # NameError: of the type of a setting
             told = str(error).removeprefix(f"{family}.{key}: ").removeprefix(f"{family}: ")
-            raise (place / key).error(told) from error
+            raise (place / key).error(f"{kind!r}: {error!r}" if isinstance(error, NameError) else told) from error
         known = {key: {"const": kind}, **about.get("properties", {})}
         for name in value:
             if name not in known:
@@ -122,6 +122,7 @@ class Schemas:
         Raises:
             SpecError: The class cannot be imported, or does not say what it is.
             TypeError: The class is no dataclass.
+            NameError: The type of a setting is unknown.
         """
         return _describe_own_method(kind) if _is_own(family, kind) else self.load(family)[kind]
 
@@ -172,17 +173,12 @@ def _is_own(family: str, kind: str) -> bool:
 
 @functools.cache
 def _describe_own_method(name: str) -> Schema:
-    from fednoise_core.methods import method_class
-    from fednoise_core.methods.own import check_class
+    from fednoise_core.methods import method_class, own
     from workflow_scripts.docgen.config_schema import describe_kind
 
     if str(ROOT) not in sys.path:  # as in the step that trains it
         sys.path.insert(0, str(ROOT))
-    check_class(found := method_class(name))
-    try:
-        return describe_kind("method", name, found)
-    except NameError as error:
-        raise SpecError(f"{name!r}: the type of a setting: {error}") from error
+    return describe_kind("method", name, own.check_class(method_class(name)))
 
 
 def _describe_unknown_kind(family: str, kind: str, kinds: Mapping[str, Any]) -> str:

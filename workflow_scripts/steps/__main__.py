@@ -4,15 +4,12 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from workflow_scripts.steps.common import USER_ERROR
-
 if __name__ == "__main__":
     step = sys.argv.pop(1) if len(sys.argv) > 1 else ""
-    files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))}
-    steps = [name for name, text in files.items() if name != "__main__" and "\ndef main(" in text]
+    modules = {path.stem: path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))}
+    steps = [name for name, text in modules.items() if "\ndef main(" in text]
     if step not in steps:
-        asked = step in ("-h", "--help")
-        print(f"{__doc__} The steps: {', '.join(steps)}", file=sys.stdout if asked else sys.stderr)
-        sys.exit(0 if asked else USER_ERROR)
+        print(f"{__doc__} The steps: {', '.join(steps)}", file=sys.stderr)
+        sys.exit(0 if step in ("-h", "--help") else 2)
     sys.argv[0] = f"python -m workflow_scripts.steps {step}"  # the name in the step's own help
     sys.exit(import_module(f"workflow_scripts.steps.{step}").main())

@@ -40,8 +40,9 @@ def check_setting(project: Project, dataset: str, noise: Defined, partition: Def
     samples = project.facts(dataset)[0]
     clients = partition_spec.get("clients", 0)
     if samples is not None and clients > samples:
-        problem = f"expected at most {samples}, the training samples of {dataset!r}, got {clients}"
-        raise (partition_place / "clients").error(problem)
+        raise (partition_place / "clients").error(
+            f"expected at most {samples}, the training samples of {dataset!r}, got {clients}"
+        )
 
 
 def check_method(
@@ -70,8 +71,9 @@ def check_method(
     for key, values in facts.get("needs_train", {}).items():
         told = train.get(key, project.schemas.load("train")["properties"][key]["default"])
         if told not in values:
-            words = " or ".join(map(str, values))
-            raise (place / "train" / key).error(f"expected {words} for {fields['name']}, got {told}")
+            raise (place / "train" / key).error(
+                f"expected {' or '.join(map(str, values))} for {fields['name']}, got {told}"
+            )
     classes = project.facts(dataset)[1]
     for key, instead in facts.get("above_chance", {}).items():
         value = fields.get(key, facts["properties"][key]["default"])
@@ -121,8 +123,9 @@ def check_sampling(train: Mapping[str, Any], noise: Defined, place: ConfigPath) 
         SpecError: The noise leaves no generator.
     """
     if train.get("sampling") == "continued" and not noises.keeps_generator(noise[1]):
-        problem = f"'continued' needs noise that leaves its generator in the labels; noise {noise[0]!r} leaves none"
-        raise (place / "sampling").error(problem)
+        raise (place / "sampling").error(
+            f"'continued' needs noise that leaves its generator in the labels; noise {noise[0]!r} leaves none"
+        )
 
 
 def assumes_true_rate(project: Project, dataset: str, noise: Defined, method: Mapping[str, Any]) -> bool:

@@ -1,6 +1,5 @@
 """A study's file with a scale laid over it, or as it is written: whether every key and id in it is right."""
 
-import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,7 +8,7 @@ from fednoise_core.settings.variants import base_method, parse_settings
 from workflow_scripts.config import definitions
 from workflow_scripts.config.definitions import FAMILY_OF_KEY
 from workflow_scripts.config.file_models import StudyFile
-from workflow_scripts.config.project import CATALOGUE, Project
+from workflow_scripts.config.project import CATALOGUE, SCALES, Project
 from workflow_scripts.config.validation import check_model
 from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, read_yaml
 
@@ -115,8 +114,9 @@ class FileAtScale:
             used = {one for block in self.data["grid"] for one in block.get(key, self.data.get(key))}
             for index, one in enumerate(self.data["subsets"][name][number].get(key) or ()):
                 if one not in used and (key != "methods" or base_method(one) not in used):
-                    where = self.place / "subsets" / name / number / key / index
-                    raise where.error(f"the grid has no {one!r}{did_you_mean(one, used)}")
+                    raise (self.place / "subsets" / name / number / key / index).error(
+                        f"the grid has no {one!r}{did_you_mean(one, used)}"
+                    )
 
 
 def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
@@ -144,10 +144,10 @@ def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
             raise (written.place / "scales" / scale).error(f"unknown scale{did_you_mean(scale, project.scale_names)}")
     found = {"paper": written}
     for scale in dict.fromkeys([*own, project.scale]):
-        layers = project.overlay_at(scale), own.get(scale, {})
+        overlay = project.overlay if scale == project.scale else project.read_overlay(f"{SCALES}/{scale}.yaml")
         found[scale] = written
-        if any(layers):
-            data = functools.reduce(deep_merge, layers, written.data)
+        if overlay or own.get(scale):
+            data = deep_merge(deep_merge(written.data, overlay), own.get(scale, {}))
             found[scale] = FileAtScale(project, ConfigPath(f"{file} at scale {scale}"), data)
             found[scale].check_contents()
     return found

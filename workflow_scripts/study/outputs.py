@@ -135,7 +135,6 @@ def _check_compared(spec: Mapping[str, Any], runs: Sequence[PlannedRun], place: 
         except SpecError as error:
             raise place.error(str(error)) from error
     if spec["kind"] == "paired_gains" and whole:
-        if spec.get("baseline") is not None:
-            _check_id(spec["baseline"], {run.method for run in runs}, place / "baseline")
-        elif all(run.spec["method"]["name"] != "fedavg" for run in runs):
-            raise (place / "baseline").error("expected the id of a method, since none of the runs is of plain FedAvg")
+        asked = spec.get("baseline")
+        methods = {run.method if asked else run.spec["method"]["name"] for run in runs}
+        _check_id(asked or "fedavg", methods, place / "baseline")

@@ -68,8 +68,9 @@ def read_sources(study: StudyGrid) -> dict[Keys, str]:
         keys = tuple(int(key) if key.isdecimal() else key for key in text.split("."))
         if _value_at(study.full, keys) is ABSENT:
             known = [".".join(map(str, leaf)) for leaf, _ in _iter_leaves(study.full)]
-            hint = did_you_mean(text, known, or_all=False)
-            raise (place / text).error(f"expected the keys of a setting of this study, joined by dots{hint}")
+            raise (place / text).error(
+                f"expected the keys of a setting of this study, joined by dots{did_you_mean(text, known, or_all=False)}"
+            )
         found[keys] = source
     return found
 
