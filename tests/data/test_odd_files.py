@@ -2,7 +2,6 @@
 
 import io
 import re
-import struct
 import zlib
 from pathlib import Path
 
@@ -47,8 +46,8 @@ PLAIN = encoded(PICTURE, "png")
 def png16(mode: str) -> bytes:
     """The bytes of 8 pixels in a row as 4 pixels of 16 bits a channel, which Pillow cannot write."""
     content = encoded(PICTURE.convert(mode), "png")
-    head = content[12:16] + struct.pack(">I", 4) + content[20:24] + bytes([16]) + content[25:29]
-    return content[:12] + head + struct.pack(">I", zlib.crc32(head)) + content[33:]
+    head = content[12:16] + bytes([0, 0, 0, 4]) + content[20:24] + bytes([16]) + content[25:29]
+    return content[:12] + head + zlib.crc32(head).to_bytes(4) + content[33:]
 
 
 REFUSED = {
