@@ -113,8 +113,8 @@ def test_a_hostile_summary_is_named_and_a_sparse_one_has_a_repr(saved: Path, tmp
         fn.load(tmp_path)
     (tmp_path / "summary.json").write_text('{"run": {}, "accuracy": {}, "headline_view": "global"}')
     assert "diverged" in repr(fn.load(tmp_path))
-    texts = {key: ["1"] for key in ("round", "view", "client", "metric", "value")}
-    for content in (b"PAR1", pd.DataFrame({"a": [1]}).to_parquet(), pd.DataFrame(texts).to_parquet()):
+    texts = pd.DataFrame([["1"] * 5], columns=["round", "view", "client", "metric", "value"])
+    for content in (b"PAR1", texts.to_parquet(), texts.drop(columns="value").to_parquet()):
         (tmp_path / "metrics.parquet").write_bytes(content)
         with pytest.raises(ArtifactError, match=r"metrics\.parquet: damaged.*\Z"):
             _ = fn.load(tmp_path).curve

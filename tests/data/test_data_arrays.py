@@ -1,12 +1,11 @@
 import dataclasses
-import re
 
 import numpy as np
 import pytest
 
 from fednoise_core.data import splits
 from fednoise_core.data.arrays import Arrays, ArraysError
-from fednoise_core.io import ArtifactError, SpecError, load_npz, open_atomic, save_npz, write_npz
+from fednoise_core.io import ArtifactError, SpecError, load_npz, open_atomic, save_npz
 
 
 def example(n: int = 30, **changes) -> Arrays:
@@ -118,18 +117,16 @@ def test_a_truncated_or_foreign_file_is_named(tmp_path):
     path = tmp_path / "a.npz"
     example().save(path)
     path.write_bytes(path.read_bytes()[:-100])
-    write_npz(tmp_path / "deep.npz", {"spec": np.array("[" * 100_000)})
-    write_npz(tmp_path / "twice.npz", {"a": np.zeros(1), "b": np.zeros(1)})
+    np.savez(tmp_path / "deep.npz", spec="[" * 100_000)
+    np.savez(tmp_path / "twice.npz", a=0, b=0)
     (tmp_path / "twice.npz").write_bytes((tmp_path / "twice.npz").read_bytes().replace(b"b.npy", b"a.npy"))
-    damaged = "damaged arrays artifact .*"
-    wrong = {
-        "a.npz": damaged,
-        "deep.npz": f"{damaged}Recursion",
-        "twice.npz": f"{damaged}twice",
-        "/dev/null": "no such",
-    }
-    for name, problem in wrong.items():
-        with pytest.raises(ArtifactError, match=f"{re.escape(name)}: {problem}"):
+    for name, problem in (
+        ("a.npz", "damaged arrays artifact"),
+        ("deep.npz", r"damaged arrays artifact \(RecursionError"),
+        ("twice.npz", "damaged arrays artifact .*occurs twice"),
+        ("/dev/null", "no such file, or not a regular one"),
+    ):
+        with pytest.raises(ArtifactError, match=f"{name}: {problem}"):
             load_npz(tmp_path / name, "arrays")
     with pytest.raises(OSError, match=r"^odd\Z"), open_atomic(path):
         raise OSError("odd")  # its text is kept
