@@ -127,7 +127,7 @@ def test_a_truncated_or_foreign_file_is_named(tmp_path):
         ("/dev/null", "no such file, or not a regular one"),
     ):
         with pytest.raises(ArtifactError, match=f"{name}: {problem}"):
-            load_npz(tmp_path / name, "arrays")
+            Arrays.load(tmp_path / name)
     with pytest.raises(OSError, match=r"^odd\Z"), open_atomic(path):
         raise OSError("odd")  # its text is kept
 
