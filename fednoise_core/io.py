@@ -227,15 +227,13 @@ def read_npz(
     Raises:
         ArtifactError: The file is missing, or it cannot be read.
     """
+    if not os.path.isfile(path):  # reading a pipe would wait
+        raise ArtifactError(f"{path}: no such file, or not a regular one")
     try:
-        if Path(path).exists() and not Path(path).is_file():
-            raise ValueError("not a regular file")  # reading a pipe would wait
         # opened here: np.load leaves a damaged file open
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             if len(archive.files) > len(set(archive.files)):
                 raise ValueError("an array occurs twice")
             return {name: archive[name] for name in archive.files if wanted(name)}
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{path}: no such file") from error
     except Exception as error:  # zipfile, zlib and numpy each raise their own kinds
         raise ArtifactError(f"{path}: {problem} ({type(error).__name__}: {error})") from error

@@ -100,12 +100,12 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
         "rounds": args.rounds,
         "dataset": json.dumps(name),
     }
-    with open_atomic(file) as out:
-        out.write(STUDY.format(**values))
     try:
+        with open_atomic(file) as out:
+            out.write(STUDY.format(**values))
         (run,) = Study(Project(read_yaml("config/config.yaml")), name).runs
-    except (SpecError, ArtifactError):
-        file.unlink()
+    except (SpecError, ArtifactError, OSError):
+        file.unlink(missing_ok=True)
         with open_atomic(datasets) as out:
             out.write(before)
         raise

@@ -224,9 +224,8 @@ def predict_images(module: nn.Module, images: Any, batch: int = 500) -> Predicti
     if tuple(x.shape[1:]) != shape:
         wanted = shape[1:] if shape[0] == 1 else (*shape[1:], shape[0])
         raise SpecError(f"images: expected {wanted} as in training, got {tuple(images.shape[1:])}")
-    device = net.mean.device
     with torch.inference_mode():
-        shares = torch.cat([module(part.to(device)).softmax(1).cpu() for part in x.split(batch)])
+        shares = torch.cat([module(part.to(net.mean.device)).softmax(1).cpu() for part in x.split(batch)])
     return Predictions(shares.numpy(), shares.argmax(1).numpy(), net.class_names)
 
 
@@ -263,11 +262,10 @@ def read_models(path: Path, factory: Factory | str | None = None) -> tuple[dict[
             raise SpecError(f"{path}: fednoise.class_names: expected {net['classes']}, got {len(facts['class_names'])}")
         for key in sorted({"name", "dropout_at_eval"} & net["options"].keys()):
             raise SpecError(f"{place}.options.{key}: expected no such option, got {short_repr(net['options'][key])}")
-        if net["name"] != "module" and "factory" not in net["options"]:
-            continue
-        if factory is None:  # a file is data: only the caller says what is imported and called
-            named = f"a net is made by {short_repr(net['options'].get('factory'))}, which is not called"
-            cure = "if you trust that code, pass fn.load(…, factory='module:function') or the function itself"
-            raise SpecError(f"{path}: fednoise.nets: {named}; {cure}")
-        net["options"]["factory"] = factory if isinstance(factory, str) else factory_name(factory)
+        if net["name"] == "module" or "factory" in net["options"]:
+            if factory is None:  # a file is data: only the caller says what is imported and called
+                named = f"a net is made by {short_repr(net['options'].get('factory'))}, which is not called"
+                cure = "if you trust that code, pass fn.load(…, factory='module:function') or the function itself"
+                raise SpecError(f"{path}: fednoise.nets: {named}; {cure}")
+            net["options"]["factory"] = factory if isinstance(factory, str) else factory_name(factory)
     return tensors, {**facts, "file": str(path)}

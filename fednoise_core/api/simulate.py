@@ -102,9 +102,17 @@ class FinishedRun:
         Raises:
             NotSaved: The disk is full, or the folder cannot be written to.
         """
-        files = self.outcome, self.summary, self.spec, self.cost
         try:
-            output.write_results(Path(folder), *files, self.arrays, self.labels.noisy, self.partition.sites)
+            output.write_results(
+                Path(folder),
+                self.outcome,
+                self.summary,
+                self.spec,
+                self.cost,
+                self.arrays,
+                self.labels.noisy,
+                self.partition.sites,
+            )
         except OSError as error:
             raise NotSaved(str(error), self) from error
 
@@ -257,8 +265,11 @@ def run_federation(
     truth = Truth(labels.clean, labels.noisy, [i.cpu().numpy() for i in world.index], world.classes, labels.replaced)
     with _torch_set_up(how.threads):
         outcome, executor = _train_and_evaluate(world, chosen, truth, arrays, how, how.label or method["name"])
-    facts = {"run": {"method": method["name"], "seed": seed}, "clean_known": labels.clean is not None}
-    facts["test_known"] = arrays.test_known
+    facts = {
+        "run": {"method": method["name"], "seed": seed},
+        "clean_known": labels.clean is not None,
+        "test_known": arrays.test_known,
+    }
     record: dict[str, Any] = {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
     if how.spec is not None:
         facts |= how.spec.get("facts", {})

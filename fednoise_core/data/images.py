@@ -82,12 +82,11 @@ class ImageFiles:
                 if count > 1:
                     raise ArtifactError(f"{path}: it holds {count} images; save each as a file of its own")
                 return image.convert("RGB" if self.channels == 3 else "L")
-        except FileNotFoundError as error:
-            raise ArtifactError(f"{path}: no such file") from error
         except ArtifactError:
             raise
         except Exception as error:  # each of Pillow's readers raises its own kinds
-            problem = f"damaged image, or not {', '.join(FORMATS)} ({type(error).__name__}: {error})"
+            damaged = f"damaged image, or not {', '.join(FORMATS)} ({type(error).__name__}: {error})"
+            problem = "no such file" if isinstance(error, FileNotFoundError) else damaged
             raise ArtifactError(f"{path}: {problem}") from error
 
     def _decode_image(self, name: str) -> np.ndarray:
@@ -112,9 +111,7 @@ class ImageFiles:
 
 def _has_wide_channels(image: Any) -> bool:
     """Whether a colour image, opened but not decoded, has channels of more than 8 bits."""
-    if image.format == "TIFF":
-        return max(image.tag_v2.get(258, (1,))) > 8  # BitsPerSample
-    args = image.tile[0].args if image.tile else ""
+    bits, args = getattr(image, "tag_v2", {}).get(258, (1,)), image.tile[0].args if image.tile else ""
     if image.format == "PPM":
         return isinstance(args, tuple) and args[1] > 255  # (mode, greatest value), unless that is 255
-    return image.format == "PNG" and ";16" in str(args)
+    return max(bits) > 8 or (image.format == "PNG" and ";16" in str(args))  # bits: a TIFF's BitsPerSample

@@ -10,8 +10,7 @@ from typing import Any
 
 import mynets
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pandas as pd
 import pytest
 import toy
 from safetensors import safe_open
@@ -114,11 +113,9 @@ def test_a_hostile_summary_is_named_and_a_sparse_one_has_a_repr(saved: Path, tmp
         fn.load(tmp_path)
     (tmp_path / "summary.json").write_text('{"run": {}, "accuracy": {}, "headline_view": "global"}')
     assert "diverged" in repr(fn.load(tmp_path))
-    texts = {key: ["1"] for key in ("round", "view", "client", "metric", "value")}
-    for table in (None, pa.table({"a": [1]}), pa.table(texts)):
-        (tmp_path / "metrics.parquet").write_bytes(b"PAR1")
-        if table is not None:
-            pq.write_table(table, tmp_path / "metrics.parquet")
+    texts = pd.DataFrame([["1"] * 5], columns=["round", "view", "client", "metric", "value"])
+    for content in (b"PAR1", texts.to_parquet(), texts.drop(columns="value").to_parquet()):
+        (tmp_path / "metrics.parquet").write_bytes(content)
         with pytest.raises(ArtifactError, match=r"metrics\.parquet: damaged.*\Z"):
             _ = fn.load(tmp_path).curve
 

@@ -2,7 +2,6 @@
 
 import io
 import re
-import struct
 import zlib
 from pathlib import Path
 
@@ -44,15 +43,13 @@ PAGES = {"save_all": True, "append_images": [PICTURE.rotate(180)]}
 PLAIN = encoded(PICTURE, "png")
 
 
-def png16(mode: str) -> bytes:
-    """The bytes of 8 pixels in a row as 4 pixels of 16 bits a channel, which Pillow cannot write."""
-    content = encoded(PICTURE.convert(mode), "png")
-    head = content[12:16] + struct.pack(">I", 4) + content[20:24] + bytes([16]) + content[25:29]
-    return content[:12] + head + struct.pack(">I", zlib.crc32(head)) + content[33:]
+def png16(mode: str, colour: int) -> bytes:  # 8 pixels in a row as 4 of 16 bits a channel, which Pillow cannot write
+    heads = [b"IHDR\0\0\0%c\0\0\0\6%c%c\0\0\0" % (width, bits, colour) for width, bits in ((8, 8), (4, 16))]
+    return encoded(PICTURE.convert(mode), "png").replace(*(head + zlib.crc32(head).to_bytes(4) for head in heads))
 
 
 REFUSED = {
-    **{f"16-{mode}.png": png16(mode) for mode in ("RGB", "LA", "RGBA")},
+    **{f"16-{mode}.png": png16(mode, colour) for mode, colour in (("RGB", 2), ("LA", 4), ("RGBA", 6))},
     "16-RGB.tiff": encoded(PICTURE, "tiff").replace(b"\x08\0" * 3, b"\x10\0" * 3) + bytes(300),
     "16-RGB.ppm": b"P6 8 6 65535\n" + bytes(288),
     "10-RGB.ppm": b"P3 8 6 1000\n" + b"999 " * 144,

@@ -56,8 +56,9 @@ def test_scores_by_hand():
 
 def test_models_that_judge_the_same_images_count_them_once():
     # a member's 20 images of two classes: two standard errors are 2 sqrt(.25 / 20) = .22; of 200 they were .07
-    assert [_is_at_chance(0.65, torch.full((2, 2), 50), members) for members in (1, 10)] == [False, True]
-    assert not _is_at_chance(None, torch.zeros(2, 2), 1)
+    assert [
+        _is_at_chance(0.65, torch.full((2, 2), count), members) for count, members in ((50, 1), (50, 10), (0, 1))
+    ] == [False, True, False]
 
 
 def test_views_are_means_of_members_and_sums_of_logits():
