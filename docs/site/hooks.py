@@ -27,6 +27,7 @@ TABLES = {
     "<!-- methods: made by make docs -->": methods_page.table,
     "<!-- references: made by make docs -->": references_page.list_references,
 }
+ASSETS = sorted(DOCS.glob("site/*.js"))
 NAMES = {path: name for name, path in PAGES.items()}
 LINK = re.compile(r"(\]\()([^)\s#]+)")
 ITEM = re.compile(r"(?:[-*]|\d+\.) ")
@@ -40,6 +41,8 @@ def on_files(files: Any, config: Any) -> Any:
     for path in DOCS.rglob("*.ipynb"):
         name = path.relative_to(DOCS).with_suffix(".md").as_posix()
         files.append(File.generated(config, name, content=_notebook(json.loads(path.read_text(encoding="utf-8")))))
+    for path in ASSETS:
+        files.append(File.generated(config, f"assets/{path.name}", abs_src_path=str(path)))
     for page in [*NAMES, *DOCS.rglob("*.md")]:
         for _, target in LINK.findall(_without_code(page.read_text(encoding="utf-8"))):
             path = _outside(page, target)
