@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import gallery_page
 import methods_page
 import references_page
 import settings_page
@@ -25,9 +26,11 @@ PAGES = {
 TABLES = {
     "<!-- settings: made by make docs -->": settings_page.tables,
     "<!-- methods: made by make docs -->": methods_page.table,
+    "<!-- gallery: made by make docs -->": gallery_page.list_figures,
     "<!-- references: made by make docs -->": references_page.list_references,
 }
 ASSETS = sorted(DOCS.glob("site/*.js"))
+PAPERS = sorted(ROOT.glob("config/papers/*.yaml"))
 NAMES = {path: name for name, path in PAGES.items()}
 LINK = re.compile(r"(\]\()([^)\s#]+)")
 ITEM = re.compile(r"(?:[-*]|\d+\.) ")
@@ -95,12 +98,20 @@ def _notebook(notebook: Any) -> str:
 
 def _listed(part: Any) -> Any:
     ((title, value),) = part.items()
+    if value == "results":
+        return {title: _list_results()}
     if not isinstance(value, str):
         return part
     pages = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / value).rglob("*.md"))
-    first = [page for page in pages if page == f"{value}/README.md"]
-    rest = [page for page in pages if page not in first]
-    return {title: [*first, *({Path(page).parent.name: page} if page.endswith("README.md") else page for page in rest)]}
+    return {title: sorted(pages, key=lambda page: not page.endswith("/README.md"))}
+
+
+def _list_results() -> list[Any]:
+    """Published studies and papers. A page is called as its heading says."""
+    pages = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.glob("results/*/README.md"))
+    papers = {f"results/{folder.name}/README.md" for file in PAPERS for folder in gallery_page.list_result_folders(file)}
+    studies = [page for page in pages if page not in papers]
+    return [{"Studies": studies}, {"Papers": ["results/papers.md", *sorted(papers)]}]
 
 
 def _outside(page: Path, target: str) -> Path | None:
