@@ -127,7 +127,8 @@ def _rows(schema: Schema, above: str = "") -> Iterator[tuple[str, ...]]:
 
 def type_in_words(schema: Schema) -> str:
     """Type and range of a value."""
-    return _cell(describe_schema(schema, lambda value: f"`{_typed(value)}`"))
+    words = describe_schema(schema, lambda value: f"`{_typed(value)}`")
+    return _cell(words).replace("][", "]\\[")  # two brackets of a pattern would be a link
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
