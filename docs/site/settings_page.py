@@ -1,7 +1,6 @@
 """Tables of every setting of the config files, made from config/schema. The page docs/reference.md shows them."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,7 +128,7 @@ def _rows(schema: Schema, above: str = "") -> Iterator[tuple[str, ...]]:
 def type_in_words(schema: Schema) -> str:
     """Type and range of a value."""
     words = describe_schema(schema, lambda value: f"`{_typed(value)}`")
-    return _cell(re.sub(r"text that fits (\S+)", r"text that fits `\1`", words))  # brackets would be read as a link
+    return _cell(words).replace("][", "]\\[")  # two brackets of a pattern would be a link
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -60,7 +60,7 @@ def test_ranges_in_words() -> None:
         "`a` \\| `1` \\| `null`": {"enum": ["a", 1, None]},
         "text, or `null`": {"type": ["string", "null"]},
         "text of 1–9 letters": {"type": "string", "minLength": 1, "maxLength": 9},
-        "text that fits `^a$`": {"type": "string", "pattern": "^a$"},
+        "text that fits ^a$": {"type": "string", "pattern": "^a$"},
         "{…} with 1–3 keys": {"type": "object", "minProperties": 1, "maxProperties": 3},
         "list of 1–3 numbers": {"type": "array", "minItems": 1, "maxItems": 3, "items": {"type": "number"}},
         "integer, or {a, b}": {"anyOf": [{"type": "integer"}, {"type": "object", "properties": {"a": {}, "b": {}}}]},
