@@ -29,11 +29,12 @@ TABLES = {
     "<!-- gallery: made by make docs -->": gallery_page.list_figures,
     "<!-- references: made by make docs -->": references_page.list_references,
 }
-ASSETS = sorted(DOCS.glob("site/*.js"))
+ASSETS = [DOCS / "site/iframe-worker.js", DOCS / "site/site.css"]
 PAPERS = sorted(ROOT.glob("config/papers/*.yaml"))
 NAMES = {path: name for name, path in PAGES.items()}
 LINK = re.compile(r"(\]\()([^)\s#]+)")
 ITEM = re.compile(r"(?:[-*]|\d+\.) ")
+PICTURE = re.compile(r'(<img [^>]*src="(?!data:)([^"]+)"[^>]*>)')
 FENCE = re.compile(r"\s*(```|~~~)")
 
 
@@ -78,6 +79,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return "\n".join(lines)
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Every picture is a link to itself, so that a click or tap shows it at its full size."""
+    return PICTURE.sub(r'<a href="\2">\1</a>', html)
+
+
 def _notebook(notebook: Any) -> str:
     """A notebook as Markdown, with its cells, texts and pictures."""
     parts = []
@@ -108,7 +114,8 @@ def _listed(part: Any) -> Any:
 
 def _list_results() -> list[Any]:
     """Published studies and papers. A page is called as its heading says."""
-    pages = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.glob("results/*/README.md"))
+    folders = sorted(DOCS.glob("results/*/"), key=lambda folder: (folder.name != "quick", folder.name))
+    pages = [f"results/{folder.name}/README.md" for folder in folders if (folder / "README.md").exists()]
     papers = {f"results/{folder.name}/README.md" for file in PAPERS for folder in gallery_page.list_result_folders(file)}
     studies = [page for page in pages if page not in papers]
     return [{"Studies": studies}, {"Papers": ["results/papers.md", *sorted(papers)]}]
