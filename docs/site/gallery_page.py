@@ -1,4 +1,7 @@
-"""The gallery of figures, made from the registered kinds, the studies and the published pictures. See docs/gallery.md."""
+"""The gallery of figures, made from the registered kinds, the studies and the published pictures.
+
+The page docs/gallery.md shows it.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

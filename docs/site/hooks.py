@@ -116,7 +116,9 @@ def _list_results() -> list[Any]:
     """Published studies and papers. A page is called as its heading says."""
     folders = sorted(DOCS.glob("results/*/"), key=lambda folder: (folder.name != "quick", folder.name))
     pages = [f"results/{folder.name}/README.md" for folder in folders if (folder / "README.md").exists()]
-    papers = {f"results/{folder.name}/README.md" for file in PAPERS for folder in gallery_page.list_result_folders(file)}
+    papers = {
+        f"results/{folder.name}/README.md" for file in PAPERS for folder in gallery_page.list_result_folders(file)
+    }
     studies = [page for page in pages if page not in papers]
     return [{"Studies": studies}, {"Papers": ["results/papers.md", *sorted(papers)]}]
 
