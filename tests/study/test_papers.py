@@ -284,6 +284,11 @@ def test_a_subset_that_cannot_be(project, copied: Path, subset: str, box: str, m
             "why.tabel3: expected a table with claims, got 'tabel3'; did",
         ),
         (
+            "{cifar10-public: CIFAR-10, draws",
+            "{cifar10-pubic: CIFAR-10, draws",
+            "tables.table1.heads: no run has 'cifar10-pubic'; did you mean 'cifar10-public'?",
+        ),
+        (
             "kind: gains, table: table2",
             "kind: gains, table: tabel2",
             "figures.gains.table: expected a table of kind repr",
