@@ -8,8 +8,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs/methods"
 HEAD = """\
-| name | method | what it changes | traffic | client state | passes | also needs |
-|---|---|---|---|---|--:|---|
+| method | what it changes | traffic | client state | passes | also needs |
+|---|---|---|---|--:|---|
 """
 
 
@@ -26,5 +26,5 @@ def table() -> str:
 
 
 def _row(name: str, method: str, changes: str, traffic: str, client_state: str, passes: int, needs: str = "–") -> str:
-    cells = (f"[`{name}`]({name}.md)", method, changes, traffic, client_state, passes, needs)
+    cells = (f"[{method}]({name}.md) `{name}`", changes, traffic, client_state, passes, needs)
     return f"| {' | '.join(map(str, cells))} |\n"
