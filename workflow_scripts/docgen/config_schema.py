@@ -25,6 +25,7 @@ from fednoise_core.partition import registry as partitions
 from fednoise_core.partition.registry import PARTITIONS
 from fednoise_core.report.figures.draw import FIGURES
 from fednoise_core.report.figures.settings import SETTING_FIGURES
+from fednoise_core.report.figures.style import FAMILY_COLOURS
 from fednoise_core.report.tables.registry import TABLES
 from fednoise_core.settings.declare import doc_summary, json_schema, model_of
 from fednoise_core.settings.functions import resolve_kind
@@ -78,7 +79,7 @@ MEANINGS = {  # family → (where it is stated, what the file says)
     ),
 }
 FACTS = {
-    "method": ("needs_public", "several_nets", "above_chance", "needs_train", "pooled"),
+    "method": ("needs_public", "several_nets", "above_chance", "needs_train", "pooled", "family"),
     "table": ("without_runs", "of_a_paper"),
     "figure": ("of_a_paper",),
 }
@@ -100,6 +101,8 @@ def describe_kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str,
     told, where = doc_summary(declared), f"{declared.__module__}.{declared.__name__}"
     if not told or told.startswith(f"{declared.__name__}("):  # `dataclass` writes that where there is no docstring
         raise SpecError(f"{where}: the first paragraph of its docstring says what it is")
+    if family == "method" and owner.family not in FAMILY_COLOURS:
+        raise SpecError(f"{where}.family: expected one of {', '.join(FAMILY_COLOURS)}, got {owner.family!r}")
     for field in dataclasses.fields(declared) if dataclasses.is_dataclass(declared) else ():
         if field.name not in {*model_of(declared).model_fields, "train"}:
             cure = f"write Field(description=…), or, for a constant, `{field.name} = …` without a type"
