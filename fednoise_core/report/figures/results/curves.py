@@ -87,7 +87,7 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     cut = finish_panels(axes, heads, [key.dataset for key in shown], words, ends, settings.y)
     caption = _describe_curves(runs, table, settings, window, band) + cut
     if pale:
-        caption += f" In colour: the {BEST} best over the settings; grey: {', '.join(labels[m] for m in pale)}."
+        caption += f" In colour: the {BEST} best over the settings."
     table = table.rename(columns={"x": x} if x != "round" else {})
     title = f"Accuracy over {over}"
     look: dict[str, Any] = {"dotted": bool(ceiling), "shape": f"lines over {over}"}
