@@ -259,7 +259,7 @@ def test_a_rate_that_is_the_settings_is_not_compared_in_a_figure(
     made = drawn(tmp_path, kind="dots", metric="last")
     hollow = [sum(line.get_markerfacecolor() == "white" for line in axis.get_lines()) for axis in made.figure.axes]
     assert hollow == [1, 0]
-    assert "goes by is the nominal one in 40 % of labels wrong: there it is as if told (†)" in made.notes[-1]
+    assert "assumes is the true one in “40 % of labels wrong”. It is not compared there, like †." in made.notes[-1]
     assert [text.get_text() for text in made.figure.legends[0].get_texts()][1] == "not compared: †"
 
 

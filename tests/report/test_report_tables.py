@@ -70,7 +70,7 @@ def test_the_best_method_is_bold_and_the_ceiling_never(root: Path) -> None:
     assert not any(cell.bold for cell in rows["Co-teaching †"].cells)  # best, but told the rate
     bold = [[cell.bold for cell in rows[name].cells] for name in ("FedAvg", "Local only §")]
     assert bold == [[True, True, True, False], [False] * 4]  # local models are far below
-    assert "Without a part in it: the row without noise, †." in made.notes[0]
+    assert "Excluded from this comparison: the row without noise, †." in made.notes[0]
     assert any(note.startswith("† was told the true noise rate") for note in made.notes)
     assert any(note.startswith("§ the mean over personal models") for note in made.notes)
     assert rows["Co-teaching †"].cells[2].text == "–"
@@ -96,8 +96,10 @@ def test_a_method_whose_own_rate_is_the_settings_is_marked_there_and_not_compare
     assert (told.bold, free.bold) == (False, True)
     assert told.text.endswith(" †")
     assert "†" not in free.text
-    words = "The noise rate that Guess goes by is the nominal one in 40 % of labels wrong: there it is as if told (†)"
-    assert f"{words}, and not compared." in made.notes
+    words = (
+        "The noise rate that Guess assumes is the true one in “40 % of labels wrong”. It is not compared there, like"
+    )
+    assert f"{words} †." in made.notes
     results = tabulate_results(load(listed_runs(tmp_path / "runs.json")))
     first = make_headline(results, "best", "fedavg")
     assert [row.methods for row in first.rows if row.setting.noise == "sym40"] == [["FedAvg"]]

@@ -79,7 +79,7 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     band, ends = few and table["n"].max() > 1, []
     for axis, setting in zip(axes, shown, strict=True):
         values = {row["method"]: row["mean"] for _, row in of_setting(at_end, setting).iterrows()}
-        clean = _draw_ceilings(axis, table, at_end, above[setting], styles)
+        clean = _draw_ceilings(axis, table, at_end, above[setting])
         ends.append([*_draw_lines(axis, of_setting(table, setting), styles, labels, band, values), *clean])
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=x == "round"))
         axis.set_xlim(0, 1.01 * float(table["x"].max() or 1))
@@ -161,16 +161,13 @@ def _line_end(line: pd.DataFrame, name: str, style: Mapping[str, Any], value: fl
 def _clean_runs(
     at_end: pd.DataFrame, ceiling: Mapping[Setting, None], setting: Setting
 ) -> dict[tuple[Setting, str], str]:
-    """The runs on clean labels of a setting's data set and partition, with their names.
-
-    Of several, that they are without noise is said by their dots.
-    """
+    """The method on clean labels of a setting's data set and partition, with its name."""
     found = {}
     for clean in ceiling:
         if (clean.dataset, clean.partition) == (setting.dataset, setting.partition):
             for _, row in of_setting(at_end, clean).iterrows():
-                found[clean, str(row["method"])] = str(row["method_label"])
-    return found if len(found) > 1 else {key: f"{label}, no noise" for key, label in found.items()}
+                found[clean, str(row["method"])] = f"{row['method_label']}, no noise"
+    return found
 
 
 def _draw_ceilings(
@@ -178,17 +175,15 @@ def _draw_ceilings(
     table: pd.DataFrame,
     at_end: pd.DataFrame,
     above: Mapping[tuple[Setting, str], str],
-    styles: Looks,
 ) -> list[LineEnd]:
-    """Draw the runs on clean labels, dotted, several in their methods' colours; their ends."""
+    """Draw the runs on clean labels, dotted; their ends."""
     ends = []
     for (clean, method), name in above.items():
         line = of_setting(table, clean)
         line = line[line["method"] == method].dropna(subset=["drawn"])
         value = of_setting(at_end, clean).set_index("method")["mean"][method]
-        style = {**CEILING, "color": styles[method]["color"]} if len(above) > 1 else CEILING
-        axis.plot(line["x"], line["drawn"], label="_", zorder=1.5, **style)
-        ends.append(_line_end(line, name, style, float(value)))
+        axis.plot(line["x"], line["drawn"], label="_", zorder=1.5, **CEILING)
+        ends.append(_line_end(line, name, CEILING, float(value)))
     return ends
 
 
