@@ -297,8 +297,7 @@ def _diagnostics(spec: dict[str, Any], method: str, seed: int) -> dict[str, floa
     return found
 
 
-def family_of(name: str) -> dict[str, str]:
-    """What a list of runs says of a method."""
+def _family_of(name: str) -> dict[str, str]:
     return {"name": name, "family": method_class(name).family if name in registered else "server-side"}
 
 
@@ -353,7 +352,7 @@ def write_study(
                             listed.append(
                                 {
                                     **{k: v for k, v in run.items() if k != "study"},
-                                    **family_of(spec["method"]["name"]),
+                                    **_family_of(spec["method"]["name"]),
                                     "dir": str(folder),
                                     "labels": str(labels),
                                     "partition_file": str(split),
