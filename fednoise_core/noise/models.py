@@ -48,7 +48,9 @@ def symmetric_matrix(K: int, rate: float, *, inclusive: bool = False) -> np.ndar
 
 
 @noise_model(
-    example={"rate": 0.4}, nominal_rate=lambda spec, K: spec["rate"] * ((K - 1) / K if spec.get("inclusive") else 1)
+    example={"rate": 0.4},
+    display_name="{rate} of labels wrong",
+    nominal_rate=lambda spec, K: spec["rate"] * ((K - 1) / K if spec.get("inclusive") else 1),
 )
 def symmetric(
     y: np.ndarray,
@@ -75,6 +77,7 @@ def symmetric(
 
 @noise_model(
     example={"rate": 0.4},
+    display_name="{rate} of labels wrong, unevenly",
     nominal_rate=lambda spec, K: 1 - spec["rate"] if spec.get("diag") == "printed" else spec["rate"],
 )
 def random(
@@ -160,7 +163,7 @@ def pair_matrix(targets: np.ndarray, rate: float) -> np.ndarray:
     return T
 
 
-@noise_model(example={"rate": 0.2})
+@noise_model(example={"rate": 0.2}, display_name="{rate} of labels wrong, in pairs")
 def pair(
     y: np.ndarray,
     K: int,
@@ -193,7 +196,7 @@ def _semantic_rate(spec: Mapping[str, Any], K: int) -> float:
     return float(spec["rate"] * sum(int(source) != target for source, target in flips.items()) / K)
 
 
-@noise_model(example={"rate": 0.4}, nominal_rate=_semantic_rate)
+@noise_model(example={"rate": 0.4}, display_name="{rate} of labels wrong, by look-alikes", nominal_rate=_semantic_rate)
 def semantic(
     y: np.ndarray,
     K: int,
@@ -226,7 +229,9 @@ def _matrix_rate(spec: Mapping[str, Any], K: int) -> float:
     return float(1 - np.diagonal(read_matrix(spec.get("file"), spec.get("rows"))).mean())
 
 
-@noise_model(example={"rows": [[0.9, 0.1], [0.2, 0.8]]}, nominal_rate=_matrix_rate)
+@noise_model(
+    example={"rows": [[0.9, 0.1], [0.2, 0.8]]}, display_name="labels wrong by a given matrix", nominal_rate=_matrix_rate
+)
 def matrix(
     y: np.ndarray,
     K: int,

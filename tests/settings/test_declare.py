@@ -238,6 +238,9 @@ def test_a_field_without_a_description_is_no_setting_and_cannot_be_listed() -> N
         build_settings(Toy, {"draws": 3}, "here", train=Train())
     with pytest.raises(SpecError, match=r"Toy\.draws: a setting says what it means: .*`draws = …` without a type"):
         describe_kind("method", "toy", Toy)
+    Toy.family = "lossy"
+    with pytest.raises(SpecError, match=r"Toy\.family: expected one of server-side, loss, .*, got 'lossy'"):
+        describe_kind("method", "toy", Toy)
 
     @dataclass(frozen=True, kw_only=True)
     class Nameless(FedAvg):

@@ -66,6 +66,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_table_and_figure_has_its_runs(paper: str, project) -> None:
     study = Study(project(), paper)
+    assert {run.name for run in study.runs if run.own} == {paper}
     shown = {**study.tables, **study.figures}
     for name, count in PAPERS[paper].items():
         assert name in shown

@@ -21,7 +21,7 @@ from fednoise_core.report.figures.results.common import (
     seeds_sentence,
     spread_x_axis,
 )
-from fednoise_core.report.figures.style import Look, assign_looks, make_panels, width_inches
+from fednoise_core.report.figures.style import Look, make_panels, width_inches
 from fednoise_core.report.runs.names import Names, field_words
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.footnotes import append_marks, marks_of
@@ -49,7 +49,6 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     places = numbers if numbers.notna().all() else pd.Series(np.arange(len(order), dtype=float), order)
     table["x"] = table["value"].map(places)
     shown = list(dict.fromkeys(run.listed.setting for run in runs))
-    looks = assign_looks(list(table["line"]))  # by line: variants of one method would each have a colour of their own
     one = len({key[0] for key in shown}) == 1
     columns, height = fit_panels([list(dict.fromkeys(table["line"]))], width_inches(settings))
     figure, axes = make_panels(len(shown), settings, height, min(columns, len(shown)), sharex=True, sharey=one)
@@ -57,7 +56,8 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     for axis, setting in zip(axes, shown, strict=True):
         found = []
         for line, points in of_setting(table, setting).sort_values("x", kind="stable").groupby("line", sort=False):
-            style, last = looks[str(line)].line_style(), points.iloc[-1]
+            last = points.iloc[-1]
+            style = looks[points.iloc[0]["method"]].line_style()
             name = str(line)
             if last["value"]:
                 draw_error_line(axis, points["x"], points, style, name)
