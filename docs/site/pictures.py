@@ -1,9 +1,9 @@
-"""Draw the pictures of docs/pictures anew, from the page of quick and from figures of the study gallery.
+"""Draw the pictures of the study page in docs/pictures anew.
 
-snakemake --cores 2 quick gallery_transition-drawn gallery_histogram gallery_clients-noise gallery_samples-symmetric
-python docs/site/pictures.py [page]
+snakemake --cores 2 quick
+python docs/site/pictures.py [results/quick/report.html]
 
-It needs Chromium with its chromedriver. The page of suspects (labels.png) is not among them.
+It needs Chromium with its chromedriver. The pictures of suspects are not among them.
 """
 
 import io
@@ -17,14 +17,7 @@ from selenium import webdriver
 from fednoise_core.report.pages.images import few_colours
 
 PICTURES = Path("docs/pictures")
-PAGE, GALLERY = Path("results/quick/report.html"), Path("results/gallery/figures")
-FIGURES = {
-    "noises": "transition-drawn",
-    "partitions": "histogram",
-    "clients": "clients-noise",
-    "samples": "samples-symmetric",
-}
-WIDTH = 910  # pixels of a figure, seven inches
+PAGE = Path("results/quick/report.html")
 RUN = "[...document.querySelectorAll('#runs-table th a')].find((one) => one.textContent.includes('FedCorr')).click()"
 PART = "document.documentElement.style.scrollBehavior = 'auto'; document.getElementById('{}').scrollIntoView()"
 
@@ -62,9 +55,7 @@ def main(page: Path) -> None:
     for flag in ("--headless=new", "--no-sandbox", "--hide-scrollbars"):
         options.add_argument(flag)
     service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))  # else one is searched for online
-    made: dict[str, Image.Image] = {name: Image.open(GALLERY / f"{figure}.png") for name, figure in FIGURES.items()}
-    made = {name: one.resize((WIDTH, round(one.height * WIDTH / one.width))) for name, one in made.items()}
-    made["page_phone"] = Image.new("RGB", (1210, 844), "#80848c")
+    made = {"page_phone": Image.new("RGB", (1210, 844), "#80848c")}
     with webdriver.Chrome(options=options, service=service) as driver:
         made["page"] = photograph(driver, page, 1280, 1620, "", "light")
         made["page_dark"] = photograph(driver, page, 1280, 1250, RUN, "dark")

@@ -105,13 +105,11 @@ def accuracy(root: Path, folder: str, at: int) -> list[float]:
 
 
 def test_arrow_keys_read_the_curves_aloud(page: Any, root: Path) -> None:
-    click(page, "#plot-smooth")  # each evaluation for itself
     page.execute_script("document.getElementById('plot').focus()")
     keys(page, Keys.END)
-    last = [accuracy(root, f"digits/sym40/iid/{method}", 12) for method in METHODS]
+    last = accuracy(root, "digits/sym40/iid/fedavg", 12)
     said = "return document.getElementById('plot-said').textContent"
-    assert page.execute_script(said).startswith("Round 12: FedAvg ")
-    assert f"{sum(last[0]) / 2:.1f} % (seed 0: {last[0][0]:.1f}" in page.execute_script(said)
+    assert page.execute_script(said).startswith(f"Round 12: FedAvg {sum(last) / 2:.1f} % (seed 0: {last[0]:.1f}")
     keys(page, Keys.ARROW_LEFT, *[Keys.ARROW_UP] * 4)
     best = max(sum(accuracy(root, f"digits/sym40/iid/{method}", 11)) / 2 for method in METHODS)
     clean = sum(accuracy(root, "digits/clean/iid/fedavg", 11)) / 2
