@@ -22,7 +22,9 @@ RUN = "[...document.querySelectorAll('#runs-table th a')].find((one) => one.text
 PART = "document.documentElement.style.scrollBehavior = 'auto'; document.getElementById('{}').scrollIntoView()"
 
 
-def photograph(driver: webdriver.Chrome, page: Path, width: int, height: int, then: str, theme: str) -> Image.Image:
+def photograph_page(
+    driver: webdriver.Chrome, page: Path, width: int, height: int, then: str, theme: str
+) -> Image.Image:
     """Take a picture of a page, of so many pixels, after a script has run on it.
 
     Args:
@@ -57,10 +59,10 @@ def main(page: Path) -> None:
     service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))  # else one is searched for online
     made = {"page_phone": Image.new("RGB", (1210, 844), "#80848c")}
     with webdriver.Chrome(options=options, service=service) as driver:
-        made["page"] = photograph(driver, page, 1280, 1620, "", "light")
-        made["page_dark"] = photograph(driver, page, 1280, 1250, RUN, "dark")
+        made["page"] = photograph_page(driver, page, 1280, 1620, "", "light")
+        made["page_dark"] = photograph_page(driver, page, 1280, 1250, RUN, "dark")
         for left, part in ((0, "theme"), (410, "plot-keys"), (820, "table-main")):
-            made["page_phone"].paste(photograph(driver, page, 390, 844, PART.format(part), "light"), (left, 0))
+            made["page_phone"].paste(photograph_page(driver, page, 390, 844, PART.format(part), "light"), (left, 0))
     for name, image in made.items():
         file = io.BytesIO()
         image.save(file, "PNG")

@@ -196,7 +196,9 @@ def _semantic_rate(spec: Mapping[str, Any], K: int) -> float:
     return float(spec["rate"] * sum(int(source) != target for source, target in flips.items()) / K)
 
 
-@noise_model(example={"rate": 0.4}, display_name="{rate} of labels wrong, by look-alikes", nominal_rate=_semantic_rate)
+@noise_model(
+    example={"rate": 0.4}, display_name="{rate} of labels wrong in look-alike classes", nominal_rate=_semantic_rate
+)
 def semantic(
     y: np.ndarray,
     K: int,

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from fednoise_core.index import FAMILIES
 from fednoise_core.io import SpecError
 from fednoise_core.settings.declare import doc_summary, json_schema, model_of
 
@@ -30,14 +31,12 @@ def describe_kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str,
     Raises:
         SpecError: Its class or function does not say what it is.
     """
-    from fednoise_core.report.figures.style import FAMILY_COLOURS  # matplotlib, which planning goes without
-
     declared = getattr(owner, "settings", owner)
     told, where = doc_summary(declared), f"{declared.__module__}.{declared.__name__}"
     if not told or told.startswith(f"{declared.__name__}("):  # `dataclass` writes that where there is no docstring
         raise SpecError(f"{where}: the first paragraph of its docstring says what it is")
-    if family == "method" and owner.family not in FAMILY_COLOURS:
-        raise SpecError(f"{where}.family: expected one of {', '.join(FAMILY_COLOURS)}, got {owner.family!r}")
+    if family == "method" and owner.family not in FAMILIES:
+        raise SpecError(f"{where}.family: expected one of {', '.join(FAMILIES)}, got {owner.family!r}")
     for field in dataclasses.fields(declared) if dataclasses.is_dataclass(declared) else ():
         if field.name not in {*model_of(declared).model_fields, "train"}:
             cure = f"write Field(description=…), or, for a constant, `{field.name} = …` without a type"

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 
+from fednoise_core.index import FAMILIES
 from fednoise_core.io import ArtifactError, open_atomic
 from fednoise_core.methods import METHODS
 from fednoise_core.report.figures.kind import Drawn, FigureSettings
@@ -43,14 +44,15 @@ CEILING: dict[str, Any] = {
 
 # What a method does about noise → its colours: two, each on white and on a dark ground. The hues are those of Okabe and
 # Ito (2008) and Tol (2021) with a contrast of 3:1 or more. Orange is what is wrong, and nothing else.
-FAMILY_COLOURS = {
-    "server-side": (("#0072B2", "#6bb8f0"), ("#00538A", "#3d93d6")),
-    "loss": (("#009E73", "#3fcf9f"), ("#006B4E", "#a4ecd0")),
-    "selection": (("#332288", "#a9a0ff"), ("#7C6BD6", "#7f73e6")),
-    "correction": (("#882255", "#f0608c"), ("#B8324F", "#ff9aa8")),
-    "transition": (("#8A6D00", "#d9b44a"), ("#665000", "#a98a2c")),
-    "personal": (("#CC79A7", "#f0a8d0"), ("#A34C93", "#d07fc4")),
-}
+_SHADES = (  # in the order of FAMILIES
+    (("#0072B2", "#6bb8f0"), ("#00538A", "#3d93d6")),
+    (("#009E73", "#3fcf9f"), ("#006B4E", "#a4ecd0")),
+    (("#332288", "#a9a0ff"), ("#7C6BD6", "#7f73e6")),
+    (("#882255", "#f0608c"), ("#B8324F", "#ff9aa8")),
+    (("#8A6D00", "#d9b44a"), ("#665000", "#a98a2c")),
+    (("#CC79A7", "#f0a8d0"), ("#A34C93", "#d07fc4")),
+)
+FAMILY_COLOURS = dict(zip(FAMILIES, _SHADES, strict=True))
 PLAIN = ("#000000", "#f2f2f2")  # FedAvg, which the others are compared with
 COLOURS, DARK = zip(PLAIN, *(shade for family in FAMILY_COLOURS.values() for shade in family), strict=True)
 FILL, WRONG, QUIET = "#0072B2", "#D55E00", "#7A7A7A"  # what there is; what is wrong of it; what stands back
@@ -143,14 +145,22 @@ def assign_looks(listed: Iterable[ListedRun]) -> dict[str, Look]:
     """Give each method of a study a look.
 
     Its name and family decide the colour, in whatever study it is. Marker and dashes go by its place in the study's own
-    order, FedAvg first, and tell methods of one colour apart.
+    order, FedAvg first. Up to seven methods of one colour differ by their dashes.
 
     Args:
         listed: The runs of the study.
     """
     methods = {one.method: (one.name or base_method(one.method), str(one.family)) for one in listed}
     order = sorted(methods, key=lambda method: methods[method][0] != "fedavg")
-    return {method: Look(_find_colour(*methods[method]), place) for place, method in enumerate(order)}
+    looks, taken = {}, set()
+    free = list(range(len(order) * len(DASHES)))
+    for method in order:
+        colour = _find_colour(*methods[method])
+        place = next((one for one in free if (colour, one % len(DASHES)) not in taken), free[0])
+        free.remove(place)
+        taken.add((colour, place % len(DASHES)))
+        looks[method] = Look(colour, place)
+    return looks
 
 
 def _find_colour(name: str, family: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from string import Formatter
@@ -90,7 +91,7 @@ def _format_name(spec: Mapping[str, Any]) -> tuple[str, set[str]]:
     said = {key for _, key, *_ in Formatter().parse(name) if key}
     given = with_defaults(model_of(*owners), spec) if owners else {}
     if "rate" in said and "rate" not in spec:
-        said, name = said - {"rate"}, name.replace("{rate} of ", "")
+        said, name = said - {"rate"}, re.sub(r"\{rate\}( of)? ?", "", name)
     if not name or not said <= given.keys():
         return str(spec.get("kind", "")).replace("_", " "), set()
     words = {key: _value_words(given[key], _find_shown(fields, key)) for key in said}

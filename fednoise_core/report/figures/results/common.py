@@ -103,15 +103,21 @@ def find_common_time(runs: Sequence[RecordedRun]) -> tuple[str, str]:
     return ("cpu_seconds", "CPU seconds a run") if cpu else ("seconds", "seconds a run (wall time)")
 
 
-def split_clean_settings(runs: Sequence[RecordedRun]) -> tuple[list[Setting], dict[Setting, None]]:
+def split_clean_settings(
+    runs: Sequence[RecordedRun], several_apart: bool = False
+) -> tuple[list[Setting], dict[Setting, None]]:
     """Split the settings of runs by whether their labels are clean.
 
+    Args:
+        runs: The runs.
+        several_apart: If several methods ran on clean labels, count these settings among the first, since several
+            dotted lines could not be told apart.
+
     Returns:
-        Settings with a panel, and those on clean labels, which are drawn into the others (if there are any). If several
-        methods ran on clean labels, these have panels of their own, too: several dotted lines could not be told apart.
+        Settings with a panel, and those on clean labels, which are drawn into the others (if there are any).
     """
     unspoilt = [run for run in runs if is_noiseless(run.spec.get("noise", {}))]
-    several = len({run.listed.method for run in unspoilt}) > 1
+    several = several_apart and len({run.listed.method for run in unspoilt}) > 1
     clean = {} if several else {run.listed.setting: None for run in unspoilt}
     settings = dict.fromkeys(run.listed.setting for run in runs)
     noisy = [key for key in settings if key not in clean]

@@ -1,5 +1,6 @@
 """What a run of every method costs, beside its accuracy."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,6 +44,7 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     time, unit = find_common_time(runs)
     table = in_settings(_mean_costs(runs, settings, time), shown)
     means = table.groupby("method")[["mean", time, TRAFFIC]].mean()
+    means.loc[means.index.isin(table.loc[table["mean"].isna(), "method"]), "mean"] = math.nan  # diverged in a setting
     means = means.sort_values("mean", ascending=False, kind="stable")
     alike = means[TRAFFIC].max() <= ALIKE * means[TRAFFIC].min()
     heads = {"mean": "test accuracy, %", time: unit} | ({} if alike else {TRAFFIC: "MB a run, both ways"})

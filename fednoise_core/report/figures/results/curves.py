@@ -61,7 +61,7 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     x = settings.x
     over, words = ("rounds", "round") if x == "round" else (x, "work (rounds of FedAvg)")
     table, window = _mean_curves(runs, settings)
-    at_end, (shown, ceiling) = score_methods(runs, settings), split_clean_settings(runs)
+    at_end, (shown, ceiling) = score_methods(runs, settings), split_clean_settings(runs, several_apart=True)
     names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
     pale, styles = _style_lines(runs, looks, at_end, shown)
     above = {setting: _clean_runs(at_end, ceiling, setting) for setting in shown}

@@ -63,7 +63,7 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
                 draw_error_line(axis, points["x"], points, style, name)
             else:
                 name = labels[last["method"]]
-                style = {"color": style["color"], "linestyle": "--", "linewidth": 1.1}
+                style = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.1}
                 axis.axhline(last["mean"], label=name, **style)
             known = points["mean"].dropna()
             value = f"{known.iloc[-1]:.1f}" if len(known) else ""
