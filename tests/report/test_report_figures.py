@@ -296,7 +296,7 @@ def test_the_own_method_is_thick_bold_and_never_grey(studies: dict[str, Path]) -
         curves = draw.draw_figure(listed, {"kind": "curves"})
         dots = draw.draw_figure(listed, {"kind": "dots"})
     (line,) = [line for line in curves.figure.axes[0].get_lines() if line.get_linewidth() > 2]
-    assert (line.get_label(), line.get_color()) == (MANY[own], "#0072B2")  # of its family, not grey
+    assert (line.get_label(), line.get_color()) == (MANY[own], "#00538A")  # of its family, not grey
     bold = [text.get_text() for text in dots.figure.axes[0].get_yticklabels() if text.get_fontweight() == "bold"]
     assert [" ".join(text.split()) for text in bold] == [MANY[own]]
 

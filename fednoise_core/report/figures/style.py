@@ -5,6 +5,7 @@ A colour, a marker and a line style for each method, text of 7.5 pt or more at p
 
 import contextlib
 import io
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from matplotlib.lines import Line2D
 
 from fednoise_core.index import FAMILIES
 from fednoise_core.io import ArtifactError, open_atomic
-from fednoise_core.methods import METHODS
 from fednoise_core.report.figures.kind import Drawn, FigureSettings
 from fednoise_core.report.runs.run import ListedRun
 from fednoise_core.report.text.escape import wrap_text
@@ -164,10 +164,10 @@ def assign_looks(listed: Iterable[ListedRun]) -> dict[str, Look]:
 
 
 def _find_colour(name: str, family: str) -> int:
-    """The place in COLOURS of a method. Neighbours in `METHODS` have different shades of their family's colour."""
+    """The place in COLOURS of a method. The name decides the shade, so no figure depends on the list of methods."""
     if name == "fedavg":
         return 0
-    shade = 1 - list(METHODS).index(name) % 2 if name in METHODS else 0
+    shade = zlib.crc32(name.encode()) % 2
     return 1 + 2 * (list(FAMILY_COLOURS).index(family) if family in FAMILY_COLOURS else 0) + shade
 
 
