@@ -49,7 +49,7 @@ def symmetric_matrix(K: int, rate: float, *, inclusive: bool = False) -> np.ndar
 
 @noise_model(
     example={"rate": 0.4},
-    display_name="{rate} of labels wrong",
+    display_name="{rate} of labels {inclusive}",
     nominal_rate=lambda spec, K: spec["rate"] * ((K - 1) / K if spec.get("inclusive") else 1),
 )
 def symmetric(
@@ -60,6 +60,7 @@ def symmetric(
     rate: Annotated[Share, Field(description="Probability that a label is drawn anew.")],
     inclusive: Annotated[
         bool,
+        Shown(display_name={False: "wrong", True: "drawn anew"}),
         Field(description="Draw the new label from all K classes, the true one too: the real rate is rate·(K-1)/K."),
     ] = False,
     sampling: Sampling = "iid",
@@ -77,7 +78,7 @@ def symmetric(
 
 @noise_model(
     example={"rate": 0.4},
-    display_name="{rate} of labels wrong, unevenly",
+    display_name="{rate} of labels {diag}, uneven mix-ups",
     nominal_rate=lambda spec, K: 1 - spec["rate"] if spec.get("diag") == "printed" else spec["rate"],
 )
 def random(
@@ -89,7 +90,7 @@ def random(
     spread: Annotated[Share, Field(description="How far a class may be from the mean.")] = 0.05,
     diag: Annotated[
         Literal["corrected", "printed"],
-        Shown(display_name="{} diagonal"),
+        Shown(display_name={"corrected": "wrong", "printed": "kept"}),
         Field(description="printed: the paper's formula as printed, whose diagonal is rate + U(…)."),
     ] = "corrected",
     sampling: Sampling = "iid",

@@ -106,7 +106,7 @@ def openset(
     notes: dict[str, Any],
     mode: Annotated[
         Literal["uniform", "nonuniform"],
-        Shown(display_name={"nonuniform": "non-uniform"}),
+        Shown(display_name={"uniform": "equal", "nonuniform": "unequal"}),
         Field(description="How the samples of a class are shared among its clients: in equal parts, or by Dir(1)."),
     ],
     q: Annotated[

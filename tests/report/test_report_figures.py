@@ -401,7 +401,7 @@ def test_any_metric_is_drawn_with_the_phases(tmp_path: Path) -> None:
 
 def test_rate_puts_clean_runs_at_zero_and_refuses_unknown_rates(root: Path, tmp_path: Path) -> None:
     frame = drawn(root, kind="rate", methods=["fedavg"]).frame
-    line = frame[(frame["noise_kind"] == "labels wrong, unevenly") & (frame["partition"] == "openset-nonuniform")]
+    line = frame[(frame["noise_kind"] == "labels wrong, uneven mix-ups") & (frame["partition"] == "openset-nonuniform")]
     assert list(line["rate"]) == [0, 0.2, 0.4]
     grid = [{"noises": ["human"], "partitions": ["iid"], "methods": ["fedavg"]}]
     NOISES["human"] = {"kind": "human", "key": "worst"}

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
     [
         ({"kind": "none"}, "no noise"),
         ({"kind": "symmetric", "rate": 0.4, "sampling": "iid"}, "40 % of labels wrong"),
-        ({"kind": "symmetric", "rate": 0.4, "inclusive": True}, "40 % of labels wrong, inclusive"),
+        ({"kind": "symmetric", "rate": 0.4, "inclusive": True}, "40 % of labels drawn anew"),
         (
             {"kind": "asymmetric", "rate": 0.2, "sparsity": 0.8, "noise_seed": 42},
             "20 % of labels wrong, asymmetric, sparsity 0.8",
@@ -30,14 +30,14 @@ ROOT = Path(__file__).parents[2]
         ({"kind": "human", "labels": "worst"}, "people’s labels (worst)"),
         (
             {"kind": "openset", "clients": 100, "mode": "uniform", "q": 0.5, "labels": "noisy"},
-            "clients lack classes (uniform shares)",
+            "clients lack classes (equal shares)",
         ),
         (
             {"kind": "openset", "clients": 100, "mode": "uniform", "q": 0.3},
-            "clients lack classes (uniform shares), q = 0.3",
+            "clients lack classes (equal shares), q = 0.3",
         ),
         ({"kind": "dirichlet", "alpha": 0.1, "clients": 10}, "classes shared unevenly (Dirichlet), α = 0.1"),
-        ({"kind": "random", "rate": 0.4, "diag": "printed"}, "40 % of labels wrong, unevenly, printed diagonal"),
+        ({"kind": "random", "rate": 0.4, "diag": "printed"}, "40 % of labels kept, uneven mix-ups"),
         ({"kind": "random_draws", "clients": 4, "size": 99, "overlap": False}, "99 images a client, no overlap"),
         ({"kind": "random_draws", "clients": 4, "size": 10000}, "10,000 images a client"),
         ({"kind": "classes_per_client", "clients": 4, "n": 3, "mode": "fedlsr"}, "3 classes a client"),
@@ -47,7 +47,7 @@ ROOT = Path(__file__).parents[2]
             {"kind": "bernoulli_dirichlet", "p": 0.5, "alpha": 1.0},
             "clients lack classes (Bernoulli–Dirichlet), p = 0.5, α = 1",
         ),
-        ({"kind": "openset", "clients": 100, "mode": "nonuniform"}, "clients lack classes (non-uniform shares)"),
+        ({"kind": "openset", "clients": 100, "mode": "nonuniform"}, "clients lack classes (unequal shares)"),
         ({"kind": "fedcorr", "rho": 0.6, "tau": 0.5}, "FedCorr noise, ρ = 0.6, τ = 0.5"),
         (
             {"kind": "localized", "low": 0.2, "high": 0.6, "flip": "pair"},
@@ -141,9 +141,9 @@ def test_a_rate_is_no_difference_between_curves_over_the_rate() -> None:
         "e": {"kind": "fedcorr", "rho": 0.4, "tau": 0.5},
     }
     assert names.label_without_rate(specs) == {
-        "a": "labels wrong, unevenly",
-        "b": "labels wrong, unevenly",
-        "c": "labels wrong, unevenly, printed diagonal",
+        "a": "labels wrong, uneven mix-ups",
+        "b": "labels wrong, uneven mix-ups",
+        "c": "labels kept, uneven mix-ups",
         "d": "FedCorr noise",
         "e": "FedCorr noise",
     }

@@ -133,9 +133,9 @@ def test_a_number_of_fewer_seeds_than_the_table_says_so(root: Path) -> None:
 def test_heads_span_and_constant_parts_go_to_the_caption(root: Path) -> None:
     made = registry.lay_out_table(frame_of(root), {"kind": "accuracy"})
     assert made.levels == [
-        [("40 % of labels wrong", 2), ("40 % of labels wrong, unevenly", 1), ("", 1)],
+        [("40 % of labels wrong", 2), ("40 % of labels wrong, uneven mix-ups", 1), ("", 1)],
         [
-            ("clients lack classes (uniform shares)", 1),
+            ("clients lack classes (equal shares)", 1),
             ("clients alike", 1),
             ("clients alike", 1),
             ("above round\xa00", 1),
@@ -156,7 +156,7 @@ def test_diagnostics_leave_out_what_says_nothing(root: Path) -> None:
     assert {row.stub for row in made.rows if row.style == ""} == {"Co-teaching †"}
     assert (
         made.rows[0].stub
-        == "digits · 40 % of labels wrong · clients lack classes (uniform shares): realised noise rate 0.404"
+        == "digits · 40 % of labels wrong · clients lack classes (equal shares): realised noise rate 0.404"
     )
 
 

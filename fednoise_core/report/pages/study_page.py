@@ -106,9 +106,12 @@ def _split_board(
 
 
 def _tell_notes_once(parts: Sequence[dict[str, Any]]) -> None:
-    """Leave each footnote under the first of the page's tables and figures that has it."""
+    """Leave each footnote under the first of the page's tables and figures that has it.
+
+    A figure that gives way to the live curves comes last, since a footnote under it is hidden with it.
+    """
     told: set[str] = set()
-    for part in parts:
+    for part in sorted(parts, key=lambda part: bool(part.get("live"))):
         part["notes"] = [note for note in part["notes"] if note not in told]
         told.update(part["notes"])
 

@@ -19,7 +19,7 @@ from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.ranking import is_compared, leading_methods
 from fednoise_core.report.runs.run import RecordedRun, Setting
-from fednoise_core.report.text.cells import METRIC_WORDS, count_words, format_signed
+from fednoise_core.report.text.cells import METRIC_WORDS, count_words, format_number, format_signed
 from fednoise_core.report.text.footnotes import (
     NO_MEMBERS,
     ORACLE,
@@ -331,7 +331,7 @@ def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str, metric: 
     group = group.sort_values("mean", ascending=False, kind="stable").drop_duplicates("method").set_index("method")
     words = {
         str(method): f"{append_marks(row['method_label'], marks[str(method)])} "
-        + (f"{row['mean']:.1f} {unit}" if unit == "%" else f"{format_signed(row['mean'], 1)} {unit}")
+        + (f"{format_number(row['mean'], 1)} {unit}" if unit == "%" else f"{format_signed(row['mean'], 1)} {unit}")
         for method, row in group.iterrows()
     }
     fair = [method for method in words if is_compared([marks[method]]) and not told[method]] or list(words)

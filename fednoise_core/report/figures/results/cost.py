@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -24,7 +23,7 @@ from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.ranking import find_baseline
 from fednoise_core.report.runs.run import RecordedRun
-from fednoise_core.report.text.cells import count_words
+from fednoise_core.report.text.cells import count_words, format_number
 from fednoise_core.report.text.escape import wrap_text
 
 TRAFFIC = "megabytes"
@@ -78,10 +77,11 @@ def _draw_bars(axis: Axes, values: pd.Series, colours: Sequence[str]) -> None:
     """Draw a bar a row with its number behind it. A method that diverged has none."""
     known = values.fillna(0)
     axis.barh(range(len(values)), known, color=colours, height=0.62, zorder=2)
+    under = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
     for place, value in enumerate(values):
-        text = "–" if np.isnan(value) else f"{value:.1f}" if value < 1000 else f"{value:,.0f}"
+        text = format_number(value, int(value < 1000))
         at = (known.iloc[place], place)
-        axis.annotate(text, at, (3, 0), textcoords="offset points", va="center", fontsize=SIZE - 0.5)
+        axis.annotate(text, at, (3, 0), textcoords="offset points", va="center", fontsize=SIZE - 0.5, bbox=under)
     axis.set_xlim(0, ROOM * max(known.max(), 1e-9))
     axis.set_xticks([])
     axis.grid(False)

@@ -29,7 +29,7 @@ from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.ranking import find_baseline
 from fednoise_core.report.runs.run import RecordedRun, Setting
-from fednoise_core.report.text.cells import count_words
+from fednoise_core.report.text.cells import count_words, format_number
 
 FEW = 5  # lines of a panel that may have bands; of more, none could be followed
 MANY, BEST = 10, 8  # methods of which all have a colour; of more, how many have
@@ -162,7 +162,7 @@ def _line_end(line: pd.DataFrame, name: str, style: Mapping[str, Any], value: fl
         return LineEnd(math.nan, name, dict(style), ink=ink)
     known = math.isfinite(value)
     y = value if known else float(line["drawn"].iloc[-1])
-    return LineEnd(y, name, dict(style), f"{value:.1f}" if known else "", ink)
+    return LineEnd(y, name, dict(style), format_number(value, 1) if known else "", ink)
 
 
 def _clean_runs(

@@ -21,7 +21,7 @@ from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names, label_without_rate
 from fednoise_core.report.runs.noise_rate import noise_rate, nominal_run_rate
 from fednoise_core.report.runs.run import RecordedRun, Setting
-from fednoise_core.report.text.cells import count_words
+from fednoise_core.report.text.cells import count_words, format_number
 
 
 class RateSettings(LineSettings):
@@ -57,20 +57,30 @@ def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
             axis.plot(100 * points["rate"], points["mean"], label=label, **style)
             parts.append(points)
             y = float(points["mean"].iloc[-1])
-            found.append(LineEnd(y, label, style, "" if np.isnan(y) else f"{y:.1f}"))
+            found.append(LineEnd(y, label, style, "" if np.isnan(y) else format_number(y, 1)))
         ends.append(found)
         words = (names.parts[0][dataset], kind, names.parts[2][partition])
         heads.append(" · ".join(word for word, use in zip(words, varies, strict=True) if use))
-        axis.set_xticks(sorted(100 * frame["rate"].unique()))
+        axis.set_xticks(_spaced_ticks(100 * frame["rate"].unique()))
     cut = finish_panels(axes, heads, [group[0] for group in groups], "wrong labels, %", ends, settings.y)
     table = pd.concat(parts, ignore_index=True)
     caption = f"Test accuracy ({metric_words(settings)}) against the nominal share of wrong labels, "
     caption += f"means of {count_words(table['n'])}. Beside each panel the values at the highest share.{cut}"
+    caption += "" if varies[1] else f" Noise: {groups[0][1]}."
     came_out = {run.listed.noise: names.parts[1][run.listed.noise] for run in runs if nominal_run_rate(run) is None}
     if came_out:
         caption += f" Of {', '.join(came_out.values())} nobody states a rate: it is the one that came out."
     title, shape = "Accuracy against the share of wrong labels", "lines over the share of wrong labels"
     return finish_figure(figure, table, settings, title, caption, table, runs, names, ceiling, shape=shape)
+
+
+def _spaced_ticks(rates: np.ndarray) -> list[float]:
+    """The rates whose numbers have room beside each other on the axis."""
+    ticks: list[float] = []
+    for rate in np.sort(rates):
+        if not ticks or rate - ticks[-1] > np.ptp(rates) / 12:
+            ticks.append(float(rate))
+    return ticks
 
 
 def _noise_rates(runs: Sequence[RecordedRun]) -> dict[Setting, float]:

@@ -24,6 +24,7 @@ from fednoise_core.report.figures.results.common import (
 from fednoise_core.report.figures.style import Look, make_panels, width_inches
 from fednoise_core.report.runs.names import Names, field_words
 from fednoise_core.report.runs.run import RecordedRun
+from fednoise_core.report.text.cells import format_number
 from fednoise_core.report.text.footnotes import append_marks, marks_of
 from fednoise_core.settings.variants import base_method, format_settings, parse_settings, strip_settings, swept_field
 
@@ -66,7 +67,7 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
                 style = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.1}
                 axis.axhline(last["mean"], label=name, **style)
             known = points["mean"].dropna()
-            value = f"{known.iloc[-1]:.1f}" if len(known) else ""
+            value = format_number(known.iloc[-1], 1) if len(known) else ""
             found.append(LineEnd(known.iloc[-1] if value else math.nan, name, style, value))
         ends.append(found)
         axis.update_datalim([(x, 0) for x in table["x"].dropna()], updatey=False)  # also of what diverged
