@@ -84,7 +84,7 @@ def test_selections_name_methods_or_single_variants(study: Callable[..., Study])
 
     def one(data: dict[str, Any]) -> None:
         data["grid"][0]["methods"] = ["prox@mu=0.1"]
-        data["tables"] = {"one": {"kind": "accuracy", "methods": ["prox@mu=0.1"]}}
+        data["tables"], data["figures"] = {"one": {"kind": "accuracy", "methods": ["prox@mu=0.1"]}}, {}
 
     assert {run.method for run in study(one).runs} == {"prox@mu=0.1"}
 
@@ -204,7 +204,9 @@ def test_ids_are_read_back() -> None:
     assert (base_method("fedavg"), parse_settings("fedavg"), strip_settings("A, b", "fedavg")) == ("fedavg", {}, "A, b")
     assert variant_id("p", {"v": 1.0}) == variant_id("p", {"v": 1}) == "p@v=1"
     assert len({variant_id("p", {"v": value}) for value in (0.1, 0.1 + 1e-16 * 2, 1e-8, 2**53, 1e22)}) == 5
-    assert swept_field(["a", "b@q=1"]) == "q"
+    assert swept_field(["a", "b@q=1", "b@q=2"]) == "q"
+    with pytest.raises(SpecError, match="two values of 'q' or more, got one"):
+        swept_field(["a", "b@q=1", "c@q=1"])
     for value in ("a/b", "", "a@b", "x" * 40, "..="):
         with pytest.raises(SpecError, match="cannot be part of a path"):
             variant_id("p", {"v": value})

@@ -313,7 +313,8 @@ def finish_figure(
         for setting, group in groups.items()
         if setting not in ceiling
     ]
-    alt = f"{shape}, {end['method'].nunique()} methods. "
+    methods = int(end["method"].nunique())
+    alt = f"{shape}, {methods} method{'s' * (methods != 1)}. "
     alt += (
         f"Highest {which or metric_words(settings)}: {'; '.join(said)}." if said else "None has an accuracy at the end."
     )
