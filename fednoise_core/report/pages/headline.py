@@ -168,6 +168,6 @@ def _join_words(words: Sequence[str] | pd.Series) -> str:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    """For instance "A", "A, B", "A, B, C and 4 more"."""
+    """For instance "A", "A; B", "A; B; C and 4 more"."""
     more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    return "; ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
