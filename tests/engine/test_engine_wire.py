@@ -168,9 +168,9 @@ def test_a_clients_own_streams_are_not_those_of_its_batches():
 def test_a_client_is_asked_once_a_call(executor, clients):
     with toy.federation_on(executor) as fed:
         state, model = State(round=1), fed.init_weights("model")
-        with pytest.raises(ValueError, match=f"client {clients[-1]} stands twice"):
+        with pytest.raises(ValueError, match=f"client {clients[-1]} is listed twice"):
             fed.fit(Plain(fed.train), state, clients, {"model": model})
-        with pytest.raises(ValueError, match="stands twice"):
+        with pytest.raises(ValueError, match="is listed twice"):
             fed.run_on_clients(state, clients, draws)
     assert not state.clients
 

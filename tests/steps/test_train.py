@@ -85,7 +85,7 @@ def test_a_signal_stops_after_the_round_and_the_next_call_finishes(name, number,
         at_round(patch, 2, lambda: os.kill(os.getpid(), getattr(signal, f"SIG{number}")))
         assert train.main(words(tmp_path / "broken", inputs, name=name)) == train.INTERRUPTED
     said = capsys.readouterr()
-    assert re.search(r"^\S+/broken/out: stopped after round 2; the same command goes on$", said.out, re.M)
+    assert re.search(r"^\S+/broken/out: paused after round 2; run the same command to resume$", said.out, re.M)
     assert said.err == ""
     assert list(tmp_path.rglob("checkpoint.pt"))
     assert train.main(words(tmp_path / "broken", inputs, name=name)) == 0
@@ -107,7 +107,7 @@ def test_ctrl_c_of_the_plain_command_is_one_line(inputs, tmp_path):
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=60)
     assert running.returncode == train.INTERRUPTED
-    assert re.fullmatch(r".*: stopped after round \d+; the same command goes on", out.splitlines()[-1])
+    assert re.fullmatch(r".*: paused after round \d+; run the same command to resume", out.splitlines()[-1])
     assert err == ""
     assert (tmp_path / "work/checkpoint.pt").exists()
 

@@ -30,7 +30,10 @@ def test_another_value_trains_its_own_run_only(workflow: Workflow) -> None:
         assert workflow.stale("toy_runs") == {"train": 1}
     with workflow.edited(TOY, "mu: [0, 10]", "mu: [0.0, 10.0]"):  # the same values
         assert "train" not in workflow.stale()
-    with workflow.edited(TOY, "mu: [0, 10]", "mu: [10]"):
+    with (  # one value is no curve
+        workflow.edited(TOY, "  mu: {kind: sweep, partitions: [held]}\n", ""),
+        workflow.edited(TOY, "mu: [0, 10]", "mu: [10]"),
+    ):
         assert "train" not in workflow.stale()
 
     found = {
