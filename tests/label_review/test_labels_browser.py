@@ -20,6 +20,7 @@ from label_review.decisions import DECISIONS, Suspect
 
 By = pytest.importorskip("selenium.webdriver.common.by").By
 Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
+Wait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait
 pytestmark = pytest.mark.browser
 
 
@@ -128,8 +129,12 @@ def test_all_at_once_is_one_step_and_decisions_come_back(page: Any, found: Label
     press(page, "k")
     click(page, "#accept")
     assert f"{len(rows) - 1} relabelled" in texts(page, "#count")[0]
-    load(page, found.folder / "labels.html", 1280)
-    assert f"{len(rows)} earlier decisions" in texts(page, "#said")[0]
+
+    def are_back(page: Any) -> bool:  # the browser stores in the background: a page that is opened at once may miss it
+        load(page, found.folder / "labels.html", 1280)
+        return f"{len(rows)} earlier decisions" in texts(page, "#said")[0]
+
+    Wait(page, 60).until(are_back)
     assert len(saved(page, tmp_path)) == len(rows)
     page.execute_script("localStorage.clear()")
     load(page, found.folder / "labels.html", 1280)

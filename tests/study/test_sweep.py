@@ -64,8 +64,10 @@ def test_a_variant_is_an_ordinary_run(study: Callable[..., Study]) -> None:
     assert list(methods) == ["fedavg", "prox@mu=0", "prox@mu=0.1", "prox@mu=1e-05"]
     run = made.find_run("digits", "sym40", "held", "prox@mu=0.1", 1)
     assert run.folder.startswith("store/runs/digits/symmetric-0.4/iid-5/fedprox/seed1/")
-    assert run.label == "Prox, mu 0.1"
-    assert run.spec["method"] == {"name": "fedprox", "mu": 0.1, "weighting": "uniform"}  # as any other
+    assert (run.label, run.spec["method"]) == (
+        "Prox, mu 0.1",
+        {"name": "fedprox", "mu": 0.1, "weighting": "uniform"},  # as any other
+    )
 
     def written_out(data: dict[str, Any]) -> None:
         data["methods"]["prox"] = {"name": "fedprox", "weighting": "uniform", "mu": 0.1}
@@ -116,9 +118,8 @@ def test_training_settings_are_swept_too(study: Callable[..., Study]) -> None:
     found = {run.method: run for run in study(edit).runs if run.seed == 0}
     run = found["prox@mu=0.1@train.lr=0.01"]
     assert [run.spec["train"][key] for key in ("lr", "epochs")] == [0.01, 2]
-    assert run.spec["method"]["mu"] == 0.1
     assert found["prox@mu=0.1@train.lr=0.1"].spec["train"]["lr"] == 0.1
-    assert run.label == "prox, mu 0.1, lr 0.01"
+    assert (run.label, run.spec["method"]["mu"]) == ("prox, mu 0.1, lr 0.01", 0.1)
     with pytest.raises(SpecError, match=r"prox.sweep.train.epochs: train.epochs has a value outside the sweep"):
         study(lambda data: (edit(data), data["methods"]["prox"]["sweep"].update({"train.epochs": [1]})))
 
@@ -129,9 +130,11 @@ def test_a_rate_that_only_an_oracle_knows(study: Callable[..., Study]) -> None:
         data["figures"] = {}
 
     made = study(oracle)
-    told_rate = made.find_run("digits", "sym40", "held", "cot@forget_rate=oracle_nominal", 0)
-    assert (told_rate.spec["method"]["forget_rate"], told_rate.oracle_rate) == (0.4, True)
-    assert made.find_run("digits", "sym40", "held", "cot@forget_rate=0.2", 0).oracle_rate is False
+    found = [
+        made.find_run("digits", "sym40", "held", name, 0)
+        for name in ("cot@forget_rate=oracle_nominal", "cot@forget_rate=0.2")
+    ]
+    assert [(run.spec["method"]["forget_rate"], run.oracle_rate) for run in found] == [(0.4, True), (0.2, False)]
 
 
 def test_a_scale_may_have_fewer_values(study: Callable[..., Study]) -> None:
