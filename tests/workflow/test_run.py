@@ -52,6 +52,13 @@ TOY, CONFIG = "config/studies/toy.yaml", "config/config.yaml"
             "scale: [paper",
             "config/config.yaml: line 5: did not find expected ',' or ']'",
         ),
+        (
+            ("--config", "subset=frst"),
+            TOY,
+            "",
+            "",
+            "config/studies/toy.yaml: subsets: unknown subset 'frst' in --config subset; did you mean 'first'?",
+        ),
         (("-n", "tyo_runs"), TOY, "", "", "unknown target 'tyo_runs'; did you mean 'toy_runs'?"),
         ((), CONFIG, "data_root:", "data_rot:", "config/config.yaml: data_rot: unknown key; did you mean 'data_root'?"),
     ],
