@@ -122,7 +122,7 @@ TABLES: dict[str, str | bytes] = {
     "label twice": TABLE.replace("client", "label").replace(",0", ",cat").replace("emu,cat", "emu,emu"),
     "owner twice": TABLE.replace("client", "client,client").replace(",0", ",0,0"),
     "an unnamed column twice": TABLE.replace("client", "label,,"),
-    "a quote that is not closed": TABLE.replace("cat/3.png", '"cat/3.png'),
+    "a quote that swallows the rest": TABLE.replace("cat/3.png", '"cat/3.png'),
     "a surplus cell": TABLE.replace("3.png,cat,0", "3.png,cat,0,1"),
     "a surplus empty cell": TABLE.replace("3.png,cat,0", "3.png,cat,0,"),
     "a row too short": TABLE.replace("3.png,cat,0", "3.png,cat"),
