@@ -263,7 +263,7 @@ def run_federation(
         raise SpecError(f"method: {method['name']} needs public images: give the data set a `public` part")
     _check_writable(how.out)
     truth = Truth(labels.clean, labels.noisy, [i.cpu().numpy() for i in world.index], world.classes, labels.replaced)
-    with _torch_set_up(how.threads):
+    with torch_switches(how.threads):
         outcome, executor = _train_and_evaluate(world, chosen, truth, arrays, how, how.label or method["name"])
     facts = {
         "run": {"method": method["name"], "seed": seed},
@@ -442,7 +442,7 @@ def _train_and_evaluate(
 
 
 @contextlib.contextmanager
-def _torch_set_up(threads: int) -> Iterator[None]:
+def torch_switches(threads: int) -> Iterator[None]:
     """Set torch's switches for this thread, and restore them. Processes started inside inherit them.
 
     Numbers near zero count as zero, because weights that decay to denormal numbers would slow every kernel.

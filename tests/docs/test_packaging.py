@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-NOT_LOCKED = {"cluster", "docs"}  # cluster and docs have locks of their own
+NOT_LOCKED = {"cluster", "docs", "flower"}  # cluster and docs have locks of their own
 
 
 def asked(*extras: str) -> Iterator[Requirement]:

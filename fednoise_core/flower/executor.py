@@ -1,0 +1,297 @@
+"""The executor of a real federation: fits and client-side functions run at the sites, server fits run here."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, TextIO
+
+import torch
+from torch import Tensor
+
+from fednoise_core.engine.client import Client
+from fednoise_core.engine.client_store import MappingSource, load_mapping
+from fednoise_core.engine.executors.sequential import Sequential
+from fednoise_core.engine.fit import FitRequest, FitResult
+from fednoise_core.engine.state import State
+from fednoise_core.engine.world import SERVER, World
+from fednoise_core.flower.messages import (
+    INITIAL,
+    MessageError,
+    decode_message,
+    describe_function,
+    describe_local,
+    encode_message,
+)
+from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.ops.weights import Weights, iterate_leaves
+
+# requests by client, whether to wait for sites that are away -> answers of those that answered before the deadline
+Exchange = Callable[[Mapping[int, bytes], bool], Mapping[int, bytes]]
+
+FIT = ("epochs", "on", "ids", "pool_targets", "tag", "batch", "net_of", "together", "single_ok")  # sent as they are
+ATTEMPTS = 3  # requests that a round cannot go on without are repeated so often
+LIMIT = 64 << 20  # bytes of an answer beyond those of its request
+VERSION = "version"  # what the server stores as client state: the name of the version that the site holds
+
+
+class SiteError(RuntimeError):
+    """A site refused a request, failed, or did not give an answer that the round cannot go on without."""
+
+
+class Sites(Sequential):
+    """Sends requests to the sites.
+
+    The server's State holds the version of each client state, never the client state itself.
+
+    Args:
+        world: The world as the server sees it.
+        method: The method, for the names that it may send.
+        digest: Of settings and code.
+        exchange: Carries the requests of one call, and returns the answers that came before its deadline.
+        console: Gets a line for each site that is left out of a fit.
+    """
+
+    name = "sites"
+
+    def __init__(
+        self, world: World, method: FedAvg, digest: str, exchange: Exchange, console: TextIO | None = None
+    ) -> None:
+        super().__init__(world)
+        self._method, self._digest, self._exchange = method, digest, exchange
+        self._console = console or sys.stderr
+        self._layouts = {net.layout for net in world.nets}
+        self._oldest: dict[int, tuple[int, str | None]] = {}  # client -> round, version at its first request in it
+        self.missed: list[int] = []  # clients left out of fits
+
+    # fits
+
+    def run(self, requests: Sequence[FitRequest]) -> Iterator[FitResult]:
+        """Run these fits.
+
+        A site that does not answer, or whose answer is refused, gives a result that is not finite, which the federation
+        drops.
+
+        Yields:
+            Results in the order of the requests.
+        """
+        remote = {one.client: self._describe_fit("fit", one) for one in requests if one.client != SERVER}
+        found = self._read_fits(self._ask(remote, wait=False))
+        for one in requests:
+            if one.client == SERVER:
+                yield from super().run([one])
+            else:
+                yield found.get(one.client) or self._make_missed(one.client)
+
+    def _make_missed(self, client: int) -> FitResult:
+        self.missed.append(client)
+        return FitResult({}, None, None, 0, finite=False)
+
+    def _describe_fit(self, kind: str, one: FitRequest) -> dict[str, Any]:
+        train, rate = self._method.train, one.rate
+        fit = {name: getattr(one, name) for name in FIT}
+        if one.ids is not None and torch.equal(one.ids, torch.arange(self.world.pool(one.on).n)):
+            fit["ids"] = None  # all of the pool need no list
+        return {
+            **self._describe_request(kind, one.client, one.round, load_mapping(one.client_state)),
+            "local": describe_local(one.local, train),
+            "broadcast": load_mapping(one.broadcast),
+            "rate": describe_function(rate, train) if callable(rate) else rate,
+            "fit": fit,
+        }
+
+    def _describe_request(self, kind: str, client: int, round: int, kept: Mapping[str, Any]) -> dict[str, Any]:
+        version = kept.get(VERSION, INITIAL if kept else None)
+        if self._oldest.get(client, (-1, None))[0] != round:
+            self._oldest[client] = round, version  # the last checkpoint is of the round before, or earlier in this one
+        where = {"kind": kind, "digest": self._digest, "client": client, "round": round}
+        return {**where, "state": version, "oldest": self._oldest[client][1]}
+
+    def _read_fits(self, answers: Mapping[int, dict[str, Any]]) -> dict[int, FitResult]:
+        found = {}
+        for client, reply in answers.items():
+            try:
+                found[client] = self.read_fit(reply)
+            except MessageError as error:
+                self._print(client, str(error))
+        shapes = {client: _describe_shapes(result.update) for client, result in found.items() if result.finite}
+        common, count = Counter(shapes.values()).most_common(1)[0] if shapes else ("", 0)
+        for client, shape in shapes.items():
+            if shape != common and 2 * count > len(shapes) and len(self.world.nets) == 1:
+                self._print(client, f"its update has the shapes {shape}, those of others {common}")
+                del found[client]
+        return found
+
+    def read_fit(self, reply: Mapping[str, Any]) -> FitResult:
+        """Check and read the answer to a fit.
+
+        Args:
+            reply: The answer, perhaps of a stranger.
+
+        Raises:
+            MessageError: It is no such answer.
+        """
+        update, relay = reply.get("update"), reply.get("relay")
+        counts = [reply.get(name) for name in ("steps", "passes", "twice")]
+        if not isinstance(update, dict) or not isinstance(relay, dict) or not isinstance(reply.get("finite"), bool):
+            raise MessageError("the answer to a fit has no update")
+        whole = [count for count in counts if type(count) is int and count >= 0]
+        if len(whole) < len(counts):
+            raise MessageError("the answer to a fit has no counts")
+        self._check_names(update, "update")
+        self._check_names(relay, "relay")
+        steps, passes, twice = whole
+        return FitResult(update, _make_receipt(reply), None, steps, passes, relay, reply["finite"], twice)
+
+    def _check_names(self, sent: Mapping[str, Any], side: str) -> None:
+        known = [name.removesuffix("?") for name in self._method.wire.get(side, ())]
+        for name in sent:
+            if not any(fnmatchcase(str(name), one) for one in known):
+                raise MessageError(f"{name!r} is no {side} of {type(self._method).__name__}")
+
+    # functions, and fits in lockstep
+
+    def call(
+        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], broadcasts: Sequence[MappingSource]
+    ) -> Iterator[tuple[Any, Client]]:
+        """Call fn(client, broadcast) at the site of each client.
+
+        Arguments and answers are those of `Sequential.call`.
+
+        Raises:
+            SiteError: A site does not answer. The method needs the answers of all.
+        """
+        described = describe_function(fn, self._method.train)
+        requests = {
+            me.id: {
+                **self._describe_request("call", me.id, me.round, load_mapping(me.kept)),
+                "function": described,
+                "broadcast": load_mapping(broadcast),
+            }
+            for me, broadcast in zip(clients, broadcasts, strict=True)
+        }
+        answers = self.ask_all(requests)
+        for me in clients:
+            reply = answers[me.id]
+            if (receipt := _make_receipt(reply)) is not None:
+                me.state = receipt
+            yield reply.get("answer"), me
+
+    def together(self, requests: Sequence[FitRequest]) -> SitesTogether:  # type: ignore[override]
+        """Open these fits at once, for `Federation.fit_lockstep`."""
+        described = {one.client: {**self._describe_fit("step", one), "step": 0} for one in requests}
+        return SitesTogether(self, described)
+
+    def judge(self, state: State, judges: Mapping[int, Any], broadcast: Mapping[str, Any]) -> None:
+        """Have sites write their own lists of suspect labels.
+
+        Args:
+            state: The run's state.
+            judges: For each client the members of the view that judges, with the client's own models by name.
+            broadcast: What `suspect_labels` gets.
+
+        Raises:
+            SiteError: A site does not answer.
+        """
+        requests = {}
+        for c, members in judges.items():
+            request = self._describe_request("judge", c, state.round, state.store.copy_for(c))
+            requests[c] = {**request, "judges": members, "broadcast": broadcast}
+        self.ask_all(requests)
+
+    # requests
+
+    def ask_all(self, requests: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+        """Ask every client, and those that do not answer again.
+
+        Args:
+            requests: By client.
+
+        Returns:
+            The answers by client.
+
+        Raises:
+            SiteError: A client does not answer, or refuses.
+        """
+        answers: dict[int, dict[str, Any]] = {}
+        for _ in range(ATTEMPTS):
+            left = {c: request for c, request in requests.items() if c not in answers}
+            answers |= self._ask(left, wait=True)
+            if len(answers) == len(requests):
+                return answers
+        missing = ", ".join(str(c) for c in requests.keys() - answers.keys())
+        raise SiteError(f"clients {missing} do not answer, but the round needs them. Start their sites and run again")
+
+    def _ask(self, requests: Mapping[int, Mapping[str, Any]], wait: bool) -> dict[int, dict[str, Any]]:
+        """The answers that came and can be read."""
+        content = {client: encode_message(request) for client, request in requests.items()}
+        answers, found = self._exchange(content, wait) if content else {}, {}
+        for client in requests:
+            try:
+                found[client] = self._read_answer(answers.get(client), len(content[client]))
+            except MessageError as error:
+                self._print(client, str(error))
+        for client, reply in found.items():
+            if "problem" in reply:
+                raise SiteError(f"client {client}: {str(reply['problem'])[:2000]}")
+        return found
+
+    def _read_answer(self, answer: bytes | None, sent: int) -> dict[str, Any]:
+        if answer is None:
+            raise MessageError("no answer before the deadline")
+        if len(answer) > 2 * sent + LIMIT:
+            raise MessageError(f"an answer of {len(answer)} bytes is too large")
+        return decode_message(answer, self._layouts)
+
+    def _print(self, client: int, problem: str) -> None:
+        print(f"client {client} is left out: {problem}", file=self._console, flush=True)
+
+
+class SitesTogether:
+    """Fits at several sites that take each step together; see `executors.sequential.Together`."""
+
+    def __init__(self, executor: Sites, requests: Mapping[int, Mapping[str, Any]]):
+        self._executor, self._requests = executor, requests
+        self._answers = executor.ask_all(requests)
+        self.steps = [int(self._answers[c]["steps"]) for c in requests]
+
+    def collect_messages(self, k: int) -> list[dict[str, Any]]:
+        """Collect the message of each client before step k."""
+        return [self._answers[c]["message"] for c in self._requests]
+
+    def take_step(self, k: int, replies: Sequence[Mapping[str, Any]]) -> None:
+        """Take step k of each client.
+
+        Args:
+            k: The step.
+            replies: What `broadcast` holds beside the rest in this step, one mapping per client.
+        """
+        fields = ("kind", "digest", "client", "round", "state", "oldest")
+        requests = {}
+        for (client, first), reply in zip(self._requests.items(), replies, strict=True):
+            same = {name: first[name] for name in fields}
+            requests[client] = {**same, "step": k + 1, "reply": reply}
+        self._answers = self._executor.ask_all(requests)
+
+    def close(self) -> list[FitResult]:
+        """Return the results, in the order of the requests."""
+        return [self._executor.read_fit(self._answers[c]) for c in self._requests]
+
+
+def _make_receipt(reply: Mapping[str, Any]) -> dict[str, Any] | None:
+    version = reply.get("state")
+    if version is not None and not isinstance(version, str):
+        raise MessageError("the answer names no version of its client state")
+    return None if version is None else {VERSION: version}
+
+
+def _describe_shapes(tree: Any) -> str:
+    """Names, types and shapes of what an update holds."""
+    if isinstance(tree, Mapping):
+        return f"{{{', '.join(f'{name}: {_describe_shapes(value)}' for name, value in sorted(tree.items()))}}}"
+    leaves = list(iterate_leaves(tree))
+    kind = "weights " if isinstance(tree, Weights) else ""
+    shown = [f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves]
+    return kind + " ".join(shown)

@@ -1,0 +1,204 @@
+"""The folders of a real federation: one of the server, and one of each site with its own rows only."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+import fednoise_core
+from fednoise_core.data.arrays import Arrays, take_rows
+from fednoise_core.data.partition import Partition
+from fednoise_core.engine.world import World
+from fednoise_core.io import ArtifactError, SpecError, json_digest, load_npz, save_npz, write_json
+from fednoise_core.methods import METHODS, make_method, method_class
+from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.settings.declare import build_settings
+from fednoise_core.settings.train import Train
+
+RUN, SERVER_DATA, SITE_DATA = "run.json", "server.npz", "site.npz"
+FACTS = ("classes", "mean", "std", "names")  # of the data set
+
+
+@functools.cache
+def code_digest() -> str:
+    """Digest of the package's code. Server and sites must have the same."""
+    folder = Path(fednoise_core.__file__).parent
+    files = sorted(folder.rglob("*.py"))
+    return json_digest([[file.relative_to(folder).as_posix(), _hash_file(file)] for file in files])
+
+
+def _hash_file(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What server and sites agreed to: the content of run.json.
+
+    Attributes:
+        method: {"name": …, settings…}, with a name of METHODS.
+        train: Training settings.
+        seed: The run's seed.
+        sites: Names of the sites, in the order of their numbers.
+        copies: How many sites hold the same sample, at most.
+        data: Facts of the data set, by the names in FACTS.
+    """
+
+    method: Mapping[str, Any]
+    train: Mapping[str, Any]
+    seed: int
+    sites: tuple[str, ...]
+    copies: int
+    data: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, folder: Path) -> RunSettings:
+        """Load run.json of a folder.
+
+        Raises:
+            ArtifactError: The file is missing or damaged.
+        """
+        file = folder / RUN
+        try:
+            fields = json.loads(file.read_text(encoding="utf-8"))
+            return cls(**{**fields, "sites": tuple(fields["sites"])})
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ArtifactError(f"{file}: expected a run's settings, got {error}. Copy the server's file") from error
+
+    @property
+    def digest(self) -> str:
+        """Digest of settings and code. A message with another one is refused."""
+        return json_digest(vars(self), code_digest())
+
+    def make_method(self) -> FedAvg:
+        """Make the method with its settings.
+
+        Raises:
+            SpecError: A setting is wrong, or the method cannot run at sites.
+        """
+        name = self.method.get("name", "")
+        if name not in METHODS:
+            raise SpecError(f"method.name: {name!r}: a site runs the methods of this package only")
+        if method_class(name).pooled:
+            raise SpecError(f"method.name: {name} needs all samples in one place. Choose another method")
+        return make_method(dict(self.method), self.make_train())
+
+    def make_train(self) -> Train:
+        """Make the training settings."""
+        return build_settings(Train, self.train, "train")
+
+
+@dataclass(frozen=True)
+class SiteArrays:
+    """The part of an `Arrays` that a site or the server has. Its images may be none."""
+
+    x_train: np.ndarray
+    x_public: np.ndarray | None
+    classes: int
+    mean: list[float]
+    std: list[float]
+    names: list[str]
+    origin: np.ndarray | None = None
+
+    def source(self, i: int) -> str:
+        """What training sample `i` is called in the site's data."""
+        return str(i if self.origin is None else self.origin[i])
+
+    def as_arrays(self) -> Arrays:
+        """The same as the type that the engine's signatures name."""
+        return cast(Arrays, self)
+
+
+def load_data(folder: Path, settings: RunSettings, name: str) -> tuple[SiteArrays, dict[str, np.ndarray], int]:
+    """Load the data of a folder.
+
+    Args:
+        folder: The folder of the server or of a site.
+        settings: The run's settings.
+        name: SERVER_DATA or SITE_DATA.
+
+    Returns:
+        The images, all arrays of the file by name, and the site's number (-1: the server).
+
+    Raises:
+        ArtifactError: The file is missing or damaged.
+    """
+    held, spec = load_npz(folder / name, "federation")
+    try:
+        images = SiteArrays(held["x"], held.get("public"), **settings.data, origin=held.get("origin"))
+        return images, held, int(spec["client"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(f"{folder / name}: damaged ({type(error).__name__}: {error})") from error
+
+
+def make_world(settings: RunSettings, images: SiteArrays, held: Mapping[str, np.ndarray], client: int) -> World:
+    """Make the world as one process sees it. Clients other than its own hold nothing in it.
+
+    Args:
+        settings: The run's settings.
+        images: The images of the process.
+        held: Its arrays: of a site `labels` [n] and `valid` [n].
+        client: The site's number (-1: the server).
+    """
+    n, clients = len(images.x_train), len(settings.sites)
+    offsets = np.where(np.arange(clients + 1) > client, n, 0)
+    partition = Partition(np.arange(n), offsets, held.get("valid", np.zeros(n, bool)), {})
+    labels = held.get("labels", np.zeros(n, np.int64))
+    return World(images.as_arrays(), labels, partition, settings.make_train(), settings.seed)
+
+
+def write_folders(
+    out: Path,
+    arrays: Arrays,
+    noisy: np.ndarray,
+    partition: Partition,
+    method: Mapping[str, Any],
+    train: Mapping[str, Any],
+    seed: int,
+) -> RunSettings:
+    """Split a planned run: `server` gets test and public images, `site-<name>` the rows of that site.
+
+    Args:
+        out: The folder to write to.
+        arrays: The data set.
+        noisy: Given labels [n].
+        partition: Who holds what.
+        method: {"name": …, settings…}.
+        train: Training settings.
+        seed: The run's seed.
+
+    Returns:
+        The settings that were written.
+
+    Raises:
+        SpecError: The method cannot run at sites.
+    """
+    facts = {name: list(v) if isinstance(v := getattr(arrays, name), tuple) else v for name in FACTS}
+    copies = int(np.bincount(partition.index[~partition.valid]).max(initial=0))
+    settings = RunSettings(dict(method), dict(train), seed, partition.sites, copies, facts)
+    settings.make_method()
+    public = {} if arrays.x_public is None else {"public": np.asarray(arrays.x_public[:])}
+    test = {"x_test": np.asarray(arrays.x_test[:]), "y_test": arrays.y_test}
+    _write_folder(out / "server", settings, SERVER_DATA, {"x": arrays.x_train[:0], **test, **public}, -1)
+    for client, name in enumerate(partition.sites):
+        rows, at = partition.of(client), slice(*partition.offsets[client : client + 2])
+        own = {"x": take_rows(arrays.x_train, rows), "labels": noisy[rows], "valid": partition.valid[at]}
+        own |= {} if arrays.origin is None else {"origin": arrays.origin[rows]}
+        _write_folder(out / f"site-{name}", settings, SITE_DATA, {**own, **public}, client)
+    return settings
+
+
+def _write_folder(
+    folder: Path, settings: RunSettings, name: str, arrays: Mapping[str, np.ndarray], client: int
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)  # a site's rows are its own
+    write_json(folder / RUN, vars(settings))
+    save_npz(folder / name, arrays, {"artifact": "federation", "client": client})

@@ -1,0 +1,125 @@
+"""The server of a real federation: the rounds of a run, with its clients at sites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+
+from fednoise_core.api.simulate import torch_switches
+from fednoise_core.engine import models
+from fednoise_core.engine.client_store import ROOM, ClientStore
+from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, Evaluator
+from fednoise_core.engine.loop import Outcome, RunLoop, Saving
+from fednoise_core.engine.output import write_metrics
+from fednoise_core.engine.pool import Pool
+from fednoise_core.engine.state import State
+from fednoise_core.engine.truth import Truth
+from fednoise_core.engine.world import SERVER
+from fednoise_core.flower.executor import VERSION, Exchange, SiteError, Sites
+from fednoise_core.flower.folders import SERVER_DATA, RunSettings, load_data, make_world
+from fednoise_core.flower.messages import INITIAL
+from fednoise_core.io import SpecError, json_digest
+from fednoise_core.ops.weights import Weights
+
+NOWHERE = -1  # a server holds no rows
+
+
+class _SitesRun(RunLoop):
+    """A run whose clients are at sites. It evaluates the server's models only, since it has no others."""
+
+    executor: Sites
+
+    def init_state(self) -> State:
+        state = super().init_state()
+        made = {c: state.store.copy_for(c) for c in state.store}
+        state.clients = ClientStore({c: kept if VERSION in kept else {VERSION: INITIAL} for c, kept in made.items()})
+        return state
+
+    def list_evaluated(self) -> tuple[EvaluatedModels, dict[str, Any]]:
+        views, _ = super().list_evaluated()
+        return {name: members for name, members in views.items() if _is_servers(members)}, {}
+
+    def make_diverged(self, problem: str = "") -> Exception:
+        if set(self.executor.missed) >= set(self.fed.dropped) and self.fed.dropped:
+            return SiteError(f"round {self.state.round}: no site answered. Start the sites and run it again")
+        return super().make_diverged(problem)
+
+    def finish_run(self) -> Outcome:
+        fed, state = self.fed, self.state
+        with state.store.server_side():
+            views, sent = self.method.list_models(fed, state), self.method.make_broadcast(fed, state)
+        judges = {c: found for c in fed.all if (found := _list_judges(views, c)) is not None}
+        self.executor.judge(state, judges, sent)
+        if len(judges) < len(fed.all):
+            self.print_line("the sites write no suspects.csv: the server does not have what their models are made of")
+        shown, _ = self.list_evaluated()
+        return Outcome(fed, state, self.record, shown, [], None, self.resumed, self.spent)
+
+
+def _is_servers(members: Any) -> bool:
+    return all(c == SERVER and all(isinstance(one, Weights) for one in _list_named(named)) for c, named in members)
+
+
+def _list_judges(views: EvaluatedModels, client: int) -> list[tuple[int, list[Weights | str]]] | None:
+    """The models by which a client's labels are judged (`judge_sites`), its own by name. None: they cannot be told."""
+    own = [member for member in next(iter(views.values())) if member[0] == client]
+    shared = next((members for members in views.values() if members[0][0] == SERVER), [])
+    judges = [
+        (c, [one.name if isinstance(one, ClientEntry) else one for one in _list_named(named)])
+        for c, named in own or shared
+    ]
+    plain = all(isinstance(one, str | Weights) for _, models in judges for one in models)
+    return judges if judges and plain else None
+
+
+def _list_named(named: Any) -> list[Any]:
+    return list(named) if isinstance(named, list | tuple) else [named]
+
+
+def run_on_sites(
+    folder: Path, exchange: Exchange, sizes: Mapping[int, int], console: TextIO | None = None, every: int = 1
+) -> Outcome:
+    """Run a federation whose clients are at sites, going on from the folder's checkpoint if there is one.
+
+    Args:
+        folder: The server's, with run.json and server.npz. It gets the checkpoint and the results.
+        exchange: Carries requests to the sites.
+        sizes: Training samples of each client, as the sites report them.
+        console: Gets a line a round.
+        every: Rounds between two checkpoints.
+
+    Returns:
+        The outcome. The client states in it are names of versions that the sites hold.
+
+    Raises:
+        SpecError: A setting is wrong, or the method cannot run at sites.
+        SiteError: A site refused, or did not give an answer that the run needs. The same call goes on from the last
+            checkpoint.
+    """
+    settings = RunSettings.load(folder)
+    method = settings.make_method()
+    images, held, _ = load_data(folder, settings, SERVER_DATA)
+    world = make_world(settings, images, held, NOWHERE)
+    if method.needs_public and "public" not in world.pools:
+        raise SpecError(f"method: {settings.method['name']} needs public images: give the data set a `public` part")
+    world.sizes = [sizes[c] for c in range(world.n)]
+    world.max_label_copies = settings.copies
+    used = [size for size in world.sizes if size]
+    world.samples_a_round = world.cohort * sum(used) / max(len(used), 1)
+    saving = Saving(folder / "checkpoint.pt", json_digest(settings.digest, world.sizes), seconds=1e9, rounds=every)
+    truth = Truth(None, np.zeros(0, np.int64), [np.zeros(0, np.int64)] * world.n, world.classes)
+    test = Pool(held["x_test"], images.mean, images.std)
+    with torch_switches(1), closing(Sites(world, method, settings.digest, exchange, console)) as executor:
+        run = _SitesRun(world, executor, method, truth, saving, settings.method["name"], console)
+        run.executor = executor
+        run.start_run(ROOM, Evaluator(run.fed, test, torch.from_numpy(held["y_test"])))
+        outcome = run.play_rounds(folder / "progress.jsonl", None)
+    write_metrics(folder / "metrics.parquet", outcome.record)
+    if outcome.views:
+        models.write_models(folder / "model.safetensors", outcome, models.describe_data(images.as_arrays()))
+    return outcome
