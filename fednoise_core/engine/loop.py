@@ -276,8 +276,12 @@ class RunLoop:
         fed.participants, fed.dropped = [], []
         if not dropped:
             return report
-        self.print_line(f"round {state.round}: not finite, dropped: the update of {_name_clients(dropped)}")
+        self.print_line(f"round {state.round}: {self.describe_dropped(dropped)}")
         return {**report, "dropped_updates": float(len(dropped))}
+
+    def describe_dropped(self, clients: list[int]) -> str:
+        """Say whose updates were dropped, and why."""
+        return f"not finite, dropped: the update of {_name_clients(clients)}"
 
     def make_diverged(self, problem: str = "") -> Exception:
         """The error of a round without a finite update."""

@@ -34,6 +34,7 @@ Exchange = Callable[[Mapping[int, bytes], bool], Mapping[int, bytes]]
 FIT = ("epochs", "on", "ids", "pool_targets", "tag", "batch", "net_of", "together", "single_ok")  # sent as they are
 ATTEMPTS = 3  # requests that a round cannot go on without are repeated so often
 LIMIT = 64 << 20  # bytes of an answer beyond those of its request
+HUGE = 1e15  # no number of an update that training gives is as large
 VERSION = "version"  # what the server stores as client state: the name of the version that the site holds
 
 
@@ -115,12 +116,12 @@ class Sites(Sequential):
             try:
                 found[client] = self.read_fit(reply)
             except MessageError as error:
-                self._print(client, str(error))
+                self._print_problem(client, str(error))
         shapes = {client: _describe_shapes(result.update) for client, result in found.items() if result.finite}
         common, count = Counter(shapes.values()).most_common(1)[0] if shapes else ("", 0)
         for client, shape in shapes.items():
             if shape != common and 2 * count > len(shapes) and len(self.world.nets) == 1:
-                self._print(client, f"its update has the shapes {shape}, those of others {common}")
+                self._print_problem(client, f"its update has the shapes {shape}, those of others {common}")
                 del found[client]
         return found
 
@@ -142,6 +143,8 @@ class Sites(Sequential):
             raise MessageError("the answer to a fit has no counts")
         self._check_names(update, "update")
         self._check_names(relay, "relay")
+        if any(_is_huge(leaf) for leaf in iterate_leaves([update, relay])):
+            raise MessageError(f"a number of the update is beyond {HUGE:g}")
         steps, passes, twice = whole
         return FitResult(update, _make_receipt(reply), None, steps, passes, relay, reply["finite"], twice)
 
@@ -222,7 +225,7 @@ class Sites(Sequential):
             if len(answers) == len(requests):
                 return answers
         missing = ", ".join(str(c) for c in requests.keys() - answers.keys())
-        raise SiteError(f"clients {missing} do not answer, but the round needs them. Start their sites and run again")
+        raise SiteError(f"the round needs the answers of clients {missing}. Mend what is said above, then run it again")
 
     def _ask(self, requests: Mapping[int, Mapping[str, Any]], wait: bool) -> dict[int, dict[str, Any]]:
         """The answers that came and can be read."""
@@ -232,10 +235,7 @@ class Sites(Sequential):
             try:
                 found[client] = self._read_answer(answers.get(client), len(content[client]))
             except MessageError as error:
-                self._print(client, str(error))
-        for client, reply in found.items():
-            if "problem" in reply:
-                raise SiteError(f"client {client}: {str(reply['problem'])[:2000]}")
+                self._print_problem(client, str(error))
         return found
 
     def _read_answer(self, answer: bytes | None, sent: int) -> dict[str, Any]:
@@ -243,10 +243,13 @@ class Sites(Sequential):
             raise MessageError("no answer before the deadline")
         if len(answer) > 2 * sent + LIMIT:
             raise MessageError(f"an answer of {len(answer)} bytes is too large")
-        return decode_message(answer, self._layouts)
+        reply = decode_message(answer, self._layouts)
+        if "problem" in reply:
+            raise MessageError(str(reply["problem"])[:2000])
+        return reply
 
-    def _print(self, client: int, problem: str) -> None:
-        print(f"client {client} is left out: {problem}", file=self._console, flush=True)
+    def _print_problem(self, client: int, problem: str) -> None:
+        print(f"client {client}: {problem}", file=self._console, flush=True)
 
 
 class SitesTogether:
@@ -285,6 +288,14 @@ def _make_receipt(reply: Mapping[str, Any]) -> dict[str, Any] | None:
     if version is not None and not isinstance(version, str):
         raise MessageError("the answer names no version of its client state")
     return None if version is None else {VERSION: version}
+
+
+def _is_huge(leaf: Any) -> bool:
+    """Whether a leaf holds a finite number beyond HUGE. Others that are not finite are the federation's to drop."""
+    if not isinstance(leaf, Tensor):
+        return isinstance(leaf, int | float) and HUGE < abs(leaf) < float("inf")
+    sizes = leaf.double().abs()
+    return bool((torch.isfinite(sizes) & (sizes > HUGE)).any())
 
 
 def _describe_shapes(tree: Any) -> str:

@@ -16,12 +16,36 @@ import fednoise_core
 from fednoise_core.data.arrays import Arrays, take_rows
 from fednoise_core.data.partition import Partition
 from fednoise_core.engine.world import World
-from fednoise_core.io import ArtifactError, SpecError, json_digest, load_npz, save_npz, write_json
+from fednoise_core.io import ArtifactError, SpecError, json_digest, load_npz, open_atomic, save_npz, write_json
 from fednoise_core.methods import METHODS, make_method, method_class
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.settings.declare import build_settings
 from fednoise_core.settings.train import Train
 
+APP = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "fednoise-app"
+version = "1.0.0"
+description = "A planned run of fednoise_core"
+license = "Apache-2.0"
+dependencies = ["fednoise_core[flower]"]
+
+[tool.flwr.app]
+publisher = "fednoise"
+
+[tool.flwr.app.components]
+serverapp = "fednoise_core.flower.apps:server_app"
+clientapp = "fednoise_core.flower.apps:client_app"
+
+[tool.flwr.app.config]
+folder = {folder}
+deadline = {deadline}
+wait = {wait}
+"""
 RUN, SERVER_DATA, SITE_DATA = "run.json", "server.npz", "site.npz"
 FACTS = ("classes", "mean", "std", "names")  # of the data set
 
@@ -193,6 +217,19 @@ def write_folders(
         own |= {} if arrays.origin is None else {"origin": arrays.origin[rows]}
         _write_folder(out / f"site-{name}", settings, SITE_DATA, {**own, **public}, client)
     return settings
+
+
+def write_app(out: Path, server: Path, deadline: float = 600.0, wait: float = 600.0) -> None:
+    """Write the Flower app that starts the run. Its code is the installed package.
+
+    Args:
+        out: The folder of the app.
+        server: The folder of the server, where its machine has it.
+        deadline: Seconds in which sites answer.
+        wait: Seconds in which all sites connect.
+    """
+    with open_atomic(out / "pyproject.toml") as file:
+        file.write(APP.format(folder=json.dumps(str(server)), deadline=float(deadline), wait=float(wait)))
 
 
 def _write_folder(

@@ -80,7 +80,7 @@ def decode_message(content: bytes, layouts: Collection[Layout] | None = None) ->
         raise MessageError("not a message (no mapping)")
     for weights in _iterate_weights(message):
         if weights.flat.shape != (weights.layout.size,) or not weights.flat.is_floating_point():
-            raise MessageError(f"weights of {list(weights.flat.shape)} numbers, {weights.layout.size} expected")
+            raise MessageError(f"weights of shape {list(weights.flat.shape)}, [{weights.layout.size}] expected")
         if layouts is not None and weights.layout not in layouts:
             raise MessageError("weights of another net")
     return message

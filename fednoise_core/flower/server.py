@@ -17,7 +17,7 @@ from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, Evaluato
 from fednoise_core.engine.loop import Outcome, RunLoop, Saving
 from fednoise_core.engine.output import write_metrics
 from fednoise_core.engine.pool import Pool
-from fednoise_core.engine.state import State
+from fednoise_core.engine.state import State, save_checkpoint
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import SERVER
 from fednoise_core.flower.executor import VERSION, Exchange, SiteError, Sites
@@ -44,13 +44,21 @@ class _SitesRun(RunLoop):
         views, _ = super().list_evaluated()
         return {name: members for name, members in views.items() if _is_servers(members)}, {}
 
+    def describe_dropped(self, clients: list[int]) -> str:
+        missed, self.executor.missed = set(self.executor.missed), []
+        absent = f"left out: clients {', '.join(map(str, sorted(missed)))}" if missed else ""
+        bad = [c for c in clients if c not in missed]
+        return "; ".join(filter(None, [absent, super().describe_dropped(bad) if bad else ""]))
+
     def make_diverged(self, problem: str = "") -> Exception:
-        if set(self.executor.missed) >= set(self.fed.dropped) and self.fed.dropped:
-            return SiteError(f"round {self.state.round}: no site answered. Start the sites and run it again")
-        return super().make_diverged(problem)
+        if not self.executor.missed:
+            return super().make_diverged(problem)
+        return SiteError(f"round {self.state.round}: no site gave an update that can be used. Look at the lines above")
 
     def finish_run(self) -> Outcome:
-        fed, state = self.fed, self.state
+        fed, state, saving = self.fed, self.state, self.saving
+        assert saving is not None  # `run_on_sites` gives one
+        save_checkpoint(saving.path, saving.key, state, {**self.record.to_plain(), "spent": self.spent})
         with state.store.server_side():
             views, sent = self.method.list_models(fed, state), self.method.make_broadcast(fed, state)
         judges = {c: found for c in fed.all if (found := _list_judges(views, c)) is not None}
@@ -87,7 +95,7 @@ def run_on_sites(
     """Run a federation whose clients are at sites, going on from the folder's checkpoint if there is one.
 
     Args:
-        folder: The server's, with run.json and server.npz. It gets the checkpoint and the results.
+        folder: The server's, with run.json and server.npz. It gets the checkpoint, which stays, and the results.
         exchange: Carries requests to the sites.
         sizes: Training samples of each client, as the sites report them.
         console: Gets a line a round.

@@ -1,18 +1,28 @@
 """The federation of sites, with the messages carried inside this process: what the sites compute is bit-equal."""
 
+import io
+import itertools
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import toy
 
 from fednoise_core.engine.state import State
-from fednoise_core.flower.folders import write_folders
+from fednoise_core.flower import executor
+from fednoise_core.flower.executor import SiteError
+from fednoise_core.flower.folders import RunSettings, write_folders
+from fednoise_core.flower.messages import decode_message, encode_message
 from fednoise_core.flower.server import run_on_sites
 from fednoise_core.flower.site import Site
+from fednoise_core.io import SpecError
 from fednoise_core.methods import METHODS
 from fednoise_core.testing import world
 from fednoise_core.testing.compare import same_state
 from fednoise_core.testing.subject import Subject
+
+FEDAVG = {"class": "fednoise_core.methods.fedavg:FedAvg", "fields": {}}
 
 
 class Desk:
@@ -51,3 +61,197 @@ def test_every_method_is_bit_equal_to_the_simulation(name: str, tmp_path: Path):
     kept = {c: expected.store.copy_for(c) for c in expected.store}
     assert same_state(collect_client_states(tmp_path, made.state), kept)
     assert (made.fed.bytes_down, made.fed.bytes_up) == (whole.outcome.fed.bytes_down, whole.outcome.fed.bytes_up)
+
+
+# failures
+
+
+class FaultyDesk(Desk):
+    """Changes answers: `faults` has (kind of request, client) -> a function of the answer. None: no answer."""
+
+    def __init__(self, out: Path, faults):
+        super().__init__(out)
+        self.faults = faults
+
+    def __call__(self, requests, wait):
+        answers = super().__call__(requests, wait)
+        for client, content in requests.items():
+            fault = self.faults.get((decode_message(content)["kind"], client))
+            if fault is not None:
+                answers[client] = fault(decode_message(answers[client]))
+        return {client: answer for client, answer in answers.items() if answer is not None}
+
+
+def send_other_shape(answer):
+    return encode_message({**answer, "update": {"model": answer["update"]["model"].flat[:-1]}})
+
+
+def send_truncated_weights(answer):
+    model = answer["update"]["model"]
+    return encode_message({**answer, "update": {"model": model.like(model.flat[:-1])}})
+
+
+def send_times(factor):
+    return lambda answer: encode_message({**answer, "update": {"model": answer["update"]["model"] * factor}})
+
+
+HOSTILE = {
+    "no answer before the deadline": lambda answer: None,
+    "has the shapes": send_other_shape,
+    "weights of shape [424], [425] expected": send_truncated_weights,
+    "not finite, dropped: the update of clients 3": send_times(math.nan),
+    "beyond 1e+15": send_times(1e30),
+    "is too large": lambda answer: bytes(executor.LIMIT * 2),
+    "not a message": lambda answer: b"\x08" * 100,
+    "'extra' is no update": lambda answer: encode_message({**answer, "update": {"extra": 1, **answer["update"]}}),
+    "has no update": lambda answer: encode_message({"state": None}),
+    "has no counts": lambda answer: encode_message({**answer, "steps": -1}),
+    "names no version": lambda answer: encode_message({**answer, "state": 7}),
+    "it broke": lambda answer: encode_message({"problem": "it broke"}),
+}
+
+
+@pytest.mark.parametrize("told", HOSTILE)
+def test_an_answer_that_is_missing_or_hostile_is_left_out_and_the_round_goes_on(told: str, tmp_path: Path):
+    fields, train = toy.settings("fedavg", fraction=1.0)
+    write_toy_sites(tmp_path, fields, train)
+    console = io.StringIO()
+    desk = FaultyDesk(tmp_path, {("fit", 3): HOSTILE[told]})
+    made = run_on_sites(tmp_path / "server", desk, dict(enumerate(world.SIZES)), console)
+    assert told in console.getvalue()
+    assert "the update of clients 3" in console.getvalue() or "left out: clients 3" in console.getvalue()
+    dropped = [value for *_, metric, value in made.record.metrics if metric == "dropped_updates"]
+    assert dropped == [1.0] * train["rounds"]
+
+
+def test_no_answer_at_all_ends_the_run(tmp_path: Path):
+    fields, train = toy.settings("fedavg")
+    write_toy_sites(tmp_path, fields, train)
+    with pytest.raises(SiteError, match="round 1: no site gave an update"):
+        run_on_sites(tmp_path / "server", lambda requests, wait: {}, dict(enumerate(world.SIZES)))
+
+
+def test_a_lost_answer_that_the_round_needs_is_asked_for_again(tmp_path: Path):
+    simulated = toy.play("scaffold").outcome.state
+    fields, train = toy.settings("scaffold")
+    write_toy_sites(tmp_path, fields, train)
+    lost = iter([None] * 2)
+    again = {("judge", 0): lambda answer: next(lost, encode_message(answer))}
+    made = run_on_sites(tmp_path / "server", FaultyDesk(tmp_path, again), dict(enumerate(world.SIZES)))
+    assert same_state(made.state.server, simulated.server)
+
+
+class Killed(Exception):
+    """The server is gone."""
+
+
+@pytest.mark.parametrize("name", ["scaffold", "fedcorr", "rhfl", "local"])
+def test_a_killed_server_resumes_bit_equal(name: str, tmp_path: Path):
+    """Sites hold newer versions of what they keep by then."""
+    simulated = toy.play(name).outcome.state
+    write_toy_sites(tmp_path, *toy.settings(name))
+    calls = itertools.count(1)
+    kills = 0
+
+    def exchange(requests, wait):
+        answers = Desk(tmp_path)(requests, wait)
+        if next(calls) in (2, 5, 11, 23):
+            raise Killed
+        return answers
+
+    while True:
+        try:
+            made = run_on_sites(tmp_path / "server", exchange, dict(enumerate(world.SIZES)))
+            break
+        except Killed:
+            kills += 1
+    assert kills
+    assert same_state(made.state.server, simulated.server)
+    kept = {c: simulated.store.copy_for(c) for c in simulated.store}
+    assert same_state(collect_client_states(tmp_path, made.state), kept)
+    files = list(tmp_path.glob("site-3/states/0*"))
+    assert len(files) < 4, "old versions are removed"
+
+
+# what a site refuses
+
+
+def ask_site(tmp_path: Path, **changed) -> str:
+    """The problem that a site answers to a fit with these entries."""
+    write_toy_sites(tmp_path, *toy.settings("fedavg"))
+    digest = RunSettings.load(tmp_path / "server").digest
+    base = {"kind": "fit", "digest": digest, "client": 0, "round": 1, "state": None, "oldest": None, "rate": None}
+    request = {**base, "local": FEDAVG, "broadcast": {}, "fit": {"epochs": 1}, **changed}
+    return decode_message(Site(tmp_path / "site-0").answer(encode_message(request)))["problem"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"digest": "0" * 16}, "other settings or other code"),
+        ({"client": 1}, "a request for client 1, this is 0"),
+        ({"kind": "delete"}, "'delete' is missing or unknown"),
+        ({"local": {"class": "os:system", "fields": {}}}, "os is no module of FedAvg"),
+        ({"local": {"class": "fednoise_core.methods.scaffold:Scaffold", "fields": {}}}, "is no module of FedAvg"),
+        ({"local": {"class": "fednoise_core.methods.fedavg:SpecError", "fields": {}}}, "is no part of FedAvg"),
+        ({"state": "00000007-abc"}, "does not have version 00000007-abc"),
+        ({"state": "../../site-1/site"}, "does not have version"),
+        ({"kind": "call", "function": {"name": "fednoise_core.methods.fedavg:check_hooks"}}, "check_hooks"),
+        ({"kind": "call", "function": {"name": "subprocess:run"}}, "subprocess is no module"),
+        (
+            {"kind": "call", "function": {"name": "suspect_labels", "local": FEDAVG}},
+            "suspect_labels is no function of FedAvg that a server may call",
+        ),
+    ],
+)
+def test_a_site_refuses(changed, told: str, tmp_path: Path):
+    assert told in ask_site(tmp_path, **changed)
+
+
+def test_a_site_with_other_settings_has_another_digest(tmp_path: Path):
+    fields, train = toy.settings("fedavg")
+    for name, lr in (("one", 0.1), ("two", 0.2)):
+        write_toy_sites(tmp_path / name, fields, {**train, "lr": lr})
+    one, two = (RunSettings.load(tmp_path / name / "site-0") for name in ("one", "two"))
+    assert one.digest == RunSettings.load(tmp_path / "one" / "server").digest != two.digest
+
+
+@pytest.mark.parametrize(("name", "told"), [("centralised", "all samples in one place"), ("mine:Own", "mine:Own")])
+def test_methods_that_cannot_run_at_sites_are_refused_by_name(name: str, told: str, tmp_path: Path):
+    with pytest.raises(SpecError, match=told):
+        write_toy_sites(tmp_path, {"name": name}, {})
+
+
+def test_a_site_has_its_own_rows_only(tmp_path: Path):
+    write_toy_sites(tmp_path, *toy.settings("fedavg"))
+    for client, size in enumerate(world.SIZES):
+        a, b = world.client_bounds(client)
+        site = tmp_path / f"site-{client}"
+        assert site.stat().st_mode & 0o777 == 0o700
+        with np.load(site / "site.npz") as held:
+            assert held.keys() == {"x", "labels", "valid", "public", "spec"}
+            assert len(held["x"]) == size
+            assert (held["x"] == world.arrays().x_train[a:b]).all()
+    with np.load(tmp_path / "server" / "server.npz") as held:
+        assert not len(held["x"])
+        assert "labels" not in held
+
+
+def test_bytes_are_those_that_the_simulation_counts_and_a_frame(tmp_path: Path):
+    fields, train = toy.settings("scaffold", net={"name": "mlp", "hidden": 300}, fraction=1.0)
+    write_toy_sites(tmp_path, fields, train)
+    desk = Desk(tmp_path)
+    fits = {"down": 0, "up": 0}
+
+    def exchange(requests, wait):
+        answers = desk(requests, wait)
+        if decode_message(next(iter(requests.values())))["kind"] == "fit":
+            fits["down"] += sum(map(len, requests.values()))
+            fits["up"] += sum(map(len, answers.values()))
+        return answers
+
+    made = run_on_sites(tmp_path / "server", exchange, dict(enumerate(world.SIZES)))
+    messages = train["rounds"] * len(made.fed.all)
+    for name, counted in (("down", made.fed.bytes_down), ("up", made.fed.bytes_up)):
+        frame = (fits[name] - counted) / messages
+        assert 0 < frame < 1500, f"{frame} bytes {name} a message"

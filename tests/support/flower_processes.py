@@ -1,0 +1,104 @@
+"""A SuperLink and SuperNodes of Flower as processes on the loopback."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from fednoise_core.flower.folders import write_app
+
+ROOT = Path(__file__).parents[2]
+
+
+class Processes:
+    """What a federation of processes consists of. Used as a context, which ends them.
+
+    Args:
+        out: Has the folders `server` and `site-<number>`.
+        deadline: Seconds in which sites answer.
+        tls: Options of link and nodes that switch encryption on.
+    """
+
+    def __init__(self, out: Path, deadline: float = 120.0):
+        self.out, self.nodes = out, {}
+        self._commands = Path(sys.executable).parent
+        self._files = []
+        self._ports = free_ports(3)
+        write_app(out / "app", out / "server", deadline, wait=120.0)
+        (out / "home").mkdir()
+        address = f"127.0.0.1:{self._ports[2]}"
+        (out / "home" / "config.toml").write_text(f'[superlink.here]\naddress = "{address}"\ninsecure = true\n')
+
+    def __enter__(self):
+        fleet, apps, control = (f"127.0.0.1:{port}" for port in self._ports)
+        options = ["--fleet-api-address", fleet, "--serverappio-api-address", apps, "--control-api-address", control]
+        self.link = self.start("flower-superlink", "--insecure", *options, log="link")
+        self.wait_for_log("link", "Starting Fleet API")
+        return self
+
+    def __exit__(self, *error):
+        for process in [self.link, *self.nodes.values()]:
+            kill_group(process)
+        for file in self._files:
+            file.close()
+
+    def start_node(self, client: int) -> None:
+        (port,) = free_ports(1)
+        site = self.out / f"site-{client}"
+        self.nodes[client] = self.start(
+            *("flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{self._ports[0]}"),
+            *("--clientappio-api-address", f"127.0.0.1:{port}", "--node-config", f'site="{site}"'),
+            log=site.name,
+        )
+
+    def run_app(self) -> str:
+        """Start the run, wait for its end, and return its log."""
+        run = self.start("flwr", "run", str(self.out / "app"), "here", "--stream", log="run")
+        assert run.wait(500) == 0
+        return self.read_log("run")
+
+    def read_log(self, name: str) -> str:
+        return (self.out / f"{name}.log").read_text()
+
+    def wait_for_log(self, name: str, text: str, seconds: float = 120.0) -> None:
+        end = time.monotonic() + seconds
+        while text not in self.read_log(name):
+            assert time.monotonic() < end, f"{name}.log never said {text!r}:\n{self.read_log(name)[-3000:]}"
+            time.sleep(0.1)
+
+    def start(self, command: str, *options: str, log: str) -> subprocess.Popen:
+        paths = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support"), os.environ.get("PYTHONPATH", "")])
+        env = {
+            **os.environ,
+            "PATH": f"{self._commands}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": paths,
+            "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": "1",
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_HOME": str(self.out / "home") if command == "flwr" else str(self.out / f"home-{log}"),
+        }
+        file = open(self.out / f"{log}.log", "a")  # noqa: SIM115 (closed with the processes)
+        self._files.append(file)
+        line = [str(self._commands / command), *options]
+        return subprocess.Popen(line, env=env, stdout=file, stderr=file, start_new_session=True)
+
+
+def kill_group(process: subprocess.Popen) -> None:
+    """Kill a process and those that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, 9)
+    process.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
