@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # torch and the rest anew, which doubles its start
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup setup-cluster reproduce smoke test test-slurm lint audit bench docs
+.PHONY: setup setup-cluster reproduce smoke test test-slurm test-flower lint audit bench docs
 
 setup: $(STAMP)
 
@@ -56,6 +56,11 @@ test: setup lint
 # on a Slurm of one node, which it installs (Debian, as root) and ends; not part of `make test`
 test-slurm: setup-cluster
 	python tests/slurm/run.py
+
+# real federations of processes, half an hour; needs flwr in .venv: pip install flwr; not part of `make test`
+test-flower: setup
+	python -c 'import flwr'
+	python -m pytest tests/flower
 
 lint: setup
 	ruff check .

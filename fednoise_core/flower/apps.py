@@ -27,7 +27,7 @@ server_app = ServerApp()
 def answer_message(message: Message, context: Context) -> Message:
     """Answer a request of the server, on the rows in the folder `site` of the node's configuration."""
     site = Site(Path(str(context.node_config["site"])))
-    return Message(_pack(site.answer(_unpack(message))), reply_to=message)
+    return Message(_pack_content(site.answer(_unpack_content(message))), reply_to=message)
 
 
 @server_app.main()
@@ -130,7 +130,7 @@ class GridExchange:
     def _send(self, contents: Mapping[int, bytes]) -> dict[int, bytes]:
         """Send to nodes, and collect their answers until the deadline."""
         end = time.monotonic() + self._deadline
-        messages = [Message(_pack(one), node, "query", ttl=self._deadline) for node, one in contents.items()]
+        messages = [Message(_pack_content(one), node, "query", ttl=self._deadline) for node, one in contents.items()]
         pushed = zip(self._grid.push_messages(messages), contents, strict=False) if messages else ()
         waiting = {number: node for number, node in pushed if number is not None}
         found = {}
@@ -138,16 +138,16 @@ class GridExchange:
             for reply in self._grid.pull_messages(list(waiting)):
                 node = waiting.pop(reply.metadata.reply_to_message_id)
                 if reply.has_content():
-                    found[node] = _unpack(reply)
+                    found[node] = _unpack_content(reply)
             time.sleep(POLL if waiting else 0)
         return found
 
 
-def _pack(content: bytes) -> RecordDict:
+def _pack_content(content: bytes) -> RecordDict:
     return RecordDict({RECORD: ConfigRecord({ENTRY: content})})
 
 
-def _unpack(message: Message) -> bytes:
+def _unpack_content(message: Message) -> bytes:
     content = message.content.config_records[RECORD][ENTRY]
     assert isinstance(content, bytes)
     return content

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 import fednoise_core
+from fednoise_core.data.array_checks import as_images, as_labels
 from fednoise_core.data.arrays import Arrays, take_rows
 from fednoise_core.data.partition import Partition
 from fednoise_core.engine.world import World
@@ -208,15 +209,77 @@ def write_folders(
     copies = int(np.bincount(partition.index[~partition.valid]).max(initial=0))
     settings = RunSettings(dict(method), dict(train), seed, partition.sites, copies, facts)
     settings.make_method()
-    public = {} if arrays.x_public is None else {"public": np.asarray(arrays.x_public[:])}
-    test = {"x_test": np.asarray(arrays.x_test[:]), "y_test": arrays.y_test}
-    _write_folder(out / "server", settings, SERVER_DATA, {"x": arrays.x_train[:0], **test, **public}, -1)
+    public = None if arrays.x_public is None else np.asarray(arrays.x_public[:])
+    write_server(out / "server", settings, np.asarray(arrays.x_test[:]), arrays.y_test, public)
     for client, name in enumerate(partition.sites):
         rows, at = partition.of(client), slice(*partition.offsets[client : client + 2])
-        own = {"x": take_rows(arrays.x_train, rows), "labels": noisy[rows], "valid": partition.valid[at]}
-        own |= {} if arrays.origin is None else {"origin": arrays.origin[rows]}
-        _write_folder(out / f"site-{name}", settings, SITE_DATA, {**own, **public}, client)
+        origin = rows if arrays.origin is None else arrays.origin[rows]
+        images = take_rows(arrays.x_train, rows)
+        write_site(
+            out / f"site-{name}",
+            settings,
+            client,
+            images,
+            noisy[rows],
+            public,
+            valid=partition.valid[at],
+            origin=origin,
+        )
     return settings
+
+
+def write_server(
+    folder: Path, settings: RunSettings, images: np.ndarray, labels: np.ndarray, public: np.ndarray | None = None
+) -> None:
+    """Write the folder of the server.
+
+    Args:
+        folder: The folder.
+        settings: What was agreed to.
+        images: Test images, uint8 [n, H, W] or [n, H, W, C].
+        labels: Their labels, int64 [n].
+        public: Public images uint8, the same as at every site, for methods that need them.
+    """
+    test = {"x_test": as_images("images", images), "y_test": as_labels("labels", labels)}
+    more = {} if public is None else {"public": public}
+    _write_folder(folder, settings, SERVER_DATA, {"x": images[:0], **test, **more}, -1)
+
+
+def write_site(
+    folder: Path,
+    settings: RunSettings,
+    client: int,
+    images: np.ndarray,
+    labels: np.ndarray,
+    public: np.ndarray | None = None,
+    *,
+    valid: np.ndarray | None = None,
+    origin: np.ndarray | None = None,
+) -> None:
+    """Write the folder of a site.
+
+    Args:
+        folder: The folder. Nobody but its owner can read it afterwards.
+        settings: What was agreed to.
+        client: The site's number, from 0.
+        images: uint8 [n, H, W] or [n, H, W, C].
+        labels: Given labels, int64 [n].
+        public: Public images uint8, the same at every site, for methods that need them.
+        valid: Samples of the validation split, bool [n]. Default: none.
+        origin: What each sample is called in the site's data, integers or texts [n]. Default: its row.
+
+    Raises:
+        SpecError: The arrays do not fit.
+    """
+    held = {"x": as_images("images", images) if len(images) else images, "labels": as_labels("labels", labels)}
+    held["valid"] = np.zeros(len(images), bool) if valid is None else valid
+    held |= {name: value for name, value in (("public", public), ("origin", origin)) if value is not None}
+    if (
+        len({len(images), len(labels), len(held["valid"])}) > 1
+        or held["labels"].max(initial=0) >= settings.data["classes"]
+    ):
+        raise SpecError(f"{folder}: expected a label below {settings.data['classes']} for each of {len(images)} images")
+    _write_folder(folder, settings, SITE_DATA, held, client)
 
 
 def write_app(out: Path, server: Path, deadline: float = 600.0, wait: float = 600.0) -> None:

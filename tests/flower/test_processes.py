@@ -1,5 +1,9 @@
 """Real federations: SuperLink and SuperNodes of Flower as processes. `make test-flower`."""
 
+import os
+import signal
+import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +13,7 @@ import toy
 
 pytest.importorskip("flwr", reason="needs Flower: pip install fednoise_core[flower]")
 
-from flower_processes import Processes
+from flower_processes import Processes, kill_group
 
 import fednoise_core as fn
 from fednoise_core.api.simulate import run_federation
@@ -60,3 +64,89 @@ def test_a_method_is_bit_equal_to_the_simulation(name: str, tmp_path: Path):
     for client in range(SITES):
         rows = np.genfromtxt(tmp_path / f"site-{client}" / "suspects.csv", delimiter=",", skip_header=1, usecols=0)
         assert len(rows) == simulated.world.sizes[client]
+
+
+def start_all(running: Processes) -> None:
+    for client in range(SITES):
+        running.start_node(client)
+
+
+def test_a_node_that_dies_and_one_that_hangs_are_left_out_until_they_are_back(tmp_path: Path):
+    simulate_digits("fedavg", tmp_path, rounds=9, fraction=1.0)
+    with Processes(tmp_path, deadline=30.0) as running:
+        start_all(running)
+        run = running.start_app()
+        running.wait_for_log("run", "round 1/9")
+        os.killpg(running.nodes[2].pid, signal.SIGSTOP)
+        kill_group(running.nodes[3])
+        running.wait_for_log("run", "left out: clients 2, 3")
+        os.killpg(running.nodes[2].pid, signal.SIGCONT)
+        running.start_node(3)
+        assert run.wait(400) == 0
+        told = running.read_log("run")
+    assert "client 3: no answer before the deadline" in told
+    state = load_state(tmp_path)
+    assert state.round == 9
+    last = told.partition("round 8/9")[2]
+    assert "left out" not in last, "both are back"
+
+
+def test_a_killed_server_goes_on_where_it_was(tmp_path: Path):
+    simulated = simulate_digits("scaffold", tmp_path)
+    for killed in (True, False):
+        with Processes(tmp_path) as running:
+            start_all(running)
+            if killed:
+                running.start_app()
+                running.wait_for_log("run", "round 3/5")
+            else:
+                assert "resumed from round" in running.run_app()
+    assert_same_as_simulated(tmp_path, simulated.outcome.state)
+
+
+def test_encrypted_with_authenticated_nodes(tmp_path: Path):
+    """A node whose key is not registered cannot take part."""
+    simulated = simulate_digits("fedavg", tmp_path, rounds=1, fraction=1.0)
+    with Processes(tmp_path, secure=True) as running:
+        keys = tmp_path / "keys"
+        running.start_node(0, "--auth-supernode-private-key", f"{keys}/node0")
+        running.wait_for_log("link", "No SuperNode found with the given public key")
+        for client in range(SITES):
+            command = ("flwr", "supernode", "register", f"{keys}/node{client}.pub", "here")
+            assert running.start(*command, log="register").wait(60) == 0
+            kill_group(running.nodes[client]) if client in running.nodes else None
+            running.start_node(client, "--auth-supernode-private-key", f"{keys}/node{client}")
+        running.run_app()
+    assert_same_as_simulated(tmp_path, simulated.outcome.state)
+
+
+def test_a_node_with_other_settings_is_refused(tmp_path: Path):
+    simulate_digits("fedavg", tmp_path, rounds=1, fraction=1.0)
+    file = tmp_path / "site-3" / "run.json"
+    file.write_text(file.read_text().replace('"lr": 0.', '"lr": 1.'))
+    with Processes(tmp_path, deadline=60.0) as running:
+        start_all(running)
+        run = running.start_app()
+        running.wait_for_log("run", "the server has other settings or other code")
+        kill_group(run)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="starts processes of four users: needs root")
+def test_sites_of_four_users_cannot_read_each_other():
+    with tempfile.TemporaryDirectory() as folder:
+        out, users = Path(folder), [60001 + client for client in range(SITES)]
+        out.chmod(0o711)
+        simulated = simulate_digits("fedavg", out, rounds=1, fraction=1.0)
+        with Processes(out) as running:
+            for client, user in enumerate(users):
+                home = out / f"home-site-{client}"
+                home.mkdir()
+                for path in (home, out / f"site-{client}", *(out / f"site-{client}").iterdir()):
+                    os.chown(path, user, user)
+                running.start_node(client, user=user)
+            running.run_app()
+        assert_same_as_simulated(out, simulated.outcome.state)
+        for reader, user in enumerate(users):
+            for client in range(SITES):
+                read = subprocess.run(["cat", out / f"site-{client}" / "site.npz"], user=user, capture_output=True)
+                assert (read.returncode == 0) == (reader == client)

@@ -229,7 +229,7 @@ def test_a_site_has_its_own_rows_only(tmp_path: Path):
         site = tmp_path / f"site-{client}"
         assert site.stat().st_mode & 0o777 == 0o700
         with np.load(site / "site.npz") as held:
-            assert held.keys() == {"x", "labels", "valid", "public", "spec"}
+            assert set(held.keys()) == {"x", "labels", "valid", "public", "origin", "spec"}
             assert len(held["x"]) == size
             assert (held["x"] == world.arrays().x_train[a:b]).all()
     with np.load(tmp_path / "server" / "server.npz") as held:

@@ -19,23 +19,30 @@ class Processes:
     Args:
         out: Has the folders `server` and `site-<number>`.
         deadline: Seconds in which sites answer.
-        tls: Options of link and nodes that switch encryption on.
+        secure: Whether messages are encrypted and nodes authenticated.
     """
 
-    def __init__(self, out: Path, deadline: float = 120.0):
+    def __init__(self, out: Path, deadline: float = 120.0, secure: bool = False):
         self.out, self.nodes = out, {}
         self._commands = Path(sys.executable).parent
         self._files = []
         self._ports = free_ports(3)
         write_app(out / "app", out / "server", deadline, wait=120.0)
-        (out / "home").mkdir()
+        (out / "home").mkdir(exist_ok=True)
+        self._link_options, self._node_options, trust = ["--insecure"], ["--insecure"], "insecure = true"
+        if secure:
+            keys = make_certificates(out / "keys")
+            pair = ["--ssl-certfile", f"{keys}/server.pem", "--ssl-keyfile", f"{keys}/server.key"]
+            self._link_options = ["--ssl-ca-certfile", f"{keys}/ca.crt", *pair, "--enable-supernode-auth"]
+            self._node_options = ["--root-certificates", f"{keys}/ca.crt"]
+            trust = f'root-certificates = "{keys}/ca.crt"'
         address = f"127.0.0.1:{self._ports[2]}"
-        (out / "home" / "config.toml").write_text(f'[superlink.here]\naddress = "{address}"\ninsecure = true\n')
+        (out / "home" / "config.toml").write_text(f'[superlink.here]\naddress = "{address}"\n{trust}\n')
 
     def __enter__(self):
         fleet, apps, control = (f"127.0.0.1:{port}" for port in self._ports)
         options = ["--fleet-api-address", fleet, "--serverappio-api-address", apps, "--control-api-address", control]
-        self.link = self.start("flower-superlink", "--insecure", *options, log="link")
+        self.link = self.start("flower-superlink", *self._link_options, *options, log="link")
         self.wait_for_log("link", "Starting Fleet API")
         return self
 
@@ -45,19 +52,23 @@ class Processes:
         for file in self._files:
             file.close()
 
-    def start_node(self, client: int) -> None:
+    def start_node(self, client: int, *options: str, user: int | None = None) -> None:
         (port,) = free_ports(1)
         site = self.out / f"site-{client}"
         self.nodes[client] = self.start(
-            *("flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{self._ports[0]}"),
-            *("--clientappio-api-address", f"127.0.0.1:{port}", "--node-config", f'site="{site}"'),
+            *("flower-supernode", *self._node_options, "--superlink", f"127.0.0.1:{self._ports[0]}"),
+            *("--clientappio-api-address", f"127.0.0.1:{port}", "--node-config", f'site="{site}"', *options),
             log=site.name,
+            user=user,
         )
+
+    def start_app(self) -> subprocess.Popen:
+        """Start the run. Its log is `run`."""
+        return self.start("flwr", "run", str(self.out / "app"), "here", "--stream", log="run")
 
     def run_app(self) -> str:
         """Start the run, wait for its end, and return its log."""
-        run = self.start("flwr", "run", str(self.out / "app"), "here", "--stream", log="run")
-        assert run.wait(500) == 0
+        assert self.start_app().wait(500) == 0
         return self.read_log("run")
 
     def read_log(self, name: str) -> str:
@@ -69,7 +80,7 @@ class Processes:
             assert time.monotonic() < end, f"{name}.log never said {text!r}:\n{self.read_log(name)[-3000:]}"
             time.sleep(0.1)
 
-    def start(self, command: str, *options: str, log: str) -> subprocess.Popen:
+    def start(self, command: str, *options: str, log: str, user: int | None = None) -> subprocess.Popen:
         paths = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support"), os.environ.get("PYTHONPATH", "")])
         env = {
             **os.environ,
@@ -83,7 +94,21 @@ class Processes:
         file = open(self.out / f"{log}.log", "a")  # noqa: SIM115 (closed with the processes)
         self._files.append(file)
         line = [str(self._commands / command), *options]
-        return subprocess.Popen(line, env=env, stdout=file, stderr=file, start_new_session=True)
+        return subprocess.Popen(line, env=env, stdout=file, stderr=file, start_new_session=True, user=user)
+
+
+def make_certificates(folder: Path) -> Path:
+    """Make the certificates of a server on the loopback, and a key pair for each of four nodes."""
+    folder.mkdir()
+    (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+    for line in (
+        "openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -subj /CN=test -days 2",
+        "openssl req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=localhost",
+        "openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.pem -extfile names",
+        *(f"ssh-keygen -q -t ecdsa -b 384 -N  -f node{c}" for c in range(4)),
+    ):
+        subprocess.run(line.split(" "), cwd=folder, check=True, capture_output=True)
+    return folder
 
 
 def kill_group(process: subprocess.Popen) -> None:
