@@ -16,7 +16,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -35,7 +35,7 @@ from fednoise_core.engine.executors.lanes import LanePool
 from fednoise_core.engine.loop import Outcome, Saving, run_loop
 from fednoise_core.engine.pool import Pool, build_augmentation
 from fednoise_core.engine.truth import Truth
-from fednoise_core.engine.world import World
+from fednoise_core.engine.world import World, torch_switches
 from fednoise_core.io import SpecError, json_digest
 from fednoise_core.methods import make_method
 from fednoise_core.methods.fedavg import FedAvg
@@ -439,22 +439,6 @@ def _train_and_evaluate(
             on_round=how.on_round,
         )
     return outcome, executor.name
-
-
-@contextlib.contextmanager
-def torch_switches(threads: int) -> Iterator[None]:
-    """Set torch's switches for this thread, and restore them. Processes started inside inherit them.
-
-    Numbers near zero count as zero, because weights that decay to denormal numbers would slow every kernel.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-        torch.set_flush_denormal(False)
 
 
 def _cost_record(outcome: Outcome, world: World, executor: str, began: tuple[float, float]) -> dict[str, Any]:

@@ -10,10 +10,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fednoise_core.flower.executor import SiteError
 from fednoise_core.flower.folders import RunSettings
-from fednoise_core.flower.messages import MessageError, decode_message, encode_message
-from fednoise_core.flower.server import run_on_sites
+from fednoise_core.flower.messages import MessageError, SiteError, decode_message, encode_message
 from fednoise_core.flower.site import Site
 
 POLL = 0.2  # seconds between two looks for answers
@@ -33,6 +31,10 @@ def answer_message(message: Message, context: Context) -> Message:
 @server_app.main()
 def serve_run(grid: Grid, context: Context) -> None:
     """Run the federation whose settings are in the folder `folder` of the app's configuration."""
+    from fednoise_core.flower.server import (
+        run_on_sites,  # sites, whose process starts anew for each message, need it not
+    )
+
     config = context.run_config
     folder = Path(str(config["folder"]))
     exchange = GridExchange(grid, RunSettings.load(folder), float(config["deadline"]), sys.stdout)

@@ -20,6 +20,7 @@ from fednoise_core.engine.world import SERVER, World
 from fednoise_core.flower.messages import (
     INITIAL,
     MessageError,
+    SiteError,
     decode_message,
     describe_function,
     describe_local,
@@ -36,10 +37,6 @@ ATTEMPTS = 3  # requests that a round cannot go on without are repeated so often
 LIMIT = 64 << 20  # bytes of an answer beyond those of its request
 HUGE = 1e15  # no number of an update that training gives is as large
 VERSION = "version"  # what the server stores as client state: the name of the version that the site holds
-
-
-class SiteError(RuntimeError):
-    """A site refused a request, failed, or did not give an answer that the round cannot go on without."""
 
 
 class Sites(Sequential):

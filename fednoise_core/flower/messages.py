@@ -30,6 +30,10 @@ class MessageError(ValueError):
     """A message that is damaged, or that holds what it may not hold."""
 
 
+class SiteError(RuntimeError):
+    """A site refused a request, failed, or did not give an answer that the round cannot go on without."""
+
+
 def encode_message(message: Mapping[str, Any]) -> bytes:
     """Encode a message.
 

@@ -10,7 +10,6 @@ from typing import Any, TextIO
 import numpy as np
 import torch
 
-from fednoise_core.api.simulate import torch_switches
 from fednoise_core.engine import models
 from fednoise_core.engine.client_store import ROOM, ClientStore
 from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, Evaluator
@@ -19,10 +18,10 @@ from fednoise_core.engine.output import write_metrics
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.state import State, save_checkpoint
 from fednoise_core.engine.truth import Truth
-from fednoise_core.engine.world import SERVER
-from fednoise_core.flower.executor import VERSION, Exchange, SiteError, Sites
+from fednoise_core.engine.world import SERVER, torch_switches
+from fednoise_core.flower.executor import VERSION, Exchange, Sites
 from fednoise_core.flower.folders import SERVER_DATA, RunSettings, load_data, make_world
-from fednoise_core.flower.messages import INITIAL
+from fednoise_core.flower.messages import INITIAL, SiteError
 from fednoise_core.io import SpecError, json_digest
 from fednoise_core.ops.weights import Weights
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fednoise_core.api.simulate import torch_switches
 from fednoise_core.engine.client import Client, call_on
 from fednoise_core.engine.evaluate import ClientEntry
 from fednoise_core.engine.executors.sequential import Sequential, Together
@@ -16,6 +15,7 @@ from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.fit import FitRequest, FitResult
 from fednoise_core.engine.label_files import write_sites, write_suspects
 from fednoise_core.engine.suspects import judge_sites
+from fednoise_core.engine.world import torch_switches
 from fednoise_core.flower.folders import SITE_DATA, RunSettings, load_data, make_world
 from fednoise_core.flower.messages import (
     INITIAL,

@@ -73,7 +73,7 @@ def start_all(running: Processes) -> None:
 
 def test_a_node_that_dies_and_one_that_hangs_are_left_out_until_they_are_back(tmp_path: Path):
     simulate_digits("fedavg", tmp_path, rounds=9, fraction=1.0)
-    with Processes(tmp_path, deadline=30.0) as running:
+    with Processes(tmp_path, deadline=60.0) as running:
         start_all(running)
         run = running.start_app()
         running.wait_for_log("run", "round 1/9")

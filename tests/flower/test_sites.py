@@ -11,9 +11,8 @@ import toy
 
 from fednoise_core.engine.state import State
 from fednoise_core.flower import executor
-from fednoise_core.flower.executor import SiteError
 from fednoise_core.flower.folders import RunSettings, write_folders
-from fednoise_core.flower.messages import decode_message, encode_message
+from fednoise_core.flower.messages import SiteError, decode_message, encode_message
 from fednoise_core.flower.server import run_on_sites
 from fednoise_core.flower.site import Site
 from fednoise_core.io import SpecError
