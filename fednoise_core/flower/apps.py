@@ -25,7 +25,7 @@ server_app = ServerApp()
 def answer_message(message: Message, context: Context) -> Message:
     """Answer a request of the server, on the rows in the folder `site` of the node's configuration."""
     site = Site(Path(str(context.node_config["site"])))
-    return Message(_pack_content(site.answer(_unpack_content(message))), reply_to=message)
+    return Message(_pack_content(site.answer(_unpack_content(message) or b"")), reply_to=message)
 
 
 @server_app.main()
@@ -57,6 +57,7 @@ class GridExchange:
         self._sizes: dict[int, int] = {}
         self._refused: set[int] = set()
         self._silent: set[int] = set()  # nodes that left a request without an answer
+        self._greeted: dict[str, tuple[int, float]] = {}  # message -> node, time at which it is given up
 
     def wait_for_all(self, seconds: float) -> dict[int, int]:
         """Wait until every site is connected.
@@ -101,12 +102,22 @@ class GridExchange:
             self._greet_nodes()
 
     def _greet_nodes(self) -> None:
-        """Ask nodes that are new which site they are, and forget those that are gone."""
-        online = set(self._grid.get_node_ids())
+        """Ask nodes that are new which site they are, read what came of that, and forget nodes that are gone.
+
+        It does not wait for answers: a node that gives none must not hold up a round.
+        """
+        online, now = set(self._grid.get_node_ids()), time.monotonic()
         self._nodes = {c: node for c, node in self._nodes.items() if node in online}
-        new = online - self._refused - set(self._nodes.values())
+        self._greeted = {number: one for number, one in self._greeted.items() if one[1] > now}
+        asked = {node for node, _ in self._greeted.values()}
+        new = sorted(online - asked - self._refused - set(self._nodes.values()))
         hello = encode_message({"kind": "hello", "digest": self._settings.digest})
-        for node, answer in self._send(dict.fromkeys(new, hello)).items():
+        pushed = self._push(dict.fromkeys(new, hello))
+        self._greeted |= {number: (node, now + self._deadline) for number, node in pushed.items()}
+        for node, answer in self._pull({number: node for number, (node, _) in self._greeted.items()}).items():
+            self._greeted = {number: one for number, one in self._greeted.items() if one[0] != node}
+            if answer is None:
+                continue  # it is asked again
             try:
                 self._accept_node(node, decode_message(answer))
             except MessageError as error:
@@ -117,39 +128,41 @@ class GridExchange:
         if "problem" in said:
             raise MessageError(str(said["problem"])[:2000])
         client, samples = said.get("client"), said.get("samples")
-        if (
-            not isinstance(client, int)
-            or not isinstance(samples, int)
-            or client not in range(len(self._settings.sites))
-        ):
+        if not (isinstance(client, int) and isinstance(samples, int) and 0 <= client < len(self._settings.sites)):
             raise MessageError("it does not say which site it is")
         if samples < 0 or self._sizes.setdefault(client, samples) != samples:
             raise MessageError(f"it has {samples} samples, but site {client} had another number")
-        if client in self._nodes and self._nodes[client] not in self._silent:
-            raise MessageError(f"site {client} is connected already")
-        self._nodes[client] = node
+        if self._nodes.get(client) in {None, *self._silent}:
+            self._nodes[client] = node
+        # else the site was perhaps started anew. It is asked again until its former node is known to be gone
 
     def _send(self, contents: Mapping[int, bytes]) -> dict[int, bytes]:
         """Send to nodes, and collect their answers until the deadline."""
-        end = time.monotonic() + self._deadline
+        end, waiting = time.monotonic() + self._deadline, self._push(contents)
+        found: dict[int, bytes | None] = {}
+        while len(found) < len(waiting) and time.monotonic() < end:
+            found |= self._pull({number: node for number, node in waiting.items() if node not in found})
+            time.sleep(POLL)
+        return {node: answer for node, answer in found.items() if answer is not None}
+
+    def _push(self, contents: Mapping[int, bytes]) -> dict[str, int]:
+        """Send to nodes. Returns the node of each message."""
         messages = [Message(_pack_content(one), node, "query", ttl=self._deadline) for node, one in contents.items()]
-        pushed = zip(self._grid.push_messages(messages), contents, strict=False) if messages else ()
-        waiting = {number: node for number, node in pushed if number is not None}
-        found = {}
-        while waiting and time.monotonic() < end:
-            for reply in self._grid.pull_messages(list(waiting)):
-                node = waiting.pop(reply.metadata.reply_to_message_id)
-                if reply.has_content():
-                    found[node] = _unpack_content(reply)
-            time.sleep(POLL if waiting else 0)
-        return found
+        numbers = self._grid.push_messages(messages) if messages else []
+        return {number: node for number, node in zip(numbers, contents, strict=False) if number is not None}
+
+    def _pull(self, waiting: Mapping[str, int]) -> dict[int, bytes | None]:
+        """The answers that are there. None: Flower could not deliver the message, or the app failed."""
+        replies = self._grid.pull_messages(list(waiting)) if waiting else []
+        return {waiting[reply.metadata.reply_to_message_id]: _unpack_content(reply) for reply in replies}
 
 
 def _pack_content(content: bytes) -> RecordDict:
     return RecordDict({RECORD: ConfigRecord({ENTRY: content})})
 
 
-def _unpack_content(message: Message) -> bytes:
-    content = message.content.config_records[RECORD][ENTRY]
-    assert isinstance(content, bytes)
-    return content
+def _unpack_content(message: Message) -> bytes | None:
+    """What `_pack_content` was given. None: the message is an error, or something else."""
+    records = message.content.config_records if message.has_content() else {}
+    content = records[RECORD].get(ENTRY) if RECORD in records else None
+    return content if isinstance(content, bytes) else None

@@ -25,7 +25,7 @@ class Processes:
     def __init__(self, out: Path, deadline: float = 120.0, secure: bool = False):
         self.out, self.nodes = out, {}
         self._commands = Path(sys.executable).parent
-        self._files = []
+        self._files, self._started = [], []
         self._ports = free_ports(3)
         write_app(out / "app", out / "server", deadline, wait=120.0)
         (out / "home").mkdir(exist_ok=True)
@@ -42,12 +42,12 @@ class Processes:
     def __enter__(self):
         fleet, apps, control = (f"127.0.0.1:{port}" for port in self._ports)
         options = ["--fleet-api-address", fleet, "--serverappio-api-address", apps, "--control-api-address", control]
-        self.link = self.start("flower-superlink", *self._link_options, *options, log="link")
+        self.start("flower-superlink", *self._link_options, *options, log="link")
         self.wait_for_log("link", "Starting Fleet API")
         return self
 
     def __exit__(self, *error):
-        for process in [self.link, *self.nodes.values()]:
+        for process in self._started:
             kill_group(process)
         for file in self._files:
             file.close()
@@ -94,7 +94,9 @@ class Processes:
         file = open(self.out / f"{log}.log", "a")  # noqa: SIM115 (closed with the processes)
         self._files.append(file)
         line = [str(self._commands / command), *options]
-        return subprocess.Popen(line, env=env, stdout=file, stderr=file, start_new_session=True, user=user)
+        process = subprocess.Popen(line, env=env, stdout=file, stderr=file, start_new_session=True, user=user)
+        self._started.append(process)
+        return process
 
 
 def make_certificates(folder: Path) -> Path:
