@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +16,16 @@ from fednoise_core.data.array_checks import as_images, as_labels
 from fednoise_core.data.arrays import Arrays, take_rows
 from fednoise_core.data.partition import Partition
 from fednoise_core.engine.world import World
-from fednoise_core.io import ArtifactError, SpecError, json_digest, load_npz, open_atomic, save_npz, write_json
+from fednoise_core.io import (
+    ArtifactError,
+    SpecError,
+    json_digest,
+    load_npz,
+    open_atomic,
+    save_npz,
+    sha256_file,
+    write_json,
+)
 from fednoise_core.methods import METHODS, make_method, method_class
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.settings.declare import build_settings
@@ -56,11 +64,7 @@ def code_digest() -> str:
     """Digest of the package's code. Server and sites must have the same."""
     folder = Path(fednoise_core.__file__).parent
     files = sorted(folder.rglob("*.py"))
-    return json_digest([[file.relative_to(folder).as_posix(), _hash_file(file)] for file in files])
-
-
-def _hash_file(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    return json_digest([[file.relative_to(folder).as_posix(), sha256_file(file)] for file in files])
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Site:
         return self._keep_result(request, digest, next(self._runner.run([self._make_request(request)])))
 
     def _make_request(self, request: Mapping[str, Any]) -> FitRequest:
-        client_state, targets = self._load_state(request["state"])
+        client_state, targets = self.load_state(request["state"])
         rate = request["rate"]
         return FitRequest(
             local=restore_local(request["local"], self.method),
@@ -110,7 +110,7 @@ class Site:
         return {**sent, "finite": finite, "state": version}
 
     def _call(self, request: Mapping[str, Any], digest: str) -> dict[str, Any]:
-        client_state, targets = self._load_state(request["state"])
+        client_state, targets = self.load_state(request["state"])
         fn = restore_function(request["function"], self.method)
         client = Client(self.world, self.client, client_state, targets, request["round"])
         answer = call_on(client, fn, request["broadcast"])
@@ -126,6 +126,8 @@ class Site:
         k, saved = request["step"], {}
         if k:
             saved = decode_message(self._step_file(k - 1).read_bytes())
+            if (saved["step"], saved["first"]["round"]) != (k - 1, request["round"]):
+                raise MessageError(f"step {k} does not follow step {saved['step']}: the fit has to begin again")
         first = saved["first"] if k else request
         together = Together(self.world, [self._make_request(first)])
         fit = together.fits[0]
@@ -138,12 +140,12 @@ class Site:
         if k == together.steps[0]:
             return {"steps": k, **self._keep_result(first, digest, together.close()[0])}
         carry = {name: [trained.values(), trained.copy_memory()] for name, trained in fit.carry.items()}
-        self._write(self._step_file(k), {"first": dict(first), "carry": carry, "state": fit.state})
+        self._write(self._step_file(k), {"step": k, "first": dict(first), "carry": carry, "state": fit.state})
         return {"steps": together.steps[0], "message": together.collect_messages(k)[0]}
 
     def _judge(self, request: Mapping[str, Any], digest: str) -> dict[str, Any]:
         """Write the site's list of suspect labels. Nothing of it is sent."""
-        client_state, targets = self._load_state(request["state"])
+        client_state, targets = self.load_state(request["state"])
         views = {"headline": [(c, [_restore_member(one) for one in models]) for c, models in request["judges"]]}
         client = Client(self.world, self.client, client_state, targets, request["round"])
         answer = call_on(client, self.method.suspect_labels, request["broadcast"])
@@ -156,15 +158,18 @@ class Site:
 
     # what the client keeps
 
-    def load_state(self, version: str | None) -> dict[str, Any]:
+    def load_state(self, version: str | None) -> tuple[dict[str, Any], Any]:
         """Load a version of what the client keeps.
 
         Args:
-            version: As an answer named it.
-        """
-        return self._load_state(version)[0]
+            version: As an answer named it. None: nothing was kept yet.
 
-    def _load_state(self, version: str | None) -> tuple[dict[str, Any], Any]:
+        Returns:
+            The client state, and the client's targets, or None if they are the given labels.
+
+        Raises:
+            MessageError: The site does not have this version.
+        """
         if version is None:
             return {}, None
         if version == INITIAL:
@@ -180,7 +185,7 @@ class Site:
         """Write the next version. Returns its name, or None if nothing changed."""
         if client_state is None and targets is None:
             return None
-        had, relabelled = self._load_state(base)
+        had, relabelled = self.load_state(base)
         version = f"{_number_of(base) + 1:08d}-{digest}"
         kept = had if client_state is None else client_state
         file = self._state_file(version)

@@ -49,7 +49,7 @@ def assert_same_as_simulated(out: Path, expected: State) -> None:
     assert state.round == expected.round
     assert same_state(state.server, expected.server)
     assert same_state(state.notes, expected.notes)
-    held = {c: Site(out / f"site-{c}").load_state(state.store.copy_for(c)["version"]) for c in state.store}
+    held = {c: Site(out / f"site-{c}").load_state(state.store.copy_for(c)["version"])[0] for c in state.store}
     assert same_state(held, {c: expected.store.copy_for(c) for c in expected.store})
 
 

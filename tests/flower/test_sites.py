@@ -43,7 +43,7 @@ def write_toy_sites(out: Path, method, train) -> None:
 
 def collect_client_states(out: Path, state: State) -> dict:
     """What the sites hold, by the versions that the server names."""
-    return {c: Site(out / f"site-{c}").load_state(state.store.copy_for(c)["version"]) for c in state.store}
+    return {c: Site(out / f"site-{c}").load_state(state.store.copy_for(c)["version"])[0] for c in state.store}
 
 
 @pytest.mark.parametrize("name", METHODS.keys() - {"centralised"})
