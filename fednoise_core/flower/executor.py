@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TextIO
 
@@ -25,9 +25,10 @@ from fednoise_core.flower.messages import (
     describe_function,
     describe_local,
     encode_message,
+    iterate_weights,
 )
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.ops.weights import Weights, iterate_leaves
+from fednoise_core.ops.weights import Layout, Weights, iterate_leaves
 
 # requests by client, whether to wait for sites that are away -> answers of those that answered before the deadline
 Exchange = Callable[[Mapping[int, bytes], bool], Mapping[int, bytes]]
@@ -230,20 +231,11 @@ class Sites(Sequential):
         answers, found = self._exchange(content, wait) if content else {}, {}
         for client in requests:
             try:
-                found[client] = self._read_answer(answers.get(client), len(content[client]))
+                known = self._layouts | {weights.layout for weights in iterate_weights(requests[client])}
+                found[client] = _read_answer(answers.get(client), len(content[client]), known)
             except MessageError as error:
                 self._print_problem(client, str(error))
         return found
-
-    def _read_answer(self, answer: bytes | None, sent: int) -> dict[str, Any]:
-        if answer is None:
-            raise MessageError("no answer before the deadline")
-        if len(answer) > 2 * sent + LIMIT:
-            raise MessageError(f"an answer of {len(answer)} bytes is too large")
-        reply = decode_message(answer, self._layouts)
-        if "problem" in reply:
-            raise MessageError(str(reply["problem"])[:2000])
-        return reply
 
     def _print_problem(self, client: int, problem: str) -> None:
         print(f"client {client}: {problem}", file=self._console, flush=True)
@@ -278,6 +270,17 @@ class SitesTogether:
     def close(self) -> list[FitResult]:
         """Return the results, in the order of the requests."""
         return [self._executor.read_fit(self._answers[c]) for c in self._requests]
+
+
+def _read_answer(answer: bytes | None, sent: int, layouts: Collection[Layout]) -> dict[str, Any]:
+    if answer is None:
+        raise MessageError("no answer before the deadline")
+    if len(answer) > 2 * sent + LIMIT:
+        raise MessageError(f"an answer of {len(answer)} bytes is too large")
+    reply = decode_message(answer, layouts)
+    if "problem" in reply:
+        raise MessageError(str(reply["problem"])[:2000])
+    return reply
 
 
 def _make_receipt(reply: Mapping[str, Any]) -> dict[str, Any] | None:

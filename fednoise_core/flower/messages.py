@@ -82,7 +82,7 @@ def decode_message(content: bytes, layouts: Collection[Layout] | None = None) ->
         raise MessageError(f"not a message ({type(error).__name__})") from error
     if not isinstance(message, dict):
         raise MessageError("not a message (no mapping)")
-    for weights in _iterate_weights(message):
+    for weights in iterate_weights(message):
         if weights.flat.shape != (weights.layout.size,) or not weights.flat.is_floating_point():
             raise MessageError(f"weights of shape {list(weights.flat.shape)}, [{weights.layout.size}] expected")
         if layouts is not None and weights.layout not in layouts:
@@ -100,11 +100,12 @@ def _restore_tensors(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     return {key: _restore_tensors(one, tensors) for key, one in value["map"]}
 
 
-def _iterate_weights(tree: Any) -> list[Weights]:
+def iterate_weights(tree: Any) -> list[Weights]:
+    """List the weights in a tree of mappings and lists."""
     if isinstance(tree, Weights):
         return [tree]
     parts = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list) else ()
-    return [found for part in parts for found in _iterate_weights(part)]
+    return [found for part in parts for found in iterate_weights(part)]
 
 
 # code, by name

@@ -3,6 +3,8 @@
 import io
 import itertools
 import math
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -46,20 +48,27 @@ def collect_client_states(out: Path, state: State) -> dict:
     return {c: Site(out / f"site-{c}").load_state(state.store.copy_for(c)["version"])[0] for c in state.store}
 
 
-@pytest.mark.parametrize("name", METHODS.keys() - {"centralised"})
-def test_every_method_is_bit_equal_to_the_simulation(name: str, tmp_path: Path):
-    fields, train = toy.settings(name)
-    subject = Subject(fields, train)
+def assert_equal_to_simulation(subject: Subject, out: Path) -> None:
     whole = subject.play()
-    write_toy_sites(tmp_path, subject.method, subject.train)
-    desk = Desk(tmp_path)
-    made = run_on_sites(tmp_path / "server", desk, dict(enumerate(world.SIZES)))
+    write_toy_sites(out, subject.method, subject.train)
+    made = run_on_sites(out / "server", Desk(out), dict(enumerate(world.SIZES)))
     expected = whole.outcome.state
     assert same_state(made.state.server, expected.server)
     assert same_state(made.state.notes, expected.notes)
     kept = {c: expected.store.copy_for(c) for c in expected.store}
-    assert same_state(collect_client_states(tmp_path, made.state), kept)
+    assert same_state(collect_client_states(out, made.state), kept)
     assert (made.fed.bytes_down, made.fed.bytes_up) == (whole.outcome.fed.bytes_down, whole.outcome.fed.bytes_up)
+
+
+@pytest.mark.parametrize("name", METHODS.keys() - {"centralised"})
+def test_every_method_is_bit_equal_to_the_simulation(name: str, tmp_path: Path):
+    assert_equal_to_simulation(Subject(*toy.settings(name)), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["fedbn", "dividemix", "rhfl"])
+@pytest.mark.parametrize("net", toy.NETS)
+def test_statistics_and_dropout_are_too(name: str, net: str, toy_nets: None, tmp_path: Path):
+    assert_equal_to_simulation(Subject(*toy.settings(name, net=net, lr=0.05)), tmp_path)
 
 
 # failures
@@ -254,3 +263,21 @@ def test_bytes_are_those_that_the_simulation_counts_and_a_frame(tmp_path: Path):
     for name, counted in (("down", made.fed.bytes_down), ("up", made.fed.bytes_up)):
         frame = (fits[name] - counted) / messages
         assert 0 < frame < 1500, f"{frame} bytes {name} a message"
+
+
+def test_the_code_of_the_page_makes_a_federation_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    page = Path(__file__).parents[2] / "docs/real_federation.md"
+    at_server, at_site = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    arrays = world.arrays()
+    exec(at_server.replace('"rounds": 50', '"rounds": 2'), {"test_images": arrays.x_test, "test_labels": arrays.y_test})
+    for client in range(4):
+        Path("site").mkdir()
+        shutil.copy("federation/server/run.json", "site")
+        a, b = world.client_bounds(3 + client)
+        own = {"images": arrays.x_train[a:b], "labels": world.toy_labels().noisy[a:b]}
+        exec(at_site.replace("2, images", f"{client}, images"), own)
+        Path("site").rename(f"federation/site-{client}")
+    made = run_on_sites(Path("federation/server"), Desk(Path("federation")), dict(enumerate(world.SIZES[3:7])))
+    assert made.state.round == 2
+    assert Path("federation/site-2/suspects.csv").is_file()
