@@ -41,7 +41,7 @@ name = "fednoise-app"
 version = "1.0.0"
 description = "A planned run of fednoise_core"
 license = "Apache-2.0"
-dependencies = ["fednoise_core[flower]"]
+dependencies = []
 
 [tool.flwr.app]
 publisher = "fednoise"

@@ -11,7 +11,7 @@ import pytest
 import torch
 import toy
 
-pytest.importorskip("flwr", reason="needs Flower: pip install fednoise_core[flower]")
+pytest.importorskip("flwr", reason="needs Flower, which `make test-flower` installs")
 
 from flower_processes import Processes, kill_group
 

@@ -26,7 +26,7 @@ class Processes:
         self.out, self.nodes = out, {}
         self._commands = Path(sys.executable).parent
         self._files, self._started = [], []
-        self._ports = free_ports(3)
+        self._address = f"127.0.0.1:{find_free_port()}"
         write_app(out / "app", out / "server", deadline, wait=120.0)
         (out / "home").mkdir(exist_ok=True)
         self._link_options, self._node_options, trust = ["--insecure"], ["--insecure"], "insecure = true"
@@ -36,14 +36,12 @@ class Processes:
             self._link_options = ["--ssl-ca-certfile", f"{keys}/ca.crt", *pair, "--enable-supernode-auth"]
             self._node_options = ["--root-certificates", f"{keys}/ca.crt"]
             trust = f'root-certificates = "{keys}/ca.crt"'
-        address = f"127.0.0.1:{self._ports[2]}"
-        (out / "home" / "config.toml").write_text(f'[superlink.here]\naddress = "{address}"\n{trust}\n')
+        (out / "home" / "config.toml").write_text(f'[superlink.here]\naddress = "{self._address}"\n{trust}\n')
 
     def __enter__(self):
-        fleet, apps, control = (f"127.0.0.1:{port}" for port in self._ports)
-        options = ["--fleet-api-address", fleet, "--serverappio-api-address", apps, "--control-api-address", control]
-        self.start("flower-superlink", *self._link_options, *options, log="link")
-        self.wait_for_log("link", "Starting Fleet API")
+        host, _, port = self._address.partition(":")
+        self.start("flower-superlink", *self._link_options, "--host", host, "--port", port, log="link")
+        self.wait_for_log("link", "Uvicorn running on")
         return self
 
     def __exit__(self, *error):
@@ -53,11 +51,10 @@ class Processes:
             file.close()
 
     def start_node(self, client: int, *options: str, user: int | None = None) -> None:
-        (port,) = free_ports(1)
         site = self.out / f"site-{client}"
         self.nodes[client] = self.start(
-            *("flower-supernode", *self._node_options, "--superlink", f"127.0.0.1:{self._ports[0]}"),
-            *("--clientappio-api-address", f"127.0.0.1:{port}", "--node-config", f'site="{site}"', *options),
+            *("flower-supernode", *self._node_options, "--superlink", self._address),
+            *("--port", str(find_free_port()), "--node-config", f'site="{site}"', *options),
             log=site.name,
             user=user,
         )
@@ -89,6 +86,7 @@ class Processes:
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": "1",
             "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_HOME": str(self.out / "home") if command == "flwr" else str(self.out / f"home-{log}"),
         }
         file = open(self.out / f"{log}.log", "a")  # noqa: SIM115 (closed with the processes)
@@ -120,12 +118,9 @@ def kill_group(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
+def find_free_port() -> int:
+    """Find a port of the loopback that nobody listens on."""
+    with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+        port: int = one.getsockname()[1]
+    return port
