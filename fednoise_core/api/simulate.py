@@ -258,7 +258,7 @@ def run_federation(
     arrays = _apply_openset_images(arrays, labels, donor)
     cohorts = functools.partial(continue_cohorts, labels.generator) if settings.sampling == "continued" else None
     world = World(arrays, labels.noisy, partition, settings, seed, how.device, cohorts, chosen.pooled)
-    _check_pools(method["name"], chosen, settings, world)
+    check_pools(method["name"], chosen, settings, world)
     _check_writable(how.out)
     truth = Truth(labels.clean, labels.noisy, [i.cpu().numpy() for i in world.index], world.classes, labels.replaced)
     with torch_switches(how.threads):
@@ -364,7 +364,7 @@ def _resolve_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any
     return fields, settings, seed_of(seed)
 
 
-def _check_pools(name: str, method: FedAvg, settings: Train, world: World) -> None:
+def check_pools(name: str, method: FedAvg, settings: Train, world: World) -> None:
     """Check that augmentations fit the images, and that a method has the public images that it needs.
 
     Args:

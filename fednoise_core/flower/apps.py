@@ -12,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fednoise_core.flower.folders import RunSettings
 from fednoise_core.flower.messages import MessageError, SiteError, decode_message, encode_message
-from fednoise_core.flower.site import Site
+from fednoise_core.flower.site import answer_request
 
 POLL = 0.2  # seconds between two looks for answers
 RECORD, ENTRY = "fednoise", "message"
@@ -24,8 +24,8 @@ server_app = ServerApp()
 @client_app.query()
 def answer_message(message: Message, context: Context) -> Message:
     """Answer a request of the server, on the rows in the folder `site` of the node's configuration."""
-    site = Site(Path(str(context.node_config["site"])))
-    return Message(_pack_content(site.answer(_unpack_content(message) or b"")), reply_to=message)
+    answer = answer_request(Path(str(context.node_config["site"])), _unpack_content(message) or b"")
+    return Message(_pack_content(answer), reply_to=message)
 
 
 @server_app.main()
@@ -108,6 +108,7 @@ class GridExchange:
         """
         online, now = set(self._grid.get_node_ids()), time.monotonic()
         self._nodes = {c: node for c, node in self._nodes.items() if node in online}
+        self._refused &= online  # a node that comes back may have been mended
         self._greeted = {number: one for number, one in self._greeted.items() if one[1] > now}
         asked = {node for node, _ in self._greeted.values()}
         new = sorted(online - asked - self._refused - set(self._nodes.values()))
@@ -116,8 +117,9 @@ class GridExchange:
         self._greeted |= {number: (node, now + self._deadline) for number, node in pushed.items()}
         for node, answer in self._pull({number: node for number, (node, _) in self._greeted.items()}).items():
             self._greeted = {number: one for number, one in self._greeted.items() if one[0] != node}
-            if answer is None:
-                continue  # it is asked again
+            if answer is None:  # it is asked again
+                print(f"node {node} failed to say which site it is: see its log", file=self._console, flush=True)
+                continue
             try:
                 self._accept_node(node, decode_message(answer))
             except MessageError as error:

@@ -36,7 +36,8 @@ Exchange = Callable[[Mapping[int, bytes], bool], Mapping[int, bytes]]
 FIT = ("epochs", "on", "ids", "pool_targets", "tag", "batch", "net_of", "together", "single_ok")  # sent as they are
 ATTEMPTS = 3  # requests that a round cannot go on without are repeated so often
 LIMIT = 64 << 20  # bytes of an answer beyond those of its request
-HUGE = 1e15  # no number of an update that training gives is as large
+HUGE = 1e15  # no number that training gives is as large
+PARTS = ("update", "relay", "message", "answer")  # of an answer: what the server's code reads
 VERSION = "version"  # what the server stores as client state: the name of the version that the site holds
 
 
@@ -77,16 +78,12 @@ class Sites(Sequential):
             Results in the order of the requests.
         """
         remote = {one.client: self._describe_fit("fit", one) for one in requests if one.client != SERVER}
-        found = self._read_fits(self._ask(remote, wait=False))
+        answers = self._drop_odd(self._ask(remote, wait=False))
         for one in requests:
             if one.client == SERVER:
                 yield from super().run([one])
             else:
-                yield found.get(one.client) or self._make_missed(one.client)
-
-    def _make_missed(self, client: int) -> FitResult:
-        self.missed.append(client)
-        return FitResult({}, None, None, 0, finite=False)
+                yield self.read_fit(one.client, answers.get(one.client))
 
     def _describe_fit(self, kind: str, one: FitRequest) -> dict[str, Any]:
         train, rate = self._method.train, one.rate
@@ -108,42 +105,31 @@ class Sites(Sequential):
         where = {"kind": kind, "digest": self._digest, "client": client, "round": round}
         return {**where, "state": version, "oldest": self._oldest[client][1]}
 
-    def _read_fits(self, answers: Mapping[int, dict[str, Any]]) -> dict[int, FitResult]:
-        found = {}
-        for client, reply in answers.items():
-            try:
-                found[client] = self.read_fit(reply)
-            except MessageError as error:
-                self._print_problem(client, str(error))
-        shapes = {client: _describe_shapes(result.update) for client, result in found.items() if result.finite}
-        common, count = Counter(shapes.values()).most_common(1)[0] if shapes else ("", 0)
-        for client, shape in shapes.items():
-            if shape != common and 2 * count > len(shapes) and len(self.world.nets) == 1:
-                self._print_problem(client, f"its update has the shapes {shape}, those of others {common}")
-                del found[client]
-        return found
-
-    def read_fit(self, reply: Mapping[str, Any]) -> FitResult:
+    def read_fit(self, client: int, reply: Mapping[str, Any] | None) -> FitResult:
         """Check and read the answer to a fit.
 
         Args:
-            reply: The answer, perhaps of a stranger.
+            client: The client.
+            reply: The answer, perhaps of a stranger. None: there is none.
 
-        Raises:
-            MessageError: It is no such answer.
+        Returns:
+            The result. It is not finite if the answer is missing or no such answer.
         """
+        try:
+            if reply is not None:
+                return self._make_result(reply)
+        except MessageError as error:
+            self._print_problem(client, str(error))
+        self.missed.append(client)
+        return FitResult({}, None, None, 0, finite=False)
+
+    def _make_result(self, reply: Mapping[str, Any]) -> FitResult:
         update, relay = reply.get("update"), reply.get("relay")
-        counts = [reply.get(name) for name in ("steps", "passes", "twice")]
         if not isinstance(update, dict) or not isinstance(relay, dict) or not isinstance(reply.get("finite"), bool):
             raise MessageError("the answer to a fit has no update")
-        whole = [count for count in counts if type(count) is int and count >= 0]
-        if len(whole) < len(counts):
-            raise MessageError("the answer to a fit has no counts")
         self._check_names(update, "update")
         self._check_names(relay, "relay")
-        if any(_is_huge(leaf) for leaf in iterate_leaves([update, relay])):
-            raise MessageError(f"a number of the update is beyond {HUGE:g}")
-        steps, passes, twice = whole
+        steps, passes, twice = (_read_count(reply, name) for name in ("steps", "passes", "twice"))
         return FitResult(update, _make_receipt(reply), None, steps, passes, relay, reply["finite"], twice)
 
     def _check_names(self, sent: Mapping[str, Any], side: str) -> None:
@@ -162,7 +148,7 @@ class Sites(Sequential):
         Arguments and answers are those of `Sequential.call`.
 
         Raises:
-            SiteError: A site does not answer. The method needs the answers of all.
+            SiteError: A site does not answer, or its answer is refused. The method needs the answers of all.
         """
         described = describe_function(fn, self._method.train)
         requests = {
@@ -185,7 +171,7 @@ class Sites(Sequential):
         described = {one.client: {**self._describe_fit("step", one), "step": 0} for one in requests}
         return SitesTogether(self, described)
 
-    def judge(self, state: State, judges: Mapping[int, Any], broadcast: Mapping[str, Any]) -> None:
+    def judge_labels(self, state: State, judges: Mapping[int, Any], broadcast: Mapping[str, Any]) -> list[int]:
         """Have sites write their own lists of suspect labels.
 
         Args:
@@ -193,14 +179,14 @@ class Sites(Sequential):
             judges: For each client the members of the view that judges, with the client's own models by name.
             broadcast: What `suspect_labels` gets.
 
-        Raises:
-            SiteError: A site does not answer.
+        Returns:
+            Clients of which no answer came.
         """
         requests = {}
         for c, members in judges.items():
             request = self._describe_request("judge", c, state.round, state.store.copy_for(c))
             requests[c] = {**request, "judges": members, "broadcast": broadcast}
-        self.ask_all(requests)
+        return sorted(requests.keys() - self._ask_again(requests).keys())
 
     # requests
 
@@ -214,16 +200,22 @@ class Sites(Sequential):
             The answers by client.
 
         Raises:
-            SiteError: A client does not answer, or refuses.
+            SiteError: A client does not answer, or its answer is refused.
         """
+        answers = self._ask_again(requests)
+        if missing := requests.keys() - answers.keys():
+            clients = ", ".join(map(str, sorted(missing)))
+            raise SiteError(f"the round needs the answers of clients {clients}. Mend what is said above, run it again")
+        return answers
+
+    def _ask_again(self, requests: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
         answers: dict[int, dict[str, Any]] = {}
         for _ in range(ATTEMPTS):
             left = {c: request for c, request in requests.items() if c not in answers}
-            answers |= self._ask(left, wait=True)
+            answers = self._drop_odd(answers | self._ask(left, wait=True))
             if len(answers) == len(requests):
-                return answers
-        missing = ", ".join(str(c) for c in requests.keys() - answers.keys())
-        raise SiteError(f"the round needs the answers of clients {missing}. Mend what is said above, then run it again")
+                break
+        return answers
 
     def _ask(self, requests: Mapping[int, Mapping[str, Any]], wait: bool) -> dict[int, dict[str, Any]]:
         """The answers that came and can be read."""
@@ -237,6 +229,31 @@ class Sites(Sequential):
                 self._print_problem(client, str(error))
         return found
 
+    def _drop_odd(self, answers: Mapping[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+        """Keep the answers whose names and shapes are those of more than half of them."""
+        shapes = {
+            c: " ".join(self._describe_shapes(c, reply.get(part)) for part in PARTS) for c, reply in answers.items()
+        }
+        common, count = Counter(shapes.values()).most_common(1)[0] if shapes else ("", 0)
+        for client, shape in shapes.items():
+            if shape != common or 2 * count <= len(shapes):
+                self._print_problem(client, f"its answer has the shapes {shape}, those of others {common}")
+        return {c: reply for c, reply in answers.items() if shapes[c] == common and 2 * count > len(shapes)}
+
+    def _describe_shapes(self, client: int, tree: Any) -> str:
+        """Names, types and shapes. Weights of the client's own net are alike for all nets."""
+        if isinstance(tree, Mapping):
+            parts = [f"{name}: {self._describe_shapes(client, tree[name])}" for name in sorted(tree, key=str)]
+            return f"{{{', '.join(parts)}}}"
+        if isinstance(tree, list):
+            return f"[{', '.join(self._describe_shapes(client, one) for one in tree)}]"
+        if isinstance(tree, Weights):
+            own = tree.layout == self.world.net(client).layout
+            return f"weights {tree.flat.dtype}{'' if own else list(tree.flat.shape)}"
+        if isinstance(tree, Tensor):
+            return f"{tree.dtype}{list(tree.shape)}"
+        return "number" if isinstance(tree, int | float) else type(tree).__name__
+
     def _print_problem(self, client: int, problem: str) -> None:
         print(f"client {client}: {problem}", file=self._console, flush=True)
 
@@ -247,7 +264,7 @@ class SitesTogether:
     def __init__(self, executor: Sites, requests: Mapping[int, Mapping[str, Any]]):
         self._executor, self._requests = executor, requests
         self._answers = executor.ask_all(requests)
-        self.steps = [int(self._answers[c]["steps"]) for c in requests]
+        self.steps = [_read_count(self._answers[c], "steps") for c in requests]
 
     def collect_messages(self, k: int) -> list[dict[str, Any]]:
         """Collect the message of each client before step k."""
@@ -269,7 +286,7 @@ class SitesTogether:
 
     def close(self) -> list[FitResult]:
         """Return the results, in the order of the requests."""
-        return [self._executor.read_fit(self._answers[c]) for c in self._requests]
+        return [self._executor.read_fit(c, self._answers[c]) for c in self._requests]
 
 
 def _read_answer(answer: bytes | None, sent: int, layouts: Collection[Layout]) -> dict[str, Any]:
@@ -280,7 +297,16 @@ def _read_answer(answer: bytes | None, sent: int, layouts: Collection[Layout]) -
     reply = decode_message(answer, layouts)
     if "problem" in reply:
         raise MessageError(str(reply["problem"])[:2000])
+    if any(_is_huge(leaf) for leaf in iterate_leaves([reply.get(part) for part in PARTS])):
+        raise MessageError(f"a number is beyond {HUGE:g}")
     return reply
+
+
+def _read_count(reply: Mapping[str, Any], name: str) -> int:
+    count = reply.get(name)
+    if type(count) is not int or count < 0:
+        raise MessageError(f"the answer has no count of {name}")
+    return count
 
 
 def _make_receipt(reply: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -296,13 +322,3 @@ def _is_huge(leaf: Any) -> bool:
         return isinstance(leaf, int | float) and HUGE < abs(leaf) < float("inf")
     sizes = leaf.double().abs()
     return bool((torch.isfinite(sizes) & (sizes > HUGE)).any())
-
-
-def _describe_shapes(tree: Any) -> str:
-    """Names, types and shapes of what an update holds."""
-    if isinstance(tree, Mapping):
-        return f"{{{', '.join(f'{name}: {_describe_shapes(value)}' for name, value in sorted(tree.items()))}}}"
-    leaves = list(iterate_leaves(tree))
-    kind = "weights " if isinstance(tree, Weights) else ""
-    shown = [f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves]
-    return kind + " ".join(shown)

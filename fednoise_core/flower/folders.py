@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +118,10 @@ class RunSettings:
             raise SpecError(f"method.name: {name!r}: a site runs the methods of this package only")
         if method_class(name).pooled:
             raise SpecError(f"method.name: {name} needs all samples in one place. Choose another method")
-        return make_method(dict(self.method), self.make_train())
+        train = self.make_train()
+        if train.sampling == "continued":
+            raise SpecError("train.sampling: continued goes on with the generator of simulated noise. Leave it out")
+        return make_method(dict(self.method), train)
 
     def make_train(self) -> Train:
         """Make the training settings."""
@@ -145,7 +149,9 @@ class SiteArrays:
         return cast(Arrays, self)
 
 
-def load_data(folder: Path, settings: RunSettings, name: str) -> tuple[SiteArrays, dict[str, np.ndarray], int]:
+def load_data(
+    folder: Path, settings: RunSettings, name: str
+) -> tuple[SiteArrays, dict[str, np.ndarray], dict[str, Any]]:
     """Load the data of a folder.
 
     Args:
@@ -154,7 +160,8 @@ def load_data(folder: Path, settings: RunSettings, name: str) -> tuple[SiteArray
         name: SERVER_DATA or SITE_DATA.
 
     Returns:
-        The images, all arrays of the file by name, and the site's number (-1: the server).
+        The images, all arrays of the file by name, and facts of the site: `client`, its number (-1: the server), and
+        `release_seed`.
 
     Raises:
         ArtifactError: The file is missing or damaged.
@@ -162,7 +169,7 @@ def load_data(folder: Path, settings: RunSettings, name: str) -> tuple[SiteArray
     held, spec = load_npz(folder / name, "federation")
     try:
         images = SiteArrays(held["x"], held.get("public"), **settings.data, origin=held.get("origin"))
-        return images, held, int(spec["client"])
+        return images, held, {name: int(spec[name]) for name in ("client", "release_seed")}
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"{folder / name}: damaged ({type(error).__name__}: {error})") from error
 
@@ -213,6 +220,8 @@ def write_folders(
     copies = int(np.bincount(partition.index[~partition.valid]).max(initial=0))
     settings = RunSettings(dict(method), dict(train), seed, partition.sites, copies, facts)
     settings.make_method()
+    if any(Path(name).name != name for name in settings.sites) or len(set(settings.sites)) < len(settings.sites):
+        raise SpecError(f"partition: sites: expected names of different folders, got {', '.join(settings.sites)}")
     public = None if arrays.x_public is None else np.asarray(arrays.x_public[:])
     write_server(out / "server", settings, np.asarray(arrays.x_test[:]), arrays.y_test, public)
     for client, name in enumerate(partition.sites):
@@ -228,6 +237,7 @@ def write_folders(
             public,
             valid=partition.valid[at],
             origin=origin,
+            release_seed=seed,
         )
     return settings
 
@@ -246,7 +256,7 @@ def write_server(
     """
     test = {"x_test": as_images("images", images), "y_test": as_labels("labels", labels)}
     more = {} if public is None else {"public": public}
-    _write_folder(folder, settings, SERVER_DATA, {"x": images[:0], **test, **more}, -1)
+    _write_folder(folder, settings, SERVER_DATA, {"x": images[:0], **test, **more}, -1, settings.seed)
 
 
 def write_site(
@@ -259,6 +269,7 @@ def write_site(
     *,
     valid: np.ndarray | None = None,
     origin: np.ndarray | None = None,
+    release_seed: int | None = None,
 ) -> None:
     """Write the folder of a site.
 
@@ -271,6 +282,8 @@ def write_site(
         public: Public images uint8, the same at every site, for methods that need them.
         valid: Samples of the validation split, bool [n]. Default: none.
         origin: What each sample is called in the site's data, integers or texts [n]. Default: its row.
+        release_seed: Seed of the noise of released labels. Default: a random one. Who knows it, and the server knows
+            that of the run, can take the noise off.
 
     Raises:
         SpecError: The arrays do not fit.
@@ -283,7 +296,8 @@ def write_site(
         or held["labels"].max(initial=0) >= settings.data["classes"]
     ):
         raise SpecError(f"{folder}: expected a label below {settings.data['classes']} for each of {len(images)} images")
-    _write_folder(folder, settings, SITE_DATA, held, client)
+    seed = secrets.randbits(63) if release_seed is None else release_seed
+    _write_folder(folder, settings, SITE_DATA, held, client, seed)
 
 
 def write_app(out: Path, server: Path, deadline: float = 600.0, wait: float = 600.0) -> None:
@@ -300,9 +314,9 @@ def write_app(out: Path, server: Path, deadline: float = 600.0, wait: float = 60
 
 
 def _write_folder(
-    folder: Path, settings: RunSettings, name: str, arrays: Mapping[str, np.ndarray], client: int
+    folder: Path, settings: RunSettings, name: str, arrays: Mapping[str, np.ndarray], client: int, release_seed: int
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)  # a site's rows are its own
     write_json(folder / RUN, vars(settings))
-    save_npz(folder / name, arrays, {"artifact": "federation", "client": client})
+    save_npz(folder / name, arrays, {"artifact": "federation", "client": client, "release_seed": release_seed})

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 import numpy as np
 import torch
 
+from fednoise_core.api.simulate import check_pools
 from fednoise_core.engine import models
 from fednoise_core.engine.client_store import ROOM, ClientStore
 from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, Evaluator
@@ -22,7 +23,7 @@ from fednoise_core.engine.world import SERVER, torch_switches
 from fednoise_core.flower.executor import VERSION, Exchange, Sites
 from fednoise_core.flower.folders import SERVER_DATA, RunSettings, load_data, make_world
 from fednoise_core.flower.messages import INITIAL, SiteError
-from fednoise_core.io import SpecError, json_digest
+from fednoise_core.io import json_digest
 from fednoise_core.ops.weights import Weights
 
 NOWHERE = -1  # a server holds no rows
@@ -61,7 +62,11 @@ class _SitesRun(RunLoop):
         with state.store.server_side():
             views, sent = self.method.list_models(fed, state), self.method.make_broadcast(fed, state)
         judges = {c: found for c in fed.all if (found := _list_judges(views, c)) is not None}
-        self.executor.judge(state, judges, sent)
+        absent = self.executor.judge_labels(state, judges, sent)
+        if absent:
+            self.print_line(
+                f"clients {', '.join(map(str, absent))} wrote no suspects.csv. Start them, and run this again"
+            )
         if len(judges) < len(fed.all):
             self.print_line("the sites write no suspects.csv: the server does not have what their models are made of")
         shown, _ = self.list_evaluated()
@@ -88,9 +93,7 @@ def _list_named(named: Any) -> list[Any]:
     return list(named) if isinstance(named, list | tuple) else [named]
 
 
-def run_on_sites(
-    folder: Path, exchange: Exchange, sizes: Mapping[int, int], console: TextIO | None = None, every: int = 1
-) -> Outcome:
+def run_on_sites(folder: Path, exchange: Exchange, sizes: Mapping[int, int], console: TextIO | None = None) -> Outcome:
     """Run a federation whose clients are at sites, going on from the folder's checkpoint if there is one.
 
     Args:
@@ -98,7 +101,6 @@ def run_on_sites(
         exchange: Carries requests to the sites.
         sizes: Training samples of each client, as the sites report them.
         console: Gets a line a round.
-        every: Rounds between two checkpoints.
 
     Returns:
         The outcome. The client states in it are names of versions that the sites hold.
@@ -112,13 +114,12 @@ def run_on_sites(
     method = settings.make_method()
     images, held, _ = load_data(folder, settings, SERVER_DATA)
     world = make_world(settings, images, held, NOWHERE)
-    if method.needs_public and "public" not in world.pools:
-        raise SpecError(f"method: {settings.method['name']} needs public images: give the data set a `public` part")
+    check_pools(settings.method["name"], method, world.train, world)
     world.sizes = [sizes[c] for c in range(world.n)]
     world.max_label_copies = settings.copies
     used = [size for size in world.sizes if size]
     world.samples_a_round = world.cohort * sum(used) / max(len(used), 1)
-    saving = Saving(folder / "checkpoint.pt", json_digest(settings.digest, world.sizes), seconds=1e9, rounds=every)
+    saving = Saving(folder / "checkpoint.pt", json_digest(settings.digest, world.sizes), seconds=1e9, rounds=1)
     truth = Truth(None, np.zeros(0, np.int64), [np.zeros(0, np.int64)] * world.n, world.classes)
     test = Pool(held["x_test"], images.mean, images.std)
     with torch_switches(1), closing(Sites(world, method, settings.digest, exchange, console)) as executor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import traceback
 from collections.abc import Mapping
@@ -19,14 +20,37 @@ from fednoise_core.engine.world import torch_switches
 from fednoise_core.flower.folders import SITE_DATA, RunSettings, load_data, make_world
 from fednoise_core.flower.messages import (
     INITIAL,
+    RELEASE,
     MessageError,
     decode_message,
     encode_message,
     restore_function,
     restore_local,
 )
-from fednoise_core.io import open_atomic
+from fednoise_core.io import ArtifactError, SpecError, open_atomic
 from fednoise_core.ops.weights import Weights, all_finite
+
+
+def answer_request(folder: Path, content: bytes) -> bytes:
+    """Answer a request of the server.
+
+    Args:
+        folder: The site's.
+        content: The request, perhaps of a stranger.
+
+    Returns:
+        The answer. It has an entry "problem" if the request was refused or the method's code failed.
+    """
+    try:
+        with torch_switches(1):
+            return encode_message(Site(folder).answer(content))
+    except (MessageError, ArtifactError, SpecError) as error:
+        problem = str(error)
+    except Exception as error:  # whatever the method's code raises, the server waits for an answer
+        traceback.print_exc()
+        # an error's text may hold values of the site's data
+        problem = f"{type(error).__name__} at the site, whose log says more"
+    return encode_message({"problem": problem})
 
 
 class Site:
@@ -46,42 +70,38 @@ class Site:
     def __init__(self, folder: Path):
         self.folder, self.settings = folder, RunSettings.load(folder)
         self.method = self.settings.make_method()
-        self.images, self._held, self.client = load_data(folder, self.settings, SITE_DATA)
+        self.images, self._held, spec = load_data(folder, self.settings, SITE_DATA)
+        self.client: int = spec["client"]
         self.world = make_world(self.settings, self.images, self._held, self.client)
+        self._release_world = copy.copy(self.world)  # draws the noise of released labels
+        self._release_world.seed = spec["release_seed"]
         self._runner = Sequential(self.world)
 
-    def answer(self, content: bytes) -> bytes:
+    def answer(self, content: bytes) -> dict[str, Any]:
         """Answer a request.
 
         Args:
             content: The request, perhaps of a stranger.
 
-        Returns:
-            The answer. It has an entry "problem" if the request was refused or the method's code failed.
+        Raises:
+            MessageError: The request is refused.
         """
-        try:
-            request = decode_message(content)
-            if request.get("digest") != self.settings.digest:
-                raise MessageError("the server has other settings or other code: compare run.json and the versions")
-            with torch_switches(1):
-                reply = self._find_answer(request, hashlib.sha256(content).hexdigest()[:16])
-            return encode_message(reply)
-        except Exception as error:  # whatever the method's code raises, the server waits for an answer
-            traceback.print_exc()
-            return encode_message({"problem": f"{type(error).__name__}: {error}"})
-
-    def _find_answer(self, request: Mapping[str, Any], digest: str) -> dict[str, Any]:
-        try:
-            if request["kind"] == "hello":
-                return {"client": self.client, "samples": self.world.sizes[self.client]}
-            if request["client"] != self.client:
-                raise MessageError(f"a request for client {request['client']}, this is {self.client}")
-            answers = {"fit": self._fit, "call": self._call, "step": self._step, "judge": self._judge}
-            reply = answers[request["kind"]](request, digest)
-            self._remove_states(request["oldest"])
-            return reply
-        except KeyError as error:
-            raise MessageError(f"the entry {error} is missing or unknown") from error
+        request, digest = decode_message(content), hashlib.sha256(content).hexdigest()[:16]
+        if request.get("digest") != self.settings.digest:
+            raise MessageError("the server has other settings or other code: compare run.json and the versions")
+        kind, known = (
+            request.get("kind"),
+            {"fit": self._fit, "call": self._call, "step": self._step, "judge": self._judge},
+        )
+        if kind == "hello":
+            return {"client": self.client, "samples": self.world.sizes[self.client]}
+        if kind not in known:
+            raise MessageError(f"{kind!r} is no kind of request")
+        if request["client"] != self.client:
+            raise MessageError(f"a request for client {request['client']}, this is {self.client}")
+        reply = known[kind](request, digest)
+        self._remove_states(request["oldest"])
+        return reply
 
     # requests
 
@@ -112,7 +132,8 @@ class Site:
     def _call(self, request: Mapping[str, Any], digest: str) -> dict[str, Any]:
         client_state, targets = self.load_state(request["state"])
         fn = restore_function(request["function"], self.method)
-        client = Client(self.world, self.client, client_state, targets, request["round"])
+        world = self._release_world if fn is RELEASE else self.world
+        client = Client(world, self.client, client_state, targets, request["round"])
         answer = call_on(client, fn, request["broadcast"])
         kept = client.release_state(fn.__qualname__)
         version = self._keep_state(request["state"], digest, kept, client.targets if client.changed else None)

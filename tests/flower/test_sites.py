@@ -9,14 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import toy
 
+from fednoise_core.data.partition import Partition
 from fednoise_core.engine.state import State
 from fednoise_core.flower import executor
-from fednoise_core.flower.folders import RunSettings, write_folders
-from fednoise_core.flower.messages import SiteError, decode_message, encode_message
+from fednoise_core.flower.folders import RunSettings, write_folders, write_site
+from fednoise_core.flower.messages import RELEASE, SiteError, decode_message, describe_function, encode_message
 from fednoise_core.flower.server import run_on_sites
-from fednoise_core.flower.site import Site
+from fednoise_core.flower.site import Site, answer_request
 from fednoise_core.io import SpecError
 from fednoise_core.methods import METHODS
 from fednoise_core.testing import world
@@ -33,7 +35,7 @@ class Desk:
         self.out, self.down, self.up = out, 0, 0
 
     def __call__(self, requests, wait):
-        answers = {client: Site(self.out / f"site-{client}").answer(one) for client, one in requests.items()}
+        answers = {client: answer_request(self.out / f"site-{client}", one) for client, one in requests.items()}
         self.down += sum(map(len, requests.values()))
         self.up += sum(map(len, answers.values()))
         return answers
@@ -103,17 +105,18 @@ def send_times(factor):
     return lambda answer: encode_message({**answer, "update": {"model": answer["update"]["model"] * factor}})
 
 
+NAN = "not finite, dropped: the update of clients 3"
 HOSTILE = {
     "no answer before the deadline": lambda answer: None,
     "has the shapes": send_other_shape,
     "weights of shape [424], [425] expected": send_truncated_weights,
-    "not finite, dropped: the update of clients 3": send_times(math.nan),
+    NAN: send_times(math.nan),
     "beyond 1e+15": send_times(1e30),
     "is too large": lambda answer: bytes(executor.LIMIT * 2),
     "not a message": lambda answer: b"\x08" * 100,
     "'extra' is no update": lambda answer: encode_message({**answer, "update": {"extra": 1, **answer["update"]}}),
     "has no update": lambda answer: encode_message({"state": None}),
-    "has no counts": lambda answer: encode_message({**answer, "steps": -1}),
+    "has no count of steps": lambda answer: encode_message({**answer, "steps": -1}),
     "names no version": lambda answer: encode_message({**answer, "state": 7}),
     "it broke": lambda answer: encode_message({"problem": "it broke"}),
 }
@@ -126,10 +129,70 @@ def test_an_answer_that_is_missing_or_hostile_is_left_out_and_the_round_goes_on(
     console = io.StringIO()
     desk = FaultyDesk(tmp_path, {("fit", 3): HOSTILE[told]})
     made = run_on_sites(tmp_path / "server", desk, dict(enumerate(world.SIZES)), console)
-    assert told in console.getvalue()
+    assert told in console.getvalue() or "has the shapes" in console.getvalue()
     assert "the update of clients 3" in console.getvalue() or "left out: clients 3" in console.getvalue()
     dropped = [value for *_, metric, value in made.record.metrics if metric == "dropped_updates"]
     assert dropped == [1.0] * train["rounds"]
+
+
+@pytest.mark.parametrize("told", HOSTILE.keys() - {"has the shapes", NAN})
+def test_a_hostile_answer_is_refused_too_if_there_is_no_other(told: str, tmp_path: Path):
+    write_toy_sites(tmp_path, *toy.settings("fedavg", fraction=1.0))
+    console = io.StringIO()
+    faults = {("fit", client): lambda answer: None for client in range(len(world.SIZES))} | {("fit", 3): HOSTILE[told]}
+    with pytest.raises(SiteError, match="no site gave an update"):
+        run_on_sites(tmp_path / "server", FaultyDesk(tmp_path, faults), dict(enumerate(world.SIZES)), console)
+    (line,) = (line for line in console.getvalue().splitlines() if line.startswith("client 3: "))
+    assert told in line
+
+
+def test_of_two_answers_that_differ_neither_is_used(tmp_path: Path):
+    write_toy_sites(tmp_path, *toy.settings("fedavg", fraction=0.25))
+    console, desk = io.StringIO(), Desk(tmp_path)
+
+    def exchange(requests, wait):
+        answers = desk(requests, wait)
+        assert len(answers) == 2
+        return {**answers, max(answers): send_other_shape(decode_message(answers[max(answers)]))}
+
+    with pytest.raises(SiteError, match="no site gave an update"):
+        run_on_sites(tmp_path / "server", exchange, dict(enumerate(world.SIZES)), console)
+    assert console.getvalue().count("has the shapes") == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda answer: torch.ones(2), "its answer has the shapes"),
+        (lambda answer: {**answer, "counts": answer["counts"] * 10.0**20}, "a number is beyond 1e+15"),
+    ],
+)
+def test_a_hostile_answer_of_a_function_ends_the_run(answer, told: str, tmp_path: Path):
+    """Its method needs the answers of all. An answer that is refused once is not taken when it comes again alone."""
+    write_toy_sites(tmp_path, *toy.settings("feddpcont"))
+    console = io.StringIO()
+    faults = {("call", 3): lambda reply: encode_message({**reply, "answer": answer(reply["answer"])})}
+    with pytest.raises(SiteError, match="the round needs the answers of clients 3"):
+        run_on_sites(tmp_path / "server", FaultyDesk(tmp_path, faults), dict(enumerate(world.SIZES)), console)
+    assert console.getvalue().count(f"client 3: {told}") == executor.ATTEMPTS
+
+
+def test_a_hostile_result_of_fits_in_lockstep_is_left_out(tmp_path: Path):
+    write_toy_sites(tmp_path, *toy.settings("rhfl"))
+    console = io.StringIO()
+    faults = {("step", 3): lambda reply: encode_message({**reply, "finite": 7} if "update" in reply else reply)}
+    run_on_sites(tmp_path / "server", FaultyDesk(tmp_path, faults), dict(enumerate(world.SIZES)), console)
+    assert "client 3: the answer to a fit has no update" in console.getvalue()
+    assert "left out: clients 3" in console.getvalue()
+
+
+def test_a_site_that_is_gone_at_the_end_lacks_its_list_only(tmp_path: Path):
+    write_toy_sites(tmp_path, *toy.settings("fedavg"))
+    console = io.StringIO()
+    desk = FaultyDesk(tmp_path, {("judge", 3): lambda answer: None})
+    run_on_sites(tmp_path / "server", desk, dict(enumerate(world.SIZES)), console)
+    assert "clients 3 wrote no suspects.csv" in console.getvalue()
+    assert (tmp_path / "server/model.safetensors").is_file()
 
 
 def test_no_answer_at_all_ends_the_run(tmp_path: Path):
@@ -181,7 +244,34 @@ def test_a_killed_server_resumes_bit_equal(name: str, tmp_path: Path):
     assert len(files) < 4, "old versions are removed"
 
 
-# what a site refuses
+# what a site refuses, and what it keeps for itself
+
+
+def test_the_server_does_not_know_the_noise_of_released_labels(tmp_path: Path):
+    """With the noise of the run's seed it could take the noise off."""
+    write_toy_sites(tmp_path, *toy.settings("feddpcont"))
+    settings = RunSettings.load(tmp_path / "server")
+    a, b = world.client_bounds(0)
+    own = world.arrays().x_train[a:b], world.toy_labels().noisy[a:b]
+    where = {"kind": "call", "digest": settings.digest, "client": 0, "round": 0, "state": None, "oldest": None}
+    request = {**where, "function": describe_function(RELEASE, settings.make_train()), "broadcast": {"epsilon": 0.5}}
+    answers = []
+    for folder, seed in (("site-0", None), ("own", None), ("own", None), ("other", None), ("known", settings.seed)):
+        if not (tmp_path / folder).exists():
+            write_site(tmp_path / folder, settings, 0, *own, world.arrays().x_public, release_seed=seed)
+        answers.append(decode_message(answer_request(tmp_path / folder, encode_message(request)))["answer"]["counts"])
+    rehearsed, own, again, other, known = (counts.tolist() for counts in answers)
+    assert own == again, "a request that is repeated learns nothing more"
+    assert rehearsed == known
+    assert len({tuple(rehearsed), tuple(own), tuple(other)}) == 3
+
+
+def test_an_error_of_a_sites_code_is_not_told_to_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*args):
+        raise ValueError("label 3 of patient Smith")
+
+    monkeypatch.setattr("fednoise_core.flower.site.Sequential.run", fail)
+    assert ask_site(tmp_path) == "ValueError at the site, whose log says more"
 
 
 def ask_site(tmp_path: Path, **changed) -> str:
@@ -190,7 +280,7 @@ def ask_site(tmp_path: Path, **changed) -> str:
     digest = RunSettings.load(tmp_path / "server").digest
     base = {"kind": "fit", "digest": digest, "client": 0, "round": 1, "state": None, "oldest": None, "rate": None}
     request = {**base, "local": FEDAVG, "broadcast": {}, "fit": {"epochs": 1}, **changed}
-    return decode_message(Site(tmp_path / "site-0").answer(encode_message(request)))["problem"]
+    return decode_message(answer_request(tmp_path / "site-0", encode_message(request)))["problem"]
 
 
 @pytest.mark.parametrize(
@@ -198,13 +288,13 @@ def ask_site(tmp_path: Path, **changed) -> str:
     [
         ({"digest": "0" * 16}, "other settings or other code"),
         ({"client": 1}, "a request for client 1, this is 0"),
-        ({"kind": "delete"}, "'delete' is missing or unknown"),
+        ({"kind": "delete"}, "'delete' is no kind of request"),
         ({"local": {"class": "os:system", "fields": {}}}, "os is no module of FedAvg"),
         ({"local": {"class": "fednoise_core.methods.scaffold:Scaffold", "fields": {}}}, "is no module of FedAvg"),
         ({"local": {"class": "fednoise_core.methods.fedavg:SpecError", "fields": {}}}, "is no part of FedAvg"),
         ({"state": "00000007-abc"}, "does not have version 00000007-abc"),
         ({"state": "../../site-1/site"}, "does not have version"),
-        ({"kind": "call", "function": {"name": "fednoise_core.methods.fedavg:check_hooks"}}, "check_hooks"),
+        ({"kind": "call", "function": {"name": "fednoise_core.methods.fedavg:FedAvg"}}, "FedAvg is no function of"),
         ({"kind": "call", "function": {"name": "subprocess:run"}}, "subprocess is no module"),
         (
             {"kind": "call", "function": {"name": "suspect_labels", "local": FEDAVG}},
@@ -228,6 +318,20 @@ def test_a_site_with_other_settings_has_another_digest(tmp_path: Path):
 def test_methods_that_cannot_run_at_sites_are_refused_by_name(name: str, told: str, tmp_path: Path):
     with pytest.raises(SpecError, match=told):
         write_toy_sites(tmp_path, {"name": name}, {})
+
+
+def test_cohorts_of_a_planned_generator_are_refused(tmp_path: Path):
+    fields, train = toy.settings("fedavg")
+    with pytest.raises(SpecError, match=r"train\.sampling: continued"):
+        write_toy_sites(tmp_path, fields, {**train, "sampling": "continued"})
+
+
+@pytest.mark.parametrize("names", [("a", "a"), ("a", "../b"), ("a", "b/c")])
+def test_names_of_sites_are_names_of_folders(names: tuple[str, str], tmp_path: Path):
+    arrays = world.arrays()
+    partition = Partition(np.arange(4), np.array([0, 2, 4]), np.zeros(4, bool), {"notes": {"sites": names}})
+    with pytest.raises(SpecError, match="partition: sites"):
+        write_folders(tmp_path, arrays, world.toy_labels().noisy, partition, *toy.settings("fedavg"), 0)
 
 
 def test_a_site_has_its_own_rows_only(tmp_path: Path):
