@@ -281,12 +281,12 @@ class RunLoop:
 
     def describe_dropped(self, clients: list[int]) -> str:
         """Say whose updates were dropped, and why."""
-        return f"not finite, dropped: the update of {_name_clients(clients)}"
+        return f"not finite, dropped: the update of {name_clients(clients)}"
 
     def make_diverged(self, problem: str = "") -> Exception:
         """The error of a round without a finite update."""
         train = self.world.train
-        problem = problem or f"no update is finite ({_name_clients(self.fed.dropped)})"
+        problem = problem or f"no update is finite ({name_clients(self.fed.dropped)})"
         return Diverged(
             f"{self.label}: round {self.state.round}: {problem}: the training diverges. Lower train.lr (now "
             f"{train.lr:g}), or limit gradients by train.clip (now {train.clip:g})"
@@ -386,7 +386,8 @@ class RunLoop:
         return dict(zip(fed.all, answers, strict=True))
 
 
-def _name_clients(clients: list[int]) -> str:
+def name_clients(clients: list[int]) -> str:
+    """Name clients in a message, each once and in order."""
     return f"clients {', '.join(map(str, sorted(set(clients))))}"
 
 

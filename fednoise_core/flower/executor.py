@@ -15,6 +15,7 @@ from fednoise_core.engine.client import Client
 from fednoise_core.engine.client_store import MappingSource, load_mapping
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import FitRequest, FitResult
+from fednoise_core.engine.loop import name_clients
 from fednoise_core.engine.state import State
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.flower.messages import (
@@ -130,7 +131,7 @@ class Sites(Sequential):
         self._check_names(update, "update")
         self._check_names(relay, "relay")
         steps, passes, twice = (_read_count(reply, name) for name in ("steps", "passes", "twice"))
-        return FitResult(update, _make_receipt(reply), None, steps, passes, relay, reply["finite"], twice)
+        return FitResult(update, _read_version(reply), None, steps, passes, relay, reply["finite"], twice)
 
     def _check_names(self, sent: Mapping[str, Any], side: str) -> None:
         known = [name.removesuffix("?") for name in self._method.wire.get(side, ())]
@@ -161,10 +162,9 @@ class Sites(Sequential):
         }
         answers = self.ask_all(requests)
         for me in clients:
-            reply = answers[me.id]
-            if (receipt := _make_receipt(reply)) is not None:
-                me.state = receipt
-            yield reply.get("answer"), me
+            if (version := _read_version(answers[me.id])) is not None:
+                me.state = version
+            yield answers[me.id].get("answer"), me
 
     def together(self, requests: Sequence[FitRequest]) -> SitesTogether:  # type: ignore[override]
         """Open these fits at once, for `Federation.fit_lockstep`."""
@@ -204,8 +204,8 @@ class Sites(Sequential):
         """
         answers = self._ask_again(requests)
         if missing := requests.keys() - answers.keys():
-            clients = ", ".join(map(str, sorted(missing)))
-            raise SiteError(f"the round needs the answers of clients {clients}. Mend what is said above, run it again")
+            wanted = name_clients(list(missing))
+            raise SiteError(f"the round needs the answers of {wanted}. Mend what is said above, and run it again")
         return answers
 
     def _ask_again(self, requests: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
@@ -255,7 +255,7 @@ class Sites(Sequential):
         return "number" if isinstance(tree, int | float) else type(tree).__name__
 
     def _print_problem(self, client: int, problem: str) -> None:
-        print(f"client {client}: {problem}", file=self._console, flush=True)
+        print(f"client {client}: {problem[:2000]}", file=self._console, flush=True)
 
 
 class SitesTogether:
@@ -296,7 +296,9 @@ def _read_answer(answer: bytes | None, sent: int, layouts: Collection[Layout]) -
         raise MessageError(f"an answer of {len(answer)} bytes is too large")
     reply = decode_message(answer, layouts)
     if "problem" in reply:
-        raise MessageError(str(reply["problem"])[:2000])
+        raise MessageError(str(reply["problem"]))
+    if not isinstance(reply.get("state"), str | None):
+        raise MessageError("the answer names no version of its client state")
     if any(_is_huge(leaf) for leaf in iterate_leaves([reply.get(part) for part in PARTS])):
         raise MessageError(f"a number is beyond {HUGE:g}")
     return reply
@@ -309,11 +311,9 @@ def _read_count(reply: Mapping[str, Any], name: str) -> int:
     return count
 
 
-def _make_receipt(reply: Mapping[str, Any]) -> dict[str, Any] | None:
-    version = reply.get("state")
-    if version is not None and not isinstance(version, str):
-        raise MessageError("the answer names no version of its client state")
-    return None if version is None else {VERSION: version}
+def _read_version(reply: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the server keeps as client state. None: it is unchanged."""
+    return None if reply.get("state") is None else {VERSION: reply["state"]}
 
 
 def _is_huge(leaf: Any) -> bool:

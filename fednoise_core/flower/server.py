@@ -13,8 +13,8 @@ import torch
 from fednoise_core.api.simulate import check_pools
 from fednoise_core.engine import models
 from fednoise_core.engine.client_store import ROOM, ClientStore
-from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, Evaluator
-from fednoise_core.engine.loop import Outcome, RunLoop, Saving
+from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, Evaluator, list_named
+from fednoise_core.engine.loop import Outcome, RunLoop, Saving, name_clients
 from fednoise_core.engine.output import write_metrics
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.state import State, save_checkpoint
@@ -46,7 +46,7 @@ class _SitesRun(RunLoop):
 
     def describe_dropped(self, clients: list[int]) -> str:
         missed, self.executor.missed = set(self.executor.missed), []
-        absent = f"left out: clients {', '.join(map(str, sorted(missed)))}" if missed else ""
+        absent = f"left out: {name_clients(list(missed))}" if missed else ""
         bad = [c for c in clients if c not in missed]
         return "; ".join(filter(None, [absent, super().describe_dropped(bad) if bad else ""]))
 
@@ -62,11 +62,8 @@ class _SitesRun(RunLoop):
         with state.store.server_side():
             views, sent = self.method.list_models(fed, state), self.method.make_broadcast(fed, state)
         judges = {c: found for c in fed.all if (found := _list_judges(views, c)) is not None}
-        absent = self.executor.judge_labels(state, judges, sent)
-        if absent:
-            self.print_line(
-                f"clients {', '.join(map(str, absent))} wrote no suspects.csv. Start them, and run this again"
-            )
+        if absent := self.executor.judge_labels(state, judges, sent):
+            self.print_line(f"{name_clients(absent)} wrote no suspects.csv. Start them, and run this again")
         if len(judges) < len(fed.all):
             self.print_line("the sites write no suspects.csv: the server does not have what their models are made of")
         shown, _ = self.list_evaluated()
@@ -74,7 +71,7 @@ class _SitesRun(RunLoop):
 
 
 def _is_servers(members: Any) -> bool:
-    return all(c == SERVER and all(isinstance(one, Weights) for one in _list_named(named)) for c, named in members)
+    return all(c == SERVER and all(isinstance(one, Weights) for one in list_named(named)) for c, named in members)
 
 
 def _list_judges(views: EvaluatedModels, client: int) -> list[tuple[int, list[Weights | str]]] | None:
@@ -82,15 +79,11 @@ def _list_judges(views: EvaluatedModels, client: int) -> list[tuple[int, list[We
     own = [member for member in next(iter(views.values())) if member[0] == client]
     shared = next((members for members in views.values() if members[0][0] == SERVER), [])
     judges = [
-        (c, [one.name if isinstance(one, ClientEntry) else one for one in _list_named(named)])
+        (c, [one.name if isinstance(one, ClientEntry) else one for one in list_named(named)])
         for c, named in own or shared
     ]
     plain = all(isinstance(one, str | Weights) for _, models in judges for one in models)
     return judges if judges and plain else None
-
-
-def _list_named(named: Any) -> list[Any]:
-    return list(named) if isinstance(named, list | tuple) else [named]
 
 
 def run_on_sites(folder: Path, exchange: Exchange, sizes: Mapping[int, int], console: TextIO | None = None) -> Outcome:

@@ -89,17 +89,15 @@ class Site:
         request, digest = decode_message(content), hashlib.sha256(content).hexdigest()[:16]
         if request.get("digest") != self.settings.digest:
             raise MessageError("the server has other settings or other code: compare run.json and the versions")
-        kind, known = (
-            request.get("kind"),
-            {"fit": self._fit, "call": self._call, "step": self._step, "judge": self._judge},
-        )
+        kind = request.get("kind")
         if kind == "hello":
             return {"client": self.client, "samples": self.world.sizes[self.client]}
-        if kind not in known:
+        answers = {"fit": self._fit, "call": self._call, "step": self._step, "judge": self._judge}
+        if kind not in answers:
             raise MessageError(f"{kind!r} is no kind of request")
         if request["client"] != self.client:
             raise MessageError(f"a request for client {request['client']}, this is {self.client}")
-        reply = known[kind](request, digest)
+        reply = answers[kind](request, digest)
         self._remove_states(request["oldest"])
         return reply
 
