@@ -39,6 +39,7 @@ class Processes:
         (out / "home" / "config.toml").write_text(f'[superlink.here]\naddress = "{self._address}"\n{trust}\n')
 
     def __enter__(self):
+        (self.out / "link.log").unlink(missing_ok=True)  # of a server that was killed
         host, _, port = self._address.partition(":")
         self.start("flower-superlink", *self._link_options, "--host", host, "--port", port, log="link")
         self.wait_for_log("link", "Uvicorn running on")
