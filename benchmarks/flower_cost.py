@@ -1,8 +1,8 @@
 """CPU time of a round of FedAvg at four sites, against Flower's own FedAvg on the same net and data.
 
-python -m benchmarks.flower_cost
+.venv-flower/bin/python -m benchmarks.flower_cost
 
-Needs flwr (docs/real_federation.md). All processes run on the loopback. A round is the difference between runs of
+`make test-flower` makes this environment. All processes run on the loopback. A round is the difference between runs of
 2 and 6 rounds, divided by 4, so that the start is not in it.
 """
 
