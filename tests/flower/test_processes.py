@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import toy
 
 pytest.importorskip("flwr", reason="needs Flower, which `make test-flower` installs")
 
-from flower_processes import Processes, kill_group
+from flower_processes import CountingProxy, Processes, kill_group
 
 import fednoise_core as fn
 from fednoise_core.api.simulate import run_federation
@@ -28,12 +29,12 @@ SITES = 4
 NINE = ["fedavg", "scaffold", "coteaching", "feddpcont", "fedcorr", "fednoro", "fedmd", "rhfl", "dividemix"]
 
 
-def simulate_digits(name: str, out: Path, rounds: int = 5, fraction: float = 0.5):
+def simulate_digits(name: str, out: Path, rounds: int = 5, fraction: float = 0.5, **more):
     """The simulation's run, and the folders of the same run."""
     arrays = fn.dataset("digits")
     labels = fn.inject(arrays, {"kind": "symmetric", "rate": 0.4}, seed=0)
     partition = fn.partition_of(arrays, {"kind": "iid", "clients": SITES}, seed=0)
-    method, train = toy.settings(name, rounds=rounds, fraction=fraction, batch=32)
+    method, train = toy.settings(name, rounds=rounds, fraction=fraction, batch=32, **more)
     write_folders(out, arrays, labels.noisy, partition, method, train, 0)
     return run_federation(arrays, labels, partition, method, train, 0)
 
@@ -70,6 +71,19 @@ def test_a_method_is_bit_equal_to_the_simulation(name: str, tmp_path: Path):
 def start_all(running: Processes) -> None:
     for client in range(SITES):
         running.start_node(client)
+
+
+def test_bytes_on_the_wire_are_those_that_the_simulation_counts_and_frames(tmp_path: Path):
+    rounds = 2
+    net = {"name": "mlp", "hidden": 20000}  # a message of 6 MB
+    counted = simulate_digits("fedavg", tmp_path, rounds, fraction=1.0, net=net).outcome.fed
+    with Processes(tmp_path) as running, closing(CountingProxy(running.node_address)) as proxy:
+        running.node_address = proxy.address
+        start_all(running)
+        running.run_app()
+    down = counted.bytes_down * (rounds + 1) / rounds  # sites judge their labels with the final model
+    assert 1 < proxy.up / counted.bytes_up < 1.02, (proxy.up, counted.bytes_up)
+    assert 1 < proxy.down / down < 1.02, (proxy.down, down)
 
 
 def test_a_node_that_dies_and_one_that_hangs_are_left_out_until_they_are_back(tmp_path: Path):

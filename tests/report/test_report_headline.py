@@ -39,8 +39,7 @@ TWO = {
 def test_pairs_won_against_plain_averaging() -> None:
     found = said(TWO)
     assert found.sentence == (
-        f"A beats FedAvg in all 4 pairs of {WITH}. The mean gain is +3.5 points. "
-        "Accuracy: last round, n = 2 seeds."
+        f"A beats FedAvg in all 4 pairs of {WITH}. The mean gain is +3.5 points. Accuracy: last round, n = 2 seeds."
     )
     first, second = found.rows
     assert (first.methods, first.accuracy, first.gain, first.won) == (["A", "B"], "80.5 ± 6.4", "+5.5", "2 of 2")
@@ -82,9 +81,7 @@ def test_a_method_leads_if_it_is_ahead_with_every_seed(second: tuple[float, ...]
 
 def test_a_pair_without_the_baselines_accuracy_does_not_count() -> None:
     values = {"n": {"FedAvg": (80.0, math.nan, 80.0), "A": (81.0, 10.0, 82.0)}}
-    assert said(values).sentence.startswith(
-        f"A beats FedAvg in all 2 pairs of {WITH}. The mean gain is +1.5"
-    )
+    assert said(values).sentence.startswith(f"A beats FedAvg in all 2 pairs of {WITH}. The mean gain is +1.5")
 
 
 def test_numbers_without_trusted_test_labels_say_so() -> None:

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -27,6 +28,7 @@ class Processes:
         self._commands = Path(sys.executable).parent
         self._files, self._started = [], []
         self._address = f"127.0.0.1:{find_free_port()}"
+        self.node_address = self._address  # to which nodes connect
         write_app(out / "app", out / "server", deadline, wait=120.0)
         (out / "home").mkdir(exist_ok=True)
         self._link_options, self._node_options, trust = ["--insecure"], ["--insecure"], "insecure = true"
@@ -46,7 +48,7 @@ class Processes:
         return self
 
     def __exit__(self, *error):
-        for process in self._started:
+        for process in reversed(self._started):  # the server last
             kill_group(process)
         for file in self._files:
             file.close()
@@ -54,7 +56,7 @@ class Processes:
     def start_node(self, client: int, *options: str, user: int | None = None) -> None:
         site = self.out / f"site-{client}"
         self.nodes[client] = self.start(
-            *("flower-supernode", *self._node_options, "--superlink", self._address),
+            *("flower-supernode", *self._node_options, "--superlink", self.node_address),
             *("--port", str(find_free_port()), "--node-config", f'site="{site}"', *options),
             log=site.name,
             user=user,
@@ -96,6 +98,35 @@ class Processes:
         process = subprocess.Popen(line, env=env, stdout=file, stderr=file, start_new_session=True, user=user)
         self._started.append(process)
         return process
+
+
+class CountingProxy:
+    """Forwards connections to an address, and counts the bytes from those who connect (`up`) and to them (`down`)."""
+
+    def __init__(self, target: str):
+        self.up = self.down = 0
+        self._target, self._lock = target.split(":"), threading.Lock()
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
+        threading.Thread(target=self._accept_connections, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+
+    def _accept_connections(self) -> None:
+        with contextlib.suppress(OSError), self._server:  # of `close`
+            while True:
+                near, far = self._server.accept()[0], socket.create_connection(self._target)
+                for source, sink, side in ((near, far, "up"), (far, near, "down")):
+                    threading.Thread(target=self._forward, args=(source, sink, side), daemon=True).start()
+
+    def _forward(self, source: socket.socket, sink: socket.socket, side: str) -> None:
+        with contextlib.suppress(OSError), source:  # of a process that was ended
+            while data := source.recv(1 << 16):
+                with self._lock:
+                    setattr(self, side, getattr(self, side) + len(data))
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
 
 
 def make_certificates(folder: Path) -> Path:
