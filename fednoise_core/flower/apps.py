@@ -57,7 +57,7 @@ class GridExchange:
         self._sizes: dict[int, int] = {}
         self._refused: set[int] = set()
         self._silent: set[int] = set()  # nodes that left a request without an answer
-        self._greeted: dict[str, tuple[int, float]] = {}  # message -> node, time at which it is given up
+        self._greeted: dict[int, tuple[str, float]] = {}  # node -> message, time at which it is given up
 
     def wait_for_all(self, seconds: float) -> dict[int, int]:
         """Wait until every site is connected.
@@ -109,14 +109,13 @@ class GridExchange:
         online, now = set(self._grid.get_node_ids()), time.monotonic()
         self._nodes = {c: node for c, node in self._nodes.items() if node in online}
         self._refused &= online  # a node that comes back may have been mended
-        self._greeted = {number: one for number, one in self._greeted.items() if one[1] > now}
-        asked = {node for node, _ in self._greeted.values()}
-        new = sorted(online - asked - self._refused - set(self._nodes.values()))
+        self._greeted = {node: one for node, one in self._greeted.items() if one[1] > now}
+        new = sorted(online - self._greeted.keys() - self._refused - set(self._nodes.values()))
         hello = encode_message({"kind": "hello", "digest": self._settings.digest})
         pushed = self._push(dict.fromkeys(new, hello))
-        self._greeted |= {number: (node, now + self._deadline) for number, node in pushed.items()}
-        for node, answer in self._pull({number: node for number, (node, _) in self._greeted.items()}).items():
-            self._greeted = {number: one for number, one in self._greeted.items() if one[0] != node}
+        self._greeted |= {node: (number, now + self._deadline) for number, node in pushed.items()}
+        for node, answer in self._pull({number: node for node, (number, _) in self._greeted.items()}).items():
+            del self._greeted[node]
             if answer is None:  # it is asked again
                 print(f"node {node} failed to say which site it is: see its log", file=self._console, flush=True)
                 continue
