@@ -44,13 +44,11 @@ def answer_request(folder: Path, content: bytes) -> bytes:
     try:
         with torch_switches(1):
             return encode_message(Site(folder).answer(content))
-    except (MessageError, ArtifactError, SpecError) as error:
-        problem = str(error)
     except Exception as error:  # whatever the method's code raises, the server waits for an answer
         traceback.print_exc()
-        # an error's text may hold values of the site's data
-        problem = f"{type(error).__name__} at the site, whose log says more"
-    return encode_message({"problem": problem})
+        ours = isinstance(error, MessageError | ArtifactError | SpecError)  # others may hold values of the site's data
+        problem = str(error) if ours else f"{type(error).__name__} at the site, whose log says more"
+        return encode_message({"problem": problem})
 
 
 class Site:
