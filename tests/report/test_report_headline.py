@@ -62,7 +62,7 @@ def test_what_diverged_and_what_was_told_the_rate() -> None:
     assert (gains["a", 0], gains["a", 1], gains["b", 1]) == (5.0, -math.inf, 2.0)
     without = {"n1": {"FedAvg": (math.nan,), "A": (85.0,), "B": (70.0,)}}
     assert said(without).sentence.startswith("Of 1 settings, ahead of all others with every seed: A in 1. ")
-    assert said({"n1": {"A": (85.0,)}}).sentence.startswith("Nothing is compared: ")
+    assert said({"n1": {"A": (85.0,)}}).sentence.startswith("No methods are compared: ")
 
 
 @pytest.mark.parametrize(

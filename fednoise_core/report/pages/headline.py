@@ -22,7 +22,7 @@ METRIC = "last10_mean"  # which no test label chooses
 NAMED = 3  # names in a sentence; beyond, a count
 LINES = 12  # settings that closing lines name
 OF = "of runs with the same setting and seed"
-NOTHING = "Nothing is compared: no setting has the accuracy of two methods that a federation can have."
+NOTHING = "No methods are compared: no setting has two that a federation can use."
 
 
 @dataclass(frozen=True)

@@ -270,7 +270,7 @@ def _claims_table(scores: Mapping[str, Score], titles: Mapping[str, str]) -> tup
 
 
 def _settings_table(rows: Sequence[Mapping[str, str]], scale: str) -> tuple[list[str], list[list[str]]]:
-    heads = ["of", "setting", "value", "who says so", "note"]
+    heads = ["of", "setting", "value", "source", "note"]
     shown = [[row["part"], row["name"], row["value"], row["says"] or MISSING, row["note"]] for row in rows]
     if scale == "paper":
         return heads, shown

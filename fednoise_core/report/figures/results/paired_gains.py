@@ -104,8 +104,7 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
     end = found.groupby([*frames.IDS, "method_label"], sort=False)["gain"].mean().rename("mean").reset_index()
     end["mean"] = end["mean"].where(np.isfinite(end["mean"]))
     told: dict[str, Any] = {"shape": "dots, a row a method", "which": f"gain over {label}", "unit": "points"}
-    title = f"Gain over {label}"
-    return finish_figure(figure, found[columns], settings, title, caption, end, runs, names, {}, **told)
+    return finish_figure(figure, found[columns], settings, f"Gain over {label}", caption, end, runs, names, {}, **told)
 
 
 def _find_gains(runs: Sequence[RecordedRun], settings: PairedGainsSettings) -> tuple[str, pd.DataFrame]:
@@ -133,7 +132,7 @@ def _draw_row(axis: Axes, place: int, colour: str, gains: pd.DataFrame, shown: S
         seen = here["gain"][here["gain"] >= low]
         axis.plot(here["gain"].clip(lower=low), [y] * len(here), color=colour, linewidth=1.0, alpha=0.6, zorder=2)
         face = colour if here["compared"].all() else "white"
-        axis.plot(seen, [y] * len(seen), zorder=3, clip_on=False, **_dot_style(colour, marker, face))
+        axis.plot(seen, [y] * len(seen), zorder=3, clip_on=False, in_layout=False, **_dot_style(colour, marker, face))
     cut = gains["gain"][gains["gain"] < low]
     if len(cut):
         ends = dict.fromkeys(

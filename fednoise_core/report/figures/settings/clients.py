@@ -45,13 +45,13 @@ def _draw_clients(shown: Sequence[SettingArtifacts], settings: ClientsSettings) 
     frames = [_client_frame(one) for one in shown]
     for row, (one, frame) in enumerate(zip(shown, frames, strict=True)):
         _draw_setting(axes[wide * row : wide * (row + 1)], one, frame)
+    set_titles(axes, [panel_title(shown, one) if kind == kinds[0] else "" for one in shown for kind in kinds])
+    many = max(map(len, frames)) > NAMED
+    label_outer_axes(axes, "client, sorted by samples" if many else "client", "")
     for place in range(wide):
         top = max(axis.get_ylim()[1] for axis in axes[place::wide])
         for axis in axes[place::wide]:
             axis.set(ylim=(0, top), ylabel=kinds[place])
-    set_titles(axes, [panel_title(shown, one) if kind == kinds[0] else "" for one in shown for kind in kinds])
-    many = max(map(len, frames)) > NAMED
-    label_outer_axes(axes, "client, sorted by samples" if many else "client", "")
     title = "How much and how noisy" if known else "How much"
     return finish_figure(figure, frames, settings, title, _describe_clients(shown, known))
 

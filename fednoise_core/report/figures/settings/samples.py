@@ -55,7 +55,7 @@ def _draw_sample(axis: Axes, one: SettingArtifacts, row: Mapping[Any, Any]) -> N
     axis.text(0.5, 1.06, given, ha="center", va="bottom", transform=axis.transAxes)
     if row["wrong"] == 1:
         foreign = one.labels.replaced is not None and row["sample"] in one.labels.replaced
-        truth = "no class" if foreign else shorten_text(one.names[row["clean"] or 0])
+        truth = "other data" if foreign else shorten_text(one.names[row["clean"] or 0])
         axis.text(0.5, -0.06, _label_words("is", truth), ha="center", va="top", transform=axis.transAxes, color=WRONG)
 
 
