@@ -68,7 +68,7 @@ class Processes:
 
     def run_app(self) -> str:
         """Start the run, wait for its end, and return its log."""
-        assert self.start_app().wait(500) == 0
+        assert self.start_app().wait(1200) == 0  # RHFL exchanges messages before each step
         return self.read_log("run")
 
     def read_log(self, name: str) -> str:
