@@ -7,12 +7,13 @@ VENV := .venv
 STAMP := $(VENV)/installed
 CLUSTER := $(VENV)/cluster
 DOCS := .venv-docs
+FLOWER := .venv-flower
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # compiled files are written when a package is imported first; where that is switched off, each process would compile
 # torch and the rest anew, which doubles its start
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup setup-cluster reproduce smoke test test-slurm lint audit bench docs
+.PHONY: setup setup-cluster reproduce smoke test test-slurm test-flower lint audit bench docs
 
 setup: $(STAMP)
 
@@ -56,6 +57,20 @@ test: setup lint
 # on a Slurm of one node, which it installs (Debian, as root) and ends; not part of `make test`
 test-slurm: setup-cluster
 	python tests/slurm/run.py
+
+# real federations of processes, half an hour, or the TESTS that are named; not part of `make test`
+test-flower: $(FLOWER)/installed
+	$(FLOWER)/bin/python -m pytest $(or $(TESTS),tests/flower)
+
+# Flower does not go with some versions of requirements.lock, so it has an environment of its own. Other packages come
+# from .venv
+$(FLOWER)/installed: $(STAMP) requirements-flower.lock
+	@rm -rf $(FLOWER)
+	@$(PYTHON) -m venv $(FLOWER)
+	@$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-flower.lock
+	@$(VENV)/bin/python -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' \
+		> $$($(FLOWER)/bin/python -c 'import site; print(site.getsitepackages()[0])')/fednoise.pth
+	@touch $(FLOWER)/installed
 
 lint: setup
 	ruff check .

@@ -16,7 +16,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -35,7 +35,7 @@ from fednoise_core.engine.executors.lanes import LanePool
 from fednoise_core.engine.loop import Outcome, Saving, run_loop
 from fednoise_core.engine.pool import Pool, build_augmentation
 from fednoise_core.engine.truth import Truth
-from fednoise_core.engine.world import World
+from fednoise_core.engine.world import World, torch_switches
 from fednoise_core.io import SpecError, json_digest
 from fednoise_core.methods import make_method
 from fednoise_core.methods.fedavg import FedAvg
@@ -258,10 +258,10 @@ def run_federation(
     arrays = _apply_openset_images(arrays, labels, donor)
     cohorts = functools.partial(continue_cohorts, labels.generator) if settings.sampling == "continued" else None
     world = World(arrays, labels.noisy, partition, settings, seed, how.device, cohorts, chosen.pooled)
-    _check_pools(method["name"], chosen, settings, world)
+    check_pools(method["name"], chosen, settings, world)
     _check_writable(how.out)
     truth = Truth(labels.clean, labels.noisy, [i.cpu().numpy() for i in world.index], world.classes, labels.replaced)
-    with _torch_set_up(how.threads):
+    with torch_switches(how.threads):
         outcome, executor = _train_and_evaluate(world, chosen, truth, arrays, how, how.label or method["name"])
     facts = {
         "run": {"method": method["name"], "seed": seed},
@@ -364,7 +364,7 @@ def _resolve_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any
     return fields, settings, seed_of(seed)
 
 
-def _check_pools(name: str, method: FedAvg, settings: Train, world: World) -> None:
+def check_pools(name: str, method: FedAvg, settings: Train, world: World) -> None:
     """Check that augmentations fit the images, and that a method has the public images that it needs.
 
     Args:
@@ -440,22 +440,6 @@ def _train_and_evaluate(
             on_round=how.on_round,
         )
     return outcome, executor.name
-
-
-@contextlib.contextmanager
-def _torch_set_up(threads: int) -> Iterator[None]:
-    """Set torch's switches for this thread, and restore them. Processes started inside inherit them.
-
-    Numbers near zero count as zero, because weights that decay to denormal numbers would slow every kernel.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-        torch.set_flush_denormal(False)
 
 
 def _cost_record(outcome: Outcome, world: World, executor: str, began: tuple[float, float]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def iterate_models(
         (client or SERVER, the member's models). The logits of several models are summed.
     """
     for client, named in members:
-        yield client, [_load_model(client, one, clients) for one in _list_named(named)]
+        yield client, [_load_model(client, one, clients) for one in list_named(named)]
 
 
 def valid_accuracy(
@@ -131,7 +131,7 @@ def count_confusion(
     return count.reshape(k, k)
 
 
-def _list_named(named: Any) -> Sequence[Any]:
+def list_named(named: Any) -> Sequence[Any]:
     """A member's models: one, or those whose logits are summed."""
     return [named] if isinstance(named, Weights | ClientEntry | FromClientState) else named
 
@@ -214,7 +214,7 @@ class Evaluator:
         version, known = self._known.get(own, (0, None)) if own else (0, None)
         if known is not None and version == clients.version(client):
             return known
-        parts = [self._compute_logits(client, one, clients, copies, done) for one in _list_named(models)]
+        parts = [self._compute_logits(client, one, clients, copies, done) for one in list_named(models)]
         scored = _score_logits(torch.stack(parts).sum(0) if len(parts) > 1 else parts[0], self.y, self.fed.classes)
         if own:
             self._known[own] = clients.version(client), scored
@@ -228,7 +228,7 @@ class Evaluator:
         """
         if not self.deferred:
             return {}
-        named = [w for members in views.values() for _, models in members for w in _list_named(models)]
+        named = [w for members in views.values() for _, models in members for w in list_named(models)]
         return {
             id(w): w.make(clients) if isinstance(w, FromClientState) else w.clone()
             for w in named

@@ -147,16 +147,12 @@ def run_loop(
         Stopped: The run was asked to stop. Its checkpoint is in place.
         Diverged: No update of a round is finite.
     """
-    run = _Running(world, executor, method, truth, saving, label, console)
+    run = RunLoop(world, executor, method, truth, saving, label, console)
     run.start_run(room, Evaluator(run.fed, test, test_y, graphs))
-    with closing(Progress(label, run.phases[-1].end, run.resumed, progress, console, on_round)) as log:
-        while (phase := run.enter_phase()) is not None:
-            run.play_round(phase, log)
-            run.save_if_due(phase, log)
-    return run.finish_run()
+    return run.play_rounds(progress, on_round)
 
 
-class _Running:
+class RunLoop:
     """A run while it goes on: federation, state and record, and the evaluation that is under way."""
 
     def __init__(
@@ -178,6 +174,7 @@ class _Running:
         self.saved_at, self.saving_took = time.monotonic(), 0.0
 
     def print_line(self, line: str) -> None:
+        """Print a line that begins with the run's name, if there is a console."""
         if self.console is not None:
             print(f"{self.label}  {line}", file=self.console, flush=True)
 
@@ -187,7 +184,7 @@ class _Running:
         """Take up the checkpoint if there is one, else make the state before the first round and evaluate it."""
         fed, saving, found = self.fed, self.saving, self._load_checkpoint()
         self.evaluator = evaluator
-        self.state: State = found[0] if found else self.method.init_state(fed)
+        self.state: State = found[0] if found else self.init_state()
         self.record = Record.from_plain(found[1]) if found else Record()
         folder = kept_folder(saving.path, saving.key) if saving else None
         self.state.move_to(folder, room, self.world.device)
@@ -202,6 +199,11 @@ class _Running:
             self._start_evaluation("start").write_into(self.record, self.truth)
         self.resumed, self.phases = self.state.round, self.method.list_phases(fed)
 
+    def init_state(self) -> State:
+        """Make the state before the first round."""
+        state: State = self.method.init_state(self.fed)
+        return state
+
     def _load_checkpoint(self) -> tuple[State, dict[str, Any]] | None:
         """The checkpoint. A damaged one counts as none: starting over gives the same bytes."""
         saving = self.saving
@@ -214,6 +216,14 @@ class _Running:
             return None
 
     # a round
+
+    def play_rounds(self, progress: Path | None, on_round: Callable[[dict[str, Any]], object] | None) -> Outcome:
+        """Play the rounds that are left. The arguments are those of `run_loop`."""
+        with closing(Progress(self.label, self.phases[-1].end, self.resumed, progress, self.console, on_round)) as log:
+            while (phase := self.enter_phase()) is not None:
+                self.play_round(phase, log)
+                self.save_if_due(phase, log)
+        return self.finish_run()
 
     def enter_phase(self) -> Phase | None:
         """The phase that the next round belongs to, entered if need be; None at the end."""
@@ -255,23 +265,28 @@ class _Running:
             with state.store.server_side():
                 report = phase.run_round(fed, state) or {}
         except FloatingPointError as error:
-            raise self._make_diverged(str(error)) from error
+            raise self.make_diverged(str(error)) from error
         except Exception as error:  # a method may trip over an empty list of answers
             if fed.participants and len(fed.dropped) == len(fed.participants):
-                raise self._make_diverged() from error
+                raise self.make_diverged() from error
             raise
         asked, dropped = fed.participants, fed.dropped  # also of what was fitted on the way into the phase
         if dropped and len(dropped) == len(asked):
-            raise self._make_diverged()
+            raise self.make_diverged()
         fed.participants, fed.dropped = [], []
         if not dropped:
             return report
-        self.print_line(f"round {state.round}: not finite, dropped: the update of {_name_clients(dropped)}")
+        self.print_line(f"round {state.round}: {self.describe_dropped(dropped)}")
         return {**report, "dropped_updates": float(len(dropped))}
 
-    def _make_diverged(self, problem: str = "") -> Diverged:
+    def describe_dropped(self, clients: list[int]) -> str:
+        """Say whose updates were dropped, and why."""
+        return f"not finite, dropped: the update of {name_clients(clients)}"
+
+    def make_diverged(self, problem: str = "") -> Exception:
+        """The error of a round without a finite update."""
         train = self.world.train
-        problem = problem or f"no update is finite ({_name_clients(self.fed.dropped)})"
+        problem = problem or f"no update is finite ({name_clients(self.fed.dropped)})"
         return Diverged(
             f"{self.label}: round {self.state.round}: {problem}: the training diverges. Lower train.lr (now "
             f"{train.lr:g}), or limit gradients by train.clip (now {train.clip:g})"
@@ -297,10 +312,14 @@ class _Running:
 
     # evaluation
 
+    def list_evaluated(self) -> tuple[EvaluatedModels, dict[str, Any]]:
+        """List the models to evaluate, and the method's estimates. They may name what clients keep."""
+        with self.state.store.server_side():  # only the evaluation reads that
+            return self.method.list_models(self.fed, self.state), self.method.estimate_noise(self.fed, self.state)
+
     def _start_evaluation(self, phase: str) -> _Pending:
-        fed, state = self.fed, self.state
-        with state.store.server_side():  # it names what clients keep (ClientEntry); only the evaluation reads that
-            views, estimates = self.method.list_models(fed, state), self.method.estimate_noise(fed, state)
+        state = self.state
+        views, estimates = self.list_evaluated()
         rows = self.evaluator.start_evaluation(views, state.store)
         found = _to_host(resolve_entries(estimates, state.clients))
         return _Pending(state.round, self.record.work, phase, rows, found)
@@ -367,7 +386,8 @@ class _Running:
         return dict(zip(fed.all, answers, strict=True))
 
 
-def _name_clients(clients: list[int]) -> str:
+def name_clients(clients: list[int]) -> str:
+    """Name clients in a message, each once and in order."""
     return f"clients {', '.join(map(str, sorted(set(clients))))}"
 
 

@@ -15,6 +15,7 @@ from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import models
 from fednoise_core.engine.label_files import write_confusion, write_sites, write_suspects
 from fednoise_core.engine.loop import Outcome
+from fednoise_core.engine.record import Record
 from fednoise_core.io import open_atomic, write_json
 
 
@@ -138,9 +139,7 @@ def write_results(
         sites: The user's name of each client.
     """
     record = outcome.record
-    _write_parquet(
-        out / "metrics.parquet", ("round", "work", "phase", "view", "client", "metric", "value"), record.metrics
-    )
+    write_metrics(out / "metrics.parquet", record)
     _write_parquet(out / "diagnostics.parquet", ("round", "client", "metric", "value"), record.diagnostics)
     write_suspects(out / "suspects.csv", outcome.suspects, arrays, given, sites)
     write_sites(out / "sites.csv", outcome.suspects, sites)
@@ -149,6 +148,11 @@ def write_results(
     write_json(out / "spec.json", spec)
     write_json(out / "cost.json", cost)
     write_json(out / "summary.json", made)  # last: with it the run counts as finished
+
+
+def write_metrics(path: Path, record: Record) -> None:
+    """Write metrics.parquet, whole or not at all."""
+    _write_parquet(path, ("round", "work", "phase", "view", "client", "metric", "value"), record.metrics)
 
 
 def _write_parquet(path: Path, columns: tuple[str, ...], rows: list[Any]) -> None:

@@ -4,6 +4,7 @@ It is private to the engine: methods see a Federation and, on a client's side, a
 Clean labels live in `truth.py`, out of reach of every method.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +22,22 @@ from fednoise_core.rng import stream_key, torch_stream
 from fednoise_core.settings.train import Train
 
 SERVER = -1  # the client number under which the server trains or is evaluated
+
+
+@contextlib.contextmanager
+def torch_switches(threads: int) -> Iterator[None]:
+    """Set torch's switches for this thread, and restore them. Processes started inside inherit them.
+
+    Numbers near zero count as zero, because weights that decay to denormal numbers would slow every kernel.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        torch.set_flush_denormal(False)
 
 
 class World:

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-NOT_LOCKED = {"cluster", "docs"}  # cluster and docs have locks of their own
+NOT_LOCKED = {"cluster", "docs", "flower"}  # they have locks of their own
 
 
 def asked(*extras: str) -> Iterator[Requirement]:
@@ -38,12 +38,17 @@ def test_the_library_asks_for_little():
 
 
 @pytest.mark.parametrize(
-    ("file", "extras"), [("requirements.lock", EXTRAS.keys() - NOT_LOCKED), ("requirements-docs.lock", {"docs"})]
+    ("file", "extras"),
+    [
+        ("requirements.lock", EXTRAS.keys() - NOT_LOCKED),
+        ("requirements-docs.lock", ["docs"]),
+        ("requirements-flower.lock", ["flower"]),
+    ],
 )
 def test_the_locks_hold_what_the_extras_ask_for(file: str, extras: set[str]):
     text = (ROOT / file).read_text(encoding="utf-8")
     locked = {plain(name): version for name, version in re.findall(r"^([\w.-]+)==([\w.+]+)", text, re.MULTILINE)}
-    needed = asked(*extras) if file == "requirements.lock" else map(Requirement, EXTRAS["docs"])
+    needed = asked(*extras) if file == "requirements.lock" else map(Requirement, EXTRAS[extras[0]])
     for requirement in needed:
         assert requirement.specifier.contains(locked[plain(requirement.name)]), requirement
 

@@ -229,7 +229,7 @@ def test_writing_checkpoints_takes_a_twentieth_of_the_time_at_most(tmp_path, mon
     monkeypatch.setattr(
         loop_module, "time", types.SimpleNamespace(monotonic=lambda: clock[0], process_time=lambda: clock[0])
     )
-    account = loop_module._Running._record_report
+    account = loop_module.RunLoop._record_report
 
     def ticking(*args):  # a round takes ten seconds
         clock[0] += 10
@@ -239,7 +239,7 @@ def test_writing_checkpoints_takes_a_twentieth_of_the_time_at_most(tmp_path, mon
         clock[0] += 10
         writes.append(clock[0])
 
-    monkeypatch.setattr(loop_module._Running, "_record_report", ticking)
+    monkeypatch.setattr(loop_module.RunLoop, "_record_report", ticking)
     monkeypatch.setattr(loop_module, "save_checkpoint", slow)
     toy.play("fedavg", rounds=50, saving=Saving(tmp_path / "c.pt", "k", seconds=20.0))
     assert len(writes) == 3  # after 20 seconds, then every 190

@@ -26,7 +26,22 @@ def resolve_run(project: Project, wanted: Mapping[str, str | None]) -> PlannedRu
     part = wanted.get(key) or ""
     part = f"{key}{part}" if part.isdigit() else part
     study.check_present(part)
-    runs, where = study.select_runs({**study.tables, **study.figures}[part]), f"{study.place.file}: {part}"
+    runs = study.select_runs({**study.tables, **study.figures}[part])
+    return find_only_run(study, runs, wanted, f"{study.place.file}: {part}")
+
+
+def find_only_run(study: Study, runs: list[PlannedRun], wanted: Mapping[str, str | None], where: str) -> PlannedRun:
+    """Find the only run that has the wanted ids.
+
+    Args:
+        study: The study of the runs.
+        runs: Planned runs.
+        wanted: Ids by the names in FIELDS. None: any.
+        where: Beginning of the message.
+
+    Raises:
+        SpecError: There is none, or several.
+    """
     for field, value in ((field, wanted.get(field)) for field in FIELDS):
         known = {name for run in runs for name in _field_names(study, field, run)}
         runs = [run for run in runs if value is None or value in _field_names(study, field, run)]

@@ -19,6 +19,7 @@ VERBS = {  # verb → module with a function `main`; the first line of its docst
     "label-study": "label_review.label_study",
     "labels-page": "label_review.make_labels",
     "apply-decisions": "label_review.apply_decisions",
+    "flower-app": "workflow_scripts.commands.flower_app",
     "new": "workflow_scripts.commands.new",
     "schema": "workflow_scripts.docgen.config_schema",
     "publish": "workflow_scripts.docgen.publish",

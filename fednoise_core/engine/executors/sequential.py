@@ -22,8 +22,8 @@ class Together:
     """
 
     def __init__(self, world: World, requests: Sequence[FitRequest]):
-        self._fits = [ClientFit(world, request, Workspace()).open() for request in requests]
-        self._steps = [[k for stretch in fit.iterate_stretches() for k in stretch] for fit in self._fits]
+        self.fits = [ClientFit(world, request, Workspace()).open() for request in requests]
+        self._steps = [[k for stretch in fit.iterate_stretches() for k in stretch] for fit in self.fits]
         self._batches: list[Batch] = []
         self.steps = [len(steps) for steps in self._steps]
 
@@ -36,11 +36,11 @@ class Together:
         Returns:
             The answers of `Local.make_message`, one per client.
         """
-        self._batches = [fit.make_batch(k) for fit in self._fits]
+        self._batches = [fit.make_batch(k) for fit in self.fits]
         with torch.no_grad():
             return [
                 fit.local.make_message(fit.net, fit.carry, batch, fit.broadcast, fit.step_client_state)
-                for fit, batch in zip(self._fits, self._batches, strict=True)
+                for fit, batch in zip(self.fits, self._batches, strict=True)
             ]
 
     def take_step(self, k: int, replies: Sequence[Mapping[str, Any]]) -> None:
@@ -50,14 +50,14 @@ class Together:
             k: The step, for which `collect_messages` was called before.
             replies: What `broadcast` holds beside the rest in this step, one mapping per client.
         """
-        for fit, batch, more in zip(self._fits, self._batches, replies, strict=True):
+        for fit, batch, more in zip(self.fits, self._batches, replies, strict=True):
             rate = fit.get_rate(k)
             broadcast = {**fit.broadcast, **more, **({} if rate is None else {"lr": rate})}
             fit.advance_carry(batch, fit.carry, broadcast, fit.step_client_state, fit.state)
 
     def close(self) -> list[FitResult]:
         """Close the fits and return their results, in the order of the requests."""
-        return [fit.close() for fit in self._fits]
+        return [fit.close() for fit in self.fits]
 
 
 class Sequential:

@@ -1,0 +1,169 @@
+"""The ServerApp and the ClientApp of Flower (flwr), which carry the messages. Nothing else imports flwr."""
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from fednoise_core.flower.folders import RunSettings
+from fednoise_core.flower.messages import MessageError, SiteError, decode_message, encode_message
+from fednoise_core.flower.site import answer_request
+
+POLL = 0.2  # seconds between two looks for answers
+RECORD, ENTRY = "fednoise", "message"
+
+client_app = ClientApp()
+server_app = ServerApp()
+
+
+@client_app.query()
+def answer_message(message: Message, context: Context) -> Message:
+    """Answer a request of the server, on the rows in the folder `site` of the node's configuration."""
+    answer = answer_request(Path(str(context.node_config["site"])), _unpack_content(message) or b"")
+    return Message(_pack_content(answer), reply_to=message)
+
+
+@server_app.main()
+def serve_run(grid: Grid, context: Context) -> None:
+    """Run the federation whose settings are in the folder `folder` of the app's configuration."""
+    from fednoise_core.flower.server import (
+        run_on_sites,  # sites, whose process starts anew for each message, need it not
+    )
+
+    config = context.run_config
+    folder = Path(str(config["folder"]))
+    exchange = GridExchange(grid, RunSettings.load(folder), float(config["deadline"]), sys.stdout)
+    run_on_sites(folder, exchange, exchange.wait_for_all(float(config["wait"])), sys.stdout)
+
+
+class GridExchange:
+    """Carries requests over a Grid of Flower. Each node says which site it is.
+
+    Args:
+        grid: Flower's Grid.
+        settings: What server and sites agreed to.
+        deadline: Seconds for the answers to a call.
+        console: Gets a line for each node that is refused.
+    """
+
+    def __init__(self, grid: Grid, settings: RunSettings, deadline: float, console: TextIO):
+        self._grid, self._settings, self._deadline, self._console = grid, settings, deadline, console
+        self._nodes: dict[int, int] = {}  # client -> node
+        self._sizes: dict[int, int] = {}
+        self._refused: set[int] = set()
+        self._silent: set[int] = set()  # nodes that left a request without an answer
+        self._greeted: dict[int, tuple[str, float]] = {}  # node -> message, time at which it is given up
+
+    def wait_for_all(self, seconds: float) -> dict[int, int]:
+        """Wait until every site is connected.
+
+        Args:
+            seconds: How long.
+
+        Returns:
+            Training samples by client.
+
+        Raises:
+            SiteError: A site is missing.
+        """
+        names = self._settings.sites
+        self._wait_for(set(range(len(names))), seconds)
+        if missing := [name for c, name in enumerate(names) if c not in self._nodes]:
+            raise SiteError(f"sites {', '.join(missing)} did not connect in {seconds:g} s. Start their SuperNodes")
+        return self._sizes
+
+    def __call__(self, requests: Mapping[int, bytes], wait: bool) -> dict[int, bytes]:
+        """Carry requests to their sites.
+
+        Args:
+            requests: By client.
+            wait: Whether to wait for sites that are away.
+
+        Returns:
+            The answers that came before the deadline, by client.
+        """
+        self._wait_for(set(requests), self._deadline if wait else 0)
+        clients = {self._nodes[c]: c for c in requests if c in self._nodes}
+        answers = self._send({node: requests[c] for node, c in clients.items()})
+        self._silent |= clients.keys() - answers.keys()
+        self._silent -= answers.keys()
+        return {clients[node]: answer for node, answer in answers.items()}
+
+    def _wait_for(self, clients: set[int], seconds: float) -> None:
+        end = time.monotonic() + seconds
+        self._greet_nodes()
+        while clients - self._nodes.keys() and time.monotonic() < end:
+            time.sleep(POLL)
+            self._greet_nodes()
+
+    def _greet_nodes(self) -> None:
+        """Ask nodes that are new which site they are, read what came of that, and forget nodes that are gone.
+
+        It does not wait for answers: a node that gives none must not hold up a round.
+        """
+        online, now = set(self._grid.get_node_ids()), time.monotonic()
+        self._nodes = {c: node for c, node in self._nodes.items() if node in online}
+        self._refused &= online  # a node that comes back may have been mended
+        self._greeted = {node: one for node, one in self._greeted.items() if one[1] > now}
+        new = sorted(online - self._greeted.keys() - self._refused - set(self._nodes.values()))
+        hello = encode_message({"kind": "hello", "digest": self._settings.digest})
+        pushed = self._push(dict.fromkeys(new, hello))
+        self._greeted |= {node: (number, now + self._deadline) for number, node in pushed.items()}
+        for node, answer in self._pull({number: node for node, (number, _) in self._greeted.items()}).items():
+            del self._greeted[node]
+            if answer is None:  # it is asked again
+                print(f"node {node} failed to say which site it is: see its log", file=self._console, flush=True)
+                continue
+            try:
+                self._accept_node(node, decode_message(answer))
+            except MessageError as error:
+                self._refused.add(node)
+                print(f"node {node} is refused: {error}", file=self._console, flush=True)
+
+    def _accept_node(self, node: int, said: Mapping[str, object]) -> None:
+        if "problem" in said:
+            raise MessageError(str(said["problem"])[:2000])
+        client, samples = said.get("client"), said.get("samples")
+        if not (isinstance(client, int) and isinstance(samples, int) and 0 <= client < len(self._settings.sites)):
+            raise MessageError("it does not say which site it is")
+        if samples < 0 or self._sizes.setdefault(client, samples) != samples:
+            raise MessageError(f"it has {samples} samples, but site {client} had another number")
+        if self._nodes.get(client) in {None, *self._silent}:
+            self._nodes[client] = node
+        # else the site was perhaps started anew. It is asked again until its former node is known to be gone
+
+    def _send(self, contents: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Send to nodes, and collect their answers until the deadline."""
+        end, waiting = time.monotonic() + self._deadline, self._push(contents)
+        found: dict[int, bytes | None] = {}
+        while len(found) < len(waiting) and time.monotonic() < end:
+            found |= self._pull({number: node for number, node in waiting.items() if node not in found})
+            time.sleep(POLL)
+        return {node: answer for node, answer in found.items() if answer is not None}
+
+    def _push(self, contents: Mapping[int, bytes]) -> dict[str, int]:
+        """Send to nodes. Returns the node of each message."""
+        messages = [Message(_pack_content(one), node, "query", ttl=self._deadline) for node, one in contents.items()]
+        numbers = self._grid.push_messages(messages) if messages else []
+        return {number: node for number, node in zip(numbers, contents, strict=False) if number is not None}
+
+    def _pull(self, waiting: Mapping[str, int]) -> dict[int, bytes | None]:
+        """The answers that are there. None: Flower could not deliver the message, or the app failed."""
+        replies = self._grid.pull_messages(list(waiting)) if waiting else []
+        return {waiting[reply.metadata.reply_to_message_id]: _unpack_content(reply) for reply in replies}
+
+
+def _pack_content(content: bytes) -> RecordDict:
+    return RecordDict({RECORD: ConfigRecord({ENTRY: content})})
+
+
+def _unpack_content(message: Message) -> bytes | None:
+    """What `_pack_content` was given. None: the message is an error, or something else."""
+    records = message.content.config_records if message.has_content() else {}
+    content = records[RECORD].get(ENTRY) if RECORD in records else None
+    return content if isinstance(content, bytes) else None

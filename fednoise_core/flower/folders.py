@@ -1,0 +1,322 @@
+"""The folders of a real federation: one of the server, and one of each site with its own rows only."""
+
+from __future__ import annotations
+
+import functools
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+import fednoise_core
+from fednoise_core.data.array_checks import as_images, as_labels
+from fednoise_core.data.arrays import Arrays, take_rows
+from fednoise_core.data.partition import Partition
+from fednoise_core.engine.world import World
+from fednoise_core.io import (
+    ArtifactError,
+    SpecError,
+    json_digest,
+    load_npz,
+    open_atomic,
+    save_npz,
+    sha256_file,
+    write_json,
+)
+from fednoise_core.methods import METHODS, make_method, method_class
+from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.settings.declare import build_settings
+from fednoise_core.settings.train import Train
+
+APP = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "fednoise-app"
+version = "1.0.0"
+description = "A planned run of fednoise_core"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "fednoise"
+
+[tool.flwr.app.components]
+serverapp = "fednoise_core.flower.apps:server_app"
+clientapp = "fednoise_core.flower.apps:client_app"
+
+[tool.flwr.app.config]
+folder = {folder}
+deadline = {deadline}
+wait = {wait}
+"""
+RUN, SERVER_DATA, SITE_DATA = "run.json", "server.npz", "site.npz"
+FACTS = ("classes", "mean", "std", "names")  # of the data set
+
+
+@functools.cache
+def code_digest() -> str:
+    """Digest of the package's code. Server and sites must have the same."""
+    folder = Path(fednoise_core.__file__).parent
+    files = sorted(folder.rglob("*.py"))
+    return json_digest([[file.relative_to(folder).as_posix(), sha256_file(file)] for file in files])
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What server and sites agreed to: the content of run.json.
+
+    Attributes:
+        method: {"name": …, settings…}, with a name of METHODS.
+        train: Training settings.
+        seed: The run's seed.
+        sites: Names of the sites, in the order of their numbers.
+        copies: How many sites hold the same sample, at most.
+        data: Facts of the data set, by the names in FACTS.
+    """
+
+    method: Mapping[str, Any]
+    train: Mapping[str, Any]
+    seed: int
+    sites: tuple[str, ...]
+    copies: int
+    data: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, folder: Path) -> RunSettings:
+        """Load run.json of a folder.
+
+        Raises:
+            ArtifactError: The file is missing or damaged.
+        """
+        file = folder / RUN
+        try:
+            fields = json.loads(file.read_text(encoding="utf-8"))
+            return cls(**{**fields, "sites": tuple(fields["sites"])})
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ArtifactError(f"{file}: expected a run's settings, got {error}. Copy the server's file") from error
+
+    @property
+    def digest(self) -> str:
+        """Digest of settings and code. A message with another one is refused."""
+        return json_digest(vars(self), code_digest())
+
+    def make_method(self) -> FedAvg:
+        """Make the method with its settings.
+
+        Raises:
+            SpecError: A setting is wrong, or the method cannot run at sites.
+        """
+        name = self.method.get("name", "")
+        if name not in METHODS:
+            raise SpecError(f"method.name: {name!r}: a site runs the methods of this package only")
+        if method_class(name).pooled:
+            raise SpecError(f"method.name: {name} needs all samples in one place. Choose another method")
+        train = self.make_train()
+        if train.sampling == "continued":
+            raise SpecError("train.sampling: continued goes on with the generator of simulated noise. Leave it out")
+        return make_method(dict(self.method), train)
+
+    def make_train(self) -> Train:
+        """Make the training settings."""
+        return build_settings(Train, self.train, "train")
+
+
+@dataclass(frozen=True)
+class SiteArrays:
+    """The part of an `Arrays` that a site or the server has. Its images may be none."""
+
+    x_train: np.ndarray
+    x_public: np.ndarray | None
+    classes: int
+    mean: list[float]
+    std: list[float]
+    names: list[str]
+    origin: np.ndarray | None = None
+
+    def source(self, i: int) -> str:
+        """What training sample `i` is called in the site's data."""
+        return str(i if self.origin is None else self.origin[i])
+
+    def as_arrays(self) -> Arrays:
+        """The same as the type that the engine's signatures name."""
+        return cast(Arrays, self)
+
+
+def load_data(
+    folder: Path, settings: RunSettings, name: str
+) -> tuple[SiteArrays, dict[str, np.ndarray], dict[str, Any]]:
+    """Load the data of a folder.
+
+    Args:
+        folder: The folder of the server or of a site.
+        settings: The run's settings.
+        name: SERVER_DATA or SITE_DATA.
+
+    Returns:
+        The images, all arrays of the file by name, and facts of the site: `client`, its number (-1: the server), and
+        `release_seed`.
+
+    Raises:
+        ArtifactError: The file is missing or damaged.
+    """
+    held, spec = load_npz(folder / name, "federation")
+    try:
+        images = SiteArrays(held["x"], held.get("public"), **settings.data, origin=held.get("origin"))
+        return images, held, {name: int(spec[name]) for name in ("client", "release_seed")}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(f"{folder / name}: damaged ({type(error).__name__}: {error})") from error
+
+
+def make_world(settings: RunSettings, images: SiteArrays, held: Mapping[str, np.ndarray], client: int) -> World:
+    """Make the world as one process sees it. Clients other than its own hold nothing in it.
+
+    Args:
+        settings: The run's settings.
+        images: The images of the process.
+        held: Its arrays: of a site `labels` [n] and `valid` [n].
+        client: The site's number (-1: the server).
+    """
+    n, clients = len(images.x_train), len(settings.sites)
+    offsets = np.where(np.arange(clients + 1) > client, n, 0)
+    partition = Partition(np.arange(n), offsets, held.get("valid", np.zeros(n, bool)), {})
+    labels = held.get("labels", np.zeros(n, np.int64))
+    return World(images.as_arrays(), labels, partition, settings.make_train(), settings.seed)
+
+
+def write_folders(
+    out: Path,
+    arrays: Arrays,
+    noisy: np.ndarray,
+    partition: Partition,
+    method: Mapping[str, Any],
+    train: Mapping[str, Any],
+    seed: int,
+) -> RunSettings:
+    """Split a planned run: `server` gets test and public images, `site-<name>` the rows of that site.
+
+    Args:
+        out: The folder to write to.
+        arrays: The data set.
+        noisy: Given labels [n].
+        partition: Who holds what.
+        method: {"name": …, settings…}.
+        train: Training settings.
+        seed: The run's seed.
+
+    Returns:
+        The settings that were written.
+
+    Raises:
+        SpecError: The method cannot run at sites.
+    """
+    facts = {name: list(v) if isinstance(v := getattr(arrays, name), tuple) else v for name in FACTS}
+    copies = int(np.bincount(partition.index[~partition.valid]).max(initial=0))
+    settings = RunSettings(dict(method), dict(train), seed, partition.sites, copies, facts)
+    settings.make_method()
+    if any(Path(name).name != name for name in settings.sites) or len(set(settings.sites)) < len(settings.sites):
+        raise SpecError(f"partition: sites: expected names of different folders, got {', '.join(settings.sites)}")
+    public = None if arrays.x_public is None else np.asarray(arrays.x_public[:])
+    write_server(out / "server", settings, np.asarray(arrays.x_test[:]), arrays.y_test, public)
+    for client, name in enumerate(partition.sites):
+        rows, at = partition.of(client), slice(*partition.offsets[client : client + 2])
+        origin = rows if arrays.origin is None else arrays.origin[rows]
+        images = take_rows(arrays.x_train, rows)
+        write_site(
+            out / f"site-{name}",
+            settings,
+            client,
+            images,
+            noisy[rows],
+            public,
+            valid=partition.valid[at],
+            origin=origin,
+            release_seed=seed,
+        )
+    return settings
+
+
+def write_server(
+    folder: Path, settings: RunSettings, images: np.ndarray, labels: np.ndarray, public: np.ndarray | None = None
+) -> None:
+    """Write the folder of the server.
+
+    Args:
+        folder: The folder.
+        settings: What was agreed to.
+        images: Test images, uint8 [n, H, W] or [n, H, W, C].
+        labels: Their labels, int64 [n].
+        public: Public images uint8, the same as at every site, for methods that need them.
+    """
+    test = {"x_test": as_images("images", images), "y_test": as_labels("labels", labels)}
+    more = {} if public is None else {"public": public}
+    _write_folder(folder, settings, SERVER_DATA, {"x": images[:0], **test, **more}, -1, settings.seed)
+
+
+def write_site(
+    folder: Path,
+    settings: RunSettings,
+    client: int,
+    images: np.ndarray,
+    labels: np.ndarray,
+    public: np.ndarray | None = None,
+    *,
+    valid: np.ndarray | None = None,
+    origin: np.ndarray | None = None,
+    release_seed: int | None = None,
+) -> None:
+    """Write the folder of a site.
+
+    Args:
+        folder: The folder. Nobody but its owner can read it afterwards.
+        settings: What was agreed to.
+        client: The site's number, from 0.
+        images: uint8 [n, H, W] or [n, H, W, C].
+        labels: Given labels, int64 [n].
+        public: Public images uint8, the same at every site, for methods that need them.
+        valid: Samples of the validation split, bool [n]. Default: none.
+        origin: What each sample is called in the site's data, integers or texts [n]. Default: its row.
+        release_seed: Seed of the noise of released labels. Default: a random one. Who knows it, and the server knows
+            that of the run, can take the noise off.
+
+    Raises:
+        SpecError: The arrays do not fit.
+    """
+    held = {"x": as_images("images", images) if len(images) else images, "labels": as_labels("labels", labels)}
+    held["valid"] = np.zeros(len(images), bool) if valid is None else valid
+    held |= {name: value for name, value in (("public", public), ("origin", origin)) if value is not None}
+    if (
+        len({len(images), len(labels), len(held["valid"])}) > 1
+        or held["labels"].max(initial=0) >= settings.data["classes"]
+    ):
+        raise SpecError(f"{folder}: expected a label below {settings.data['classes']} for each of {len(images)} images")
+    seed = secrets.randbits(63) if release_seed is None else release_seed
+    _write_folder(folder, settings, SITE_DATA, held, client, seed)
+
+
+def write_app(out: Path, server: Path, deadline: float = 600.0, wait: float = 600.0) -> None:
+    """Write the Flower app that starts the run. Its code is the installed package.
+
+    Args:
+        out: The folder of the app.
+        server: The folder of the server, where its machine has it.
+        deadline: Seconds in which sites answer.
+        wait: Seconds in which all sites connect.
+    """
+    with open_atomic(out / "pyproject.toml") as file:
+        file.write(APP.format(folder=json.dumps(str(server)), deadline=float(deadline), wait=float(wait)))
+
+
+def _write_folder(
+    folder: Path, settings: RunSettings, name: str, arrays: Mapping[str, np.ndarray], client: int, release_seed: int
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)  # a site's rows are its own
+    write_json(folder / RUN, vars(settings))
+    save_npz(folder / name, arrays, {"artifact": "federation", "client": client, "release_seed": release_seed})

@@ -1,0 +1,203 @@
+"""Messages between server and sites: one safetensors file each, without pickles.
+
+Tensors are its tensors. All else is JSON in its metadata. Code is sent by name, and a site knows only the names of its
+own method.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from collections.abc import Callable, Collection, Mapping
+from types import FunctionType, MethodType
+from typing import Any
+
+from safetensors.torch import load, save
+from torch import Tensor
+
+from fednoise_core.engine import federation
+from fednoise_core.engine.local import Local
+from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.ops.weights import Layout, Weights, from_plain, iterate_leaves, to_plain
+from fednoise_core.settings.train import Train
+
+INITIAL = "initial"  # the version of a client state that `init_state` makes
+RELEASE = federation._randomise_labels  # the engine's own function for clients: a release of labels
+
+
+class MessageError(ValueError):
+    """A message that is damaged, or that holds what it may not hold."""
+
+
+class SiteError(RuntimeError):
+    """A site refused a request, failed, or did not give an answer that the round cannot go on without."""
+
+
+def encode_message(message: Mapping[str, Any]) -> bytes:
+    """Encode a message.
+
+    Equal messages give equal bytes. A tensor that stands in it twice is sent once.
+
+    Args:
+        message: Tensors, Weights, numbers, texts, None, and lists and dicts of these.
+
+    Raises:
+        TypeError: The message holds anything else.
+    """
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[Any, str] = {}
+
+    def describe(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {"map": [[key, describe(one)] for key, one in value.items()]}
+        if isinstance(value, list):
+            return [describe(one) for one in value]
+        if not isinstance(value, Tensor):
+            return value
+        number = numbers.setdefault((value.data_ptr(), value.shape, value.stride(), value.dtype), str(len(numbers)))
+        if number not in tensors:
+            tensors[number] = value.contiguous().clone()  # safetensors refuses two names for one memory
+        return {"tensor": number}
+
+    plain = to_plain(message)  # keeps what is described alive: an address names a tensor
+    return save(tensors, {"message": json.dumps(describe(plain))})
+
+
+def decode_message(content: bytes, layouts: Collection[Layout] | None = None) -> dict[str, Any]:
+    """Undo `encode_message`.
+
+    Args:
+        content: Its answer, perhaps of a stranger.
+        layouts: The only layouts that weights may have. None: any.
+
+    Raises:
+        MessageError: The bytes are no such message.
+    """
+    try:
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        tensors = load(content)
+        message = from_plain(_restore_tensors(json.loads(header["__metadata__"]["message"]), tensors))
+    except Exception as error:  # json, safetensors and torch raise many kinds, and a stranger can cause all of them
+        raise MessageError(f"not a message ({type(error).__name__})") from error
+    if not isinstance(message, dict):
+        raise MessageError("not a message (no mapping)")
+    for weights in iterate_weights(message):
+        if weights.flat.shape != (weights.layout.size,) or not weights.flat.is_floating_point():
+            raise MessageError(f"weights of shape {list(weights.flat.shape)}, [{weights.layout.size}] expected")
+        if layouts is not None and weights.layout not in layouts:
+            raise MessageError("weights of another net")
+    return message
+
+
+def _restore_tensors(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_restore_tensors(one, tensors) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if "tensor" in value:
+        return tensors[value["tensor"]]
+    return {key: _restore_tensors(one, tensors) for key, one in value["map"]}
+
+
+def iterate_weights(tree: Any) -> list[Weights]:
+    """List the weights in a tree of mappings and lists."""
+    if isinstance(tree, Weights):
+        return [tree]
+    parts = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list) else ()
+    return [found for part in parts for found in iterate_weights(part)]
+
+
+# code, by name
+
+
+def describe_local(local: Local, train: Train) -> dict[str, Any]:
+    """Describe a Local by its class and fields.
+
+    Args:
+        local: The method, or another Local of its modules.
+        train: The run's training settings, which sites have and are not sent.
+
+    Raises:
+        TypeError: A field is something else than a plain value.
+    """
+    fields = {}
+    for one in dataclasses.fields(local):  # type: ignore[arg-type]
+        value = getattr(local, one.name)
+        if one.name == "train" and value == train:
+            continue
+        if any(not isinstance(leaf, str | int | float | None) for leaf in iterate_leaves(value)):
+            raise TypeError(f"{type(local).__name__}.{one.name}: {type(value).__name__} cannot be sent to a site")
+        fields[one.name] = value
+    return {"class": _name_of(type(local)), "fields": fields}
+
+
+def restore_local(described: Mapping[str, Any], method: FedAvg) -> Local:
+    """Undo `describe_local`.
+
+    Args:
+        described: Its answer, perhaps of a stranger.
+        method: The method that the site agreed to. Only classes of its modules are looked up.
+
+    Raises:
+        MessageError: The class is none of these, or the fields do not fit.
+    """
+    cls = _find_named(described["class"], method)
+    if not (isinstance(cls, type) and issubclass(cls, Local) and dataclasses.is_dataclass(cls)):
+        raise MessageError(f"{described['class']} is no part of {type(method).__name__}")
+    try:
+        return cls(**{"train": method.train, **described["fields"]})
+    except (TypeError, ValueError) as error:
+        raise MessageError(f"{cls.__name__}: {error}") from error
+
+
+def describe_function(fn: Callable[..., Any], train: Train) -> dict[str, Any]:
+    """Describe a function for clients: one of a module, or of a Local.
+
+    Args:
+        fn: The function.
+        train: The run's training settings.
+
+    Raises:
+        TypeError: It is neither.
+    """
+    if isinstance(fn, MethodType) and isinstance(fn.__self__, Local):
+        return {"name": fn.__name__, "local": describe_local(fn.__self__, train)}
+    if isinstance(fn, FunctionType):
+        return {"name": _name_of(fn)}
+    raise TypeError(f"{fn!r} cannot be sent to a site: it is no function of a module or a Local")
+
+
+def restore_function(described: Mapping[str, Any], method: FedAvg) -> Callable[..., Any]:
+    """Undo `describe_function`.
+
+    Args:
+        described: Its answer, perhaps of a stranger.
+        method: The method that the site agreed to. Only functions of its modules are looked up.
+
+    Raises:
+        MessageError: The function is none of these. `suspect_labels` is refused, because its answer is the site's own.
+    """
+    name = described["name"]
+    if "local" in described:
+        local = restore_local(described["local"], method)
+        if isinstance(getattr(type(local), name, None), FunctionType) and name != "suspect_labels" and name[:2] != "__":
+            return getattr(local, name)
+    elif name == _name_of(RELEASE):
+        return RELEASE
+    elif isinstance(fn := _find_named(name, method), FunctionType):
+        return fn
+    raise MessageError(f"{name} is no function of {type(method).__name__} that a server may call")
+
+
+def _name_of(thing: Any) -> str:
+    return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def _find_named(name: str, method: FedAvg) -> Any:
+    """What a module of the method's classes itself defines under a name; None if there is no such thing."""
+    module, _, word = str(name).partition(":")
+    if module not in {cls.__module__ for cls in type(method).__mro__ if issubclass(cls, Local)}:
+        raise MessageError(f"{module} is no module of {type(method).__name__}")
+    found = vars(importlib.import_module(module)).get(word)
+    return found if getattr(found, "__module__", None) == module else None

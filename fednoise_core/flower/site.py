@@ -1,0 +1,234 @@
+"""A site: one client of a real federation, with its own rows and what it keeps, in a folder of its own."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fednoise_core.engine.client import Client, call_on
+from fednoise_core.engine.evaluate import ClientEntry
+from fednoise_core.engine.executors.sequential import Sequential, Together
+from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.fit import FitRequest, FitResult
+from fednoise_core.engine.label_files import write_sites, write_suspects
+from fednoise_core.engine.suspects import judge_sites
+from fednoise_core.engine.world import torch_switches
+from fednoise_core.flower.folders import SITE_DATA, RunSettings, load_data, make_world
+from fednoise_core.flower.messages import (
+    INITIAL,
+    RELEASE,
+    MessageError,
+    decode_message,
+    encode_message,
+    restore_function,
+    restore_local,
+)
+from fednoise_core.io import ArtifactError, SpecError, open_atomic
+from fednoise_core.ops.weights import Weights, all_finite
+
+
+def answer_request(folder: Path, content: bytes) -> bytes:
+    """Answer a request of the server.
+
+    Args:
+        folder: The site's.
+        content: The request, perhaps of a stranger.
+
+    Returns:
+        The answer. It has an entry "problem" if the request was refused or the method's code failed.
+    """
+    try:
+        with torch_switches(1):
+            return encode_message(Site(folder).answer(content))
+    except Exception as error:  # whatever the method's code raises, the server waits for an answer
+        traceback.print_exc()
+        ours = isinstance(error, MessageError | ArtifactError | SpecError)  # others may hold values of the site's data
+        problem = str(error) if ours else f"{type(error).__name__} at the site, whose log says more"
+        return encode_message({"problem": problem})
+
+
+class Site:
+    """Answers the server's requests on the rows of one site.
+
+    What the client keeps is a file for each version in `states`. A request names the version that it goes on from, and
+    the answer names the version that it wrote, if any. So a lost answer, or a server that resumes, changes nothing.
+
+    Args:
+        folder: Has run.json and site.npz.
+
+    Raises:
+        ArtifactError: One of them is missing or damaged.
+        SpecError: A setting is wrong.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, self.settings = folder, RunSettings.load(folder)
+        self.method = self.settings.make_method()
+        self.images, self._held, spec = load_data(folder, self.settings, SITE_DATA)
+        self.client: int = spec["client"]
+        self.world = make_world(self.settings, self.images, self._held, self.client)
+        self._release_world = copy.copy(self.world)  # draws the noise of released labels
+        self._release_world.seed = spec["release_seed"]
+        self._runner = Sequential(self.world)
+
+    def answer(self, content: bytes) -> dict[str, Any]:
+        """Answer a request.
+
+        Args:
+            content: The request, perhaps of a stranger.
+
+        Raises:
+            MessageError: The request is refused.
+        """
+        request, digest = decode_message(content), hashlib.sha256(content).hexdigest()[:16]
+        if request.get("digest") != self.settings.digest:
+            raise MessageError("the server has other settings or other code: compare run.json and the versions")
+        kind = request.get("kind")
+        if kind == "hello":
+            return {"client": self.client, "samples": self.world.sizes[self.client]}
+        answers = {"fit": self._fit, "call": self._call, "step": self._step, "judge": self._judge}
+        if kind not in answers:
+            raise MessageError(f"{kind!r} is no kind of request")
+        if request["client"] != self.client:
+            raise MessageError(f"a request for client {request['client']}, this is {self.client}")
+        reply = answers[kind](request, digest)
+        self._remove_states(request["oldest"])
+        return reply
+
+    # requests
+
+    def _fit(self, request: Mapping[str, Any], digest: str) -> dict[str, Any]:
+        return self._keep_result(request, digest, next(self._runner.run([self._make_request(request)])))
+
+    def _make_request(self, request: Mapping[str, Any]) -> FitRequest:
+        client_state, targets = self.load_state(request["state"])
+        rate = request["rate"]
+        return FitRequest(
+            local=restore_local(request["local"], self.method),
+            client=self.client,
+            round=request["round"],
+            broadcast=request["broadcast"],
+            client_state=client_state,
+            targets=targets,
+            rate=restore_function(rate, self.method) if isinstance(rate, dict) else rate,
+            **request["fit"],
+        )
+
+    def _keep_result(self, request: Mapping[str, Any], digest: str, result: FitResult) -> dict[str, Any]:
+        models = [value for value in (result.client_state or {}).values() if isinstance(value, Weights)]
+        finite = result.finite and all_finite(models)
+        version = self._keep_state(request["state"], digest, result.client_state, result.targets) if finite else None
+        sent = {name: getattr(result, name) for name in ("update", "relay", "steps", "passes", "twice")}
+        return {**sent, "finite": finite, "state": version}
+
+    def _call(self, request: Mapping[str, Any], digest: str) -> dict[str, Any]:
+        client_state, targets = self.load_state(request["state"])
+        fn = restore_function(request["function"], self.method)
+        world = self._release_world if fn is RELEASE else self.world
+        client = Client(world, self.client, client_state, targets, request["round"])
+        answer = call_on(client, fn, request["broadcast"])
+        kept = client.release_state(fn.__qualname__)
+        version = self._keep_state(request["state"], digest, kept, client.targets if client.changed else None)
+        return {"answer": answer, "state": version}
+
+    def _step(self, request: Mapping[str, Any], digest: str) -> dict[str, Any]:
+        """Take one step of a fit in which clients exchange messages before each.
+
+        The process may end between two steps, so a file holds the first request and what is trained.
+        """
+        k, saved = request["step"], {}
+        if k:
+            saved = decode_message(self._step_file(k - 1).read_bytes())
+            if (saved["step"], saved["first"]["round"]) != (k - 1, request["round"]):
+                raise MessageError(f"step {k} does not follow step {saved['step']}: the fit has to begin again")
+        first = saved["first"] if k else request
+        together = Together(self.world, [self._make_request(first)])
+        fit = together.fits[0]
+        if k:
+            for name, (values, memory) in saved["carry"].items():
+                fit.carry[name].load(values, memory)
+            fit.state.update(saved["state"])
+            together.collect_messages(k - 1)  # makes the step's batch
+            together.take_step(k - 1, [request["reply"]])
+        if k == together.steps[0]:
+            return {"steps": k, **self._keep_result(first, digest, together.close()[0])}
+        carry = {name: [trained.values(), trained.copy_memory()] for name, trained in fit.carry.items()}
+        self._write(self._step_file(k), {"step": k, "first": dict(first), "carry": carry, "state": fit.state})
+        return {"steps": together.steps[0], "message": together.collect_messages(k)[0]}
+
+    def _judge(self, request: Mapping[str, Any], digest: str) -> dict[str, Any]:
+        """Write the site's list of suspect labels. Nothing of it is sent."""
+        client_state, targets = self.load_state(request["state"])
+        views = {"headline": [(c, [_restore_member(one) for one in models]) for c, models in request["judges"]]}
+        client = Client(self.world, self.client, client_state, targets, request["round"])
+        answer = call_on(client, self.method.suspect_labels, request["broadcast"])
+        fed = Federation(self.world, self._runner)
+        found = judge_sites(fed, views, {self.client: client_state}, {self.client: answer})  # type: ignore[arg-type]
+        arrays, names = self.images.as_arrays(), self.settings.sites
+        write_suspects(self.folder / "suspects.csv", found, arrays, self._held["labels"], names)
+        write_sites(self.folder / "sites.csv", found, names)
+        return {}
+
+    # what the client keeps
+
+    def load_state(self, version: str | None) -> tuple[dict[str, Any], Any]:
+        """Load a version of what the client keeps.
+
+        Args:
+            version: As an answer named it. None: nothing was kept yet.
+
+        Returns:
+            The client state, and the client's targets, or None if they are the given labels.
+
+        Raises:
+            MessageError: The site does not have this version.
+        """
+        if version is None:
+            return {}, None
+        if version == INITIAL:
+            state = self.method.init_state(Federation(self.world, self._runner))
+            return dict(state.clients.get(self.client, {})), None
+        try:
+            kept = decode_message(self._state_file(version).read_bytes())
+        except OSError as error:
+            raise MessageError(f"client {self.client} does not have version {version} of its state") from error
+        return kept["state"], kept["targets"]
+
+    def _keep_state(self, base: str | None, digest: str, client_state: Any, targets: Any) -> str | None:
+        """Write the next version. Returns its name, or None if nothing changed."""
+        if client_state is None and targets is None:
+            return None
+        had, relabelled = self.load_state(base)
+        version = f"{_number_of(base) + 1:08d}-{digest}"
+        kept = had if client_state is None else client_state
+        file = self._state_file(version)
+        self._write(file, {"state": kept, "targets": relabelled if targets is None else targets})
+        return version
+
+    def _remove_states(self, oldest: str | None) -> None:
+        """Remove versions before `oldest`, to which no checkpoint refers any more."""
+        for file in (self.folder / "states").glob("[0-9]*.safetensors"):
+            if _number_of(file.stem) < _number_of(oldest):
+                file.unlink()
+
+    def _state_file(self, version: str) -> Path:
+        return self.folder / "states" / f"{Path(version).name}.safetensors"
+
+    def _step_file(self, k: int) -> Path:
+        return self.folder / "states" / f"step{k % 2}.safetensors"  # the one before stays, for a repeated request
+
+    def _write(self, file: Path, content: Mapping[str, Any]) -> None:
+        with open_atomic(file, "wb") as out:
+            out.write(encode_message(content))
+
+
+def _restore_member(one: Any) -> Any:
+    return ClientEntry(one) if isinstance(one, str) else one
+
+
+def _number_of(version: str | None) -> int:
+    return 0 if version in (None, INITIAL) else int(version.partition("-")[0])

@@ -1,0 +1,387 @@
+"""The federation of sites, with the messages carried inside this process: what the sites compute is bit-equal."""
+
+import io
+import itertools
+import math
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toy
+
+from fednoise_core.data.partition import Partition
+from fednoise_core.engine.state import State
+from fednoise_core.flower import executor
+from fednoise_core.flower.folders import RunSettings, write_folders, write_site
+from fednoise_core.flower.messages import RELEASE, SiteError, decode_message, describe_function, encode_message
+from fednoise_core.flower.server import run_on_sites
+from fednoise_core.flower.site import Site, answer_request
+from fednoise_core.io import SpecError
+from fednoise_core.methods import METHODS
+from fednoise_core.testing import world
+from fednoise_core.testing.compare import same_state
+from fednoise_core.testing.subject import Subject
+
+FEDAVG = {"class": "fednoise_core.methods.fedavg:FedAvg", "fields": {}}
+
+
+class Desk:
+    """Carries requests to sites in this process, each made anew for each request, and counts bytes."""
+
+    def __init__(self, out: Path):
+        self.out, self.down, self.up = out, 0, 0
+
+    def __call__(self, requests, wait):
+        answers = {client: answer_request(self.out / f"site-{client}", one) for client, one in requests.items()}
+        self.down += sum(map(len, requests.values()))
+        self.up += sum(map(len, answers.values()))
+        return answers
+
+
+def write_toy_sites(out: Path, method, train) -> None:
+    write_folders(out, world.arrays(), world.toy_labels().noisy, world.toy_partition(), method, train, 0)
+
+
+def collect_client_states(out: Path, state: State) -> dict:
+    """What the sites hold, by the versions that the server names."""
+    return {c: Site(out / f"site-{c}").load_state(state.store.copy_for(c)["version"])[0] for c in state.store}
+
+
+def assert_equal_to_simulation(subject: Subject, out: Path) -> None:
+    whole = subject.play()
+    write_toy_sites(out, subject.method, subject.train)
+    made = run_on_sites(out / "server", Desk(out), dict(enumerate(world.SIZES)))
+    expected = whole.outcome.state
+    assert same_state(made.state.server, expected.server)
+    assert same_state(made.state.notes, expected.notes)
+    kept = {c: expected.store.copy_for(c) for c in expected.store}
+    assert same_state(collect_client_states(out, made.state), kept)
+    assert (made.fed.bytes_down, made.fed.bytes_up) == (whole.outcome.fed.bytes_down, whole.outcome.fed.bytes_up)
+
+
+@pytest.mark.parametrize("name", METHODS.keys() - {"centralised"})
+def test_every_method_is_bit_equal_to_the_simulation(name: str, tmp_path: Path):
+    assert_equal_to_simulation(Subject(*toy.settings(name)), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["fedbn", "dividemix", "rhfl"])
+@pytest.mark.parametrize("net", toy.NETS)
+def test_statistics_and_dropout_are_too(name: str, net: str, toy_nets: None, tmp_path: Path):
+    assert_equal_to_simulation(Subject(*toy.settings(name, net=net, lr=0.05)), tmp_path)
+
+
+# failures
+
+
+class FaultyDesk(Desk):
+    """Changes answers: `faults` has (kind of request, client) -> a function of the answer. None: no answer."""
+
+    def __init__(self, out: Path, faults):
+        super().__init__(out)
+        self.faults = faults
+
+    def __call__(self, requests, wait):
+        answers = super().__call__(requests, wait)
+        for client, content in requests.items():
+            fault = self.faults.get((decode_message(content)["kind"], client))
+            if fault is not None:
+                answers[client] = fault(decode_message(answers[client]))
+        return {client: answer for client, answer in answers.items() if answer is not None}
+
+
+def send_other_shape(answer):
+    return encode_message({**answer, "update": {"model": answer["update"]["model"].flat[:-1]}})
+
+
+def send_truncated_weights(answer):
+    model = answer["update"]["model"]
+    return encode_message({**answer, "update": {"model": model.like(model.flat[:-1])}})
+
+
+def send_times(factor):
+    return lambda answer: encode_message({**answer, "update": {"model": answer["update"]["model"] * factor}})
+
+
+NAN = "not finite, dropped: the update of clients 3"
+HOSTILE = {
+    "no answer before the deadline": lambda answer: None,
+    "has the shapes": send_other_shape,
+    "weights of shape [424], [425] expected": send_truncated_weights,
+    NAN: send_times(math.nan),
+    "beyond 1e+15": send_times(1e30),
+    "is too large": lambda answer: bytes(executor.LIMIT * 2),
+    "not a message": lambda answer: b"\x08" * 100,
+    "'extra' is no update": lambda answer: encode_message({**answer, "update": {"extra": 1, **answer["update"]}}),
+    "has no update": lambda answer: encode_message({"state": None}),
+    "has no count of steps": lambda answer: encode_message({**answer, "steps": -1}),
+    "names no version": lambda answer: encode_message({**answer, "state": 7}),
+    "it broke": lambda answer: encode_message({"problem": "it broke"}),
+}
+
+
+@pytest.mark.parametrize("told", HOSTILE)
+def test_an_answer_that_is_missing_or_hostile_is_left_out_and_the_round_goes_on(told: str, tmp_path: Path):
+    fields, train = toy.settings("fedavg", fraction=1.0)
+    write_toy_sites(tmp_path, fields, train)
+    console = io.StringIO()
+    desk = FaultyDesk(tmp_path, {("fit", 3): HOSTILE[told]})
+    made = run_on_sites(tmp_path / "server", desk, dict(enumerate(world.SIZES)), console)
+    assert told in console.getvalue() or "has the shapes" in console.getvalue()
+    assert "the update of clients 3" in console.getvalue() or "left out: clients 3" in console.getvalue()
+    dropped = [value for *_, metric, value in made.record.metrics if metric == "dropped_updates"]
+    assert dropped == [1.0] * train["rounds"]
+
+
+@pytest.mark.parametrize("told", HOSTILE.keys() - {"has the shapes", NAN})
+def test_a_hostile_answer_is_refused_too_if_there_is_no_other(told: str, tmp_path: Path):
+    write_toy_sites(tmp_path, *toy.settings("fedavg", fraction=1.0))
+    console = io.StringIO()
+    faults = {("fit", client): lambda answer: None for client in range(len(world.SIZES))} | {("fit", 3): HOSTILE[told]}
+    with pytest.raises(SiteError, match="no site gave an update"):
+        run_on_sites(tmp_path / "server", FaultyDesk(tmp_path, faults), dict(enumerate(world.SIZES)), console)
+    (line,) = (line for line in console.getvalue().splitlines() if line.startswith("client 3: "))
+    assert told in line
+
+
+def test_of_two_answers_that_differ_neither_is_used(tmp_path: Path):
+    write_toy_sites(tmp_path, *toy.settings("fedavg", fraction=0.25))
+    console, desk = io.StringIO(), Desk(tmp_path)
+
+    def exchange(requests, wait):
+        answers = desk(requests, wait)
+        assert len(answers) == 2
+        return {**answers, max(answers): send_other_shape(decode_message(answers[max(answers)]))}
+
+    with pytest.raises(SiteError, match="no site gave an update"):
+        run_on_sites(tmp_path / "server", exchange, dict(enumerate(world.SIZES)), console)
+    assert console.getvalue().count("has the shapes") == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda answer: torch.ones(2), "its answer has the shapes"),
+        (lambda answer: {**answer, "counts": answer["counts"] * 10.0**20}, "a number is beyond 1e+15"),
+    ],
+)
+def test_a_hostile_answer_of_a_function_ends_the_run(answer, told: str, tmp_path: Path):
+    """Its method needs the answers of all. An answer that is refused once is not taken when it comes again alone."""
+    write_toy_sites(tmp_path, *toy.settings("feddpcont"))
+    console = io.StringIO()
+    faults = {("call", 3): lambda reply: encode_message({**reply, "answer": answer(reply["answer"])})}
+    with pytest.raises(SiteError, match="the round needs the answers of clients 3"):
+        run_on_sites(tmp_path / "server", FaultyDesk(tmp_path, faults), dict(enumerate(world.SIZES)), console)
+    assert console.getvalue().count(f"client 3: {told}") == executor.ATTEMPTS
+
+
+def test_a_hostile_result_of_fits_in_lockstep_is_left_out(tmp_path: Path):
+    write_toy_sites(tmp_path, *toy.settings("rhfl"))
+    console = io.StringIO()
+    faults = {("step", 3): lambda reply: encode_message({**reply, "finite": 7} if "update" in reply else reply)}
+    run_on_sites(tmp_path / "server", FaultyDesk(tmp_path, faults), dict(enumerate(world.SIZES)), console)
+    assert "client 3: the answer to a fit has no update" in console.getvalue()
+    assert "left out: clients 3" in console.getvalue()
+
+
+def test_a_site_that_is_gone_at_the_end_lacks_its_list_only(tmp_path: Path):
+    write_toy_sites(tmp_path, *toy.settings("fedavg"))
+    console = io.StringIO()
+    desk = FaultyDesk(tmp_path, {("judge", 3): lambda answer: None})
+    run_on_sites(tmp_path / "server", desk, dict(enumerate(world.SIZES)), console)
+    assert "clients 3 wrote no suspects.csv" in console.getvalue()
+    assert (tmp_path / "server/model.safetensors").is_file()
+
+
+def test_no_answer_at_all_ends_the_run(tmp_path: Path):
+    fields, train = toy.settings("fedavg")
+    write_toy_sites(tmp_path, fields, train)
+    with pytest.raises(SiteError, match="round 1: no site gave an update"):
+        run_on_sites(tmp_path / "server", lambda requests, wait: {}, dict(enumerate(world.SIZES)))
+
+
+def test_a_lost_answer_that_the_round_needs_is_asked_for_again(tmp_path: Path):
+    simulated = toy.play("scaffold").outcome.state
+    fields, train = toy.settings("scaffold")
+    write_toy_sites(tmp_path, fields, train)
+    lost = iter([None] * 2)
+    again = {("judge", 0): lambda answer: next(lost, encode_message(answer))}
+    made = run_on_sites(tmp_path / "server", FaultyDesk(tmp_path, again), dict(enumerate(world.SIZES)))
+    assert same_state(made.state.server, simulated.server)
+
+
+class Killed(Exception):
+    """The server is gone."""
+
+
+@pytest.mark.parametrize("name", ["scaffold", "fedcorr", "rhfl", "local"])
+def test_a_killed_server_resumes_bit_equal(name: str, tmp_path: Path):
+    """Sites hold newer versions of what they keep by then."""
+    simulated = toy.play(name).outcome.state
+    write_toy_sites(tmp_path, *toy.settings(name))
+    calls = itertools.count(1)
+    kills = 0
+
+    def exchange(requests, wait):
+        answers = Desk(tmp_path)(requests, wait)
+        if next(calls) in (2, 5, 11, 23):
+            raise Killed
+        return answers
+
+    while True:
+        try:
+            made = run_on_sites(tmp_path / "server", exchange, dict(enumerate(world.SIZES)))
+            break
+        except Killed:
+            kills += 1
+    assert kills
+    assert same_state(made.state.server, simulated.server)
+    kept = {c: simulated.store.copy_for(c) for c in simulated.store}
+    assert same_state(collect_client_states(tmp_path, made.state), kept)
+    files = list(tmp_path.glob("site-3/states/0*"))
+    assert len(files) < 4, "old versions are removed"
+
+
+# what a site refuses, and what it keeps for itself
+
+
+def test_the_server_does_not_know_the_noise_of_released_labels(tmp_path: Path):
+    """With the noise of the run's seed it could take the noise off."""
+    write_toy_sites(tmp_path, *toy.settings("feddpcont"))
+    settings = RunSettings.load(tmp_path / "server")
+    a, b = world.client_bounds(0)
+    own = world.arrays().x_train[a:b], world.toy_labels().noisy[a:b]
+    where = {"kind": "call", "digest": settings.digest, "client": 0, "round": 0, "state": None, "oldest": None}
+    request = {**where, "function": describe_function(RELEASE, settings.make_train()), "broadcast": {"epsilon": 0.5}}
+    answers = []
+    for folder, seed in (("site-0", None), ("own", None), ("own", None), ("other", None), ("known", settings.seed)):
+        if not (tmp_path / folder).exists():
+            write_site(tmp_path / folder, settings, 0, *own, world.arrays().x_public, release_seed=seed)
+        answers.append(decode_message(answer_request(tmp_path / folder, encode_message(request)))["answer"]["counts"])
+    rehearsed, own, again, other, known = (counts.tolist() for counts in answers)
+    assert own == again, "a request that is repeated learns nothing more"
+    assert rehearsed == known
+    assert len({tuple(rehearsed), tuple(own), tuple(other)}) == 3
+
+
+def test_an_error_of_a_sites_code_is_not_told_to_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*args):
+        raise ValueError("label 3 of patient Smith")
+
+    monkeypatch.setattr("fednoise_core.flower.site.Sequential.run", fail)
+    assert ask_site(tmp_path) == "ValueError at the site, whose log says more"
+
+
+def ask_site(tmp_path: Path, **changed) -> str:
+    """The problem that a site answers to a fit with these entries."""
+    write_toy_sites(tmp_path, *toy.settings("fedavg"))
+    digest = RunSettings.load(tmp_path / "server").digest
+    base = {"kind": "fit", "digest": digest, "client": 0, "round": 1, "state": None, "oldest": None, "rate": None}
+    request = {**base, "local": FEDAVG, "broadcast": {}, "fit": {"epochs": 1}, **changed}
+    return decode_message(answer_request(tmp_path / "site-0", encode_message(request)))["problem"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"digest": "0" * 16}, "other settings or other code"),
+        ({"client": 1}, "a request for client 1, this is 0"),
+        ({"kind": "delete"}, "'delete' is no kind of request"),
+        ({"local": {"class": "os:system", "fields": {}}}, "os is no module of FedAvg"),
+        ({"local": {"class": "fednoise_core.methods.scaffold:Scaffold", "fields": {}}}, "is no module of FedAvg"),
+        ({"local": {"class": "fednoise_core.methods.fedavg:SpecError", "fields": {}}}, "is no part of FedAvg"),
+        ({"state": "00000007-abc"}, "does not have version 00000007-abc"),
+        ({"state": "../../site-1/site"}, "does not have version"),
+        ({"kind": "call", "function": {"name": "fednoise_core.methods.fedavg:FedAvg"}}, "FedAvg is no function of"),
+        ({"kind": "call", "function": {"name": "subprocess:run"}}, "subprocess is no module"),
+        (
+            {"kind": "call", "function": {"name": "suspect_labels", "local": FEDAVG}},
+            "suspect_labels is no function of FedAvg that a server may call",
+        ),
+    ],
+)
+def test_a_site_refuses(changed, told: str, tmp_path: Path):
+    assert told in ask_site(tmp_path, **changed)
+
+
+def test_a_site_with_other_settings_has_another_digest(tmp_path: Path):
+    fields, train = toy.settings("fedavg")
+    for name, lr in (("one", 0.1), ("two", 0.2)):
+        write_toy_sites(tmp_path / name, fields, {**train, "lr": lr})
+    one, two = (RunSettings.load(tmp_path / name / "site-0") for name in ("one", "two"))
+    assert one.digest == RunSettings.load(tmp_path / "one" / "server").digest != two.digest
+
+
+@pytest.mark.parametrize(("name", "told"), [("centralised", "all samples in one place"), ("mine:Own", "mine:Own")])
+def test_methods_that_cannot_run_at_sites_are_refused_by_name(name: str, told: str, tmp_path: Path):
+    with pytest.raises(SpecError, match=told):
+        write_toy_sites(tmp_path, {"name": name}, {})
+
+
+def test_cohorts_of_a_planned_generator_are_refused(tmp_path: Path):
+    fields, train = toy.settings("fedavg")
+    with pytest.raises(SpecError, match=r"train\.sampling: continued"):
+        write_toy_sites(tmp_path, fields, {**train, "sampling": "continued"})
+
+
+@pytest.mark.parametrize("names", [("a", "a"), ("a", "../b"), ("a", "b/c")])
+def test_names_of_sites_are_names_of_folders(names: tuple[str, str], tmp_path: Path):
+    arrays = world.arrays()
+    partition = Partition(np.arange(4), np.array([0, 2, 4]), np.zeros(4, bool), {"notes": {"sites": names}})
+    with pytest.raises(SpecError, match="partition: sites"):
+        write_folders(tmp_path, arrays, world.toy_labels().noisy, partition, *toy.settings("fedavg"), 0)
+
+
+def test_a_site_has_its_own_rows_only(tmp_path: Path):
+    write_toy_sites(tmp_path, *toy.settings("fedavg"))
+    for client, size in enumerate(world.SIZES):
+        a, b = world.client_bounds(client)
+        site = tmp_path / f"site-{client}"
+        assert site.stat().st_mode & 0o777 == 0o700
+        with np.load(site / "site.npz") as held:
+            assert set(held.keys()) == {"x", "labels", "valid", "public", "origin", "spec"}
+            assert len(held["x"]) == size
+            assert (held["x"] == world.arrays().x_train[a:b]).all()
+    with np.load(tmp_path / "server" / "server.npz") as held:
+        assert not len(held["x"])
+        assert "labels" not in held
+
+
+def test_bytes_are_those_that_the_simulation_counts_and_a_frame(tmp_path: Path):
+    fields, train = toy.settings("scaffold", net={"name": "mlp", "hidden": 300}, fraction=1.0)
+    write_toy_sites(tmp_path, fields, train)
+    desk = Desk(tmp_path)
+    fits = {"down": 0, "up": 0}
+
+    def exchange(requests, wait):
+        answers = desk(requests, wait)
+        if decode_message(next(iter(requests.values())))["kind"] == "fit":
+            fits["down"] += sum(map(len, requests.values()))
+            fits["up"] += sum(map(len, answers.values()))
+        return answers
+
+    made = run_on_sites(tmp_path / "server", exchange, dict(enumerate(world.SIZES)))
+    messages = train["rounds"] * len(made.fed.all)
+    for name, counted in (("down", made.fed.bytes_down), ("up", made.fed.bytes_up)):
+        frame = (fits[name] - counted) / messages
+        assert 0 < frame < 1500, f"{frame} bytes {name} a message"
+
+
+def test_the_code_of_the_page_makes_a_federation_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    page = Path(__file__).parents[2] / "docs/real_federation.md"
+    at_server, at_site = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    arrays = world.arrays()
+    exec(at_server.replace('"rounds": 50', '"rounds": 2'), {"test_images": arrays.x_test, "test_labels": arrays.y_test})
+    for client in range(4):
+        Path("site").mkdir()
+        shutil.copy("federation/server/run.json", "site")
+        a, b = world.client_bounds(3 + client)
+        own = {"images": arrays.x_train[a:b], "labels": world.toy_labels().noisy[a:b]}
+        exec(at_site.replace("2, images", f"{client}, images"), own)
+        Path("site").rename(f"federation/site-{client}")
+    made = run_on_sites(Path("federation/server"), Desk(Path("federation")), dict(enumerate(world.SIZES[3:7])))
+    assert made.state.round == 2
+    assert Path("federation/site-2/suspects.csv").is_file()
