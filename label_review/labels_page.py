@@ -141,15 +141,16 @@ def _site_share(count: float, site: Site) -> float:
 
 
 def _site_row(number: int, one: Site, longest: float) -> dict[str, Any]:
-    """A site's row; its bar ends at `longest` per cent."""
+    """A site's row; its bar ends at `longest` per cent. Where the number cannot be told, the interval stays."""
     low, share, high = (100 * _site_share(count, one) for count in (one.wrong_low, one.wrong, one.wrong_high))
     return {
         "number": number,
         "name": one.site,
         "samples": f"{one.samples:,}",
-        "wrong": f"{one.wrong:,.0f}",
+        "wrong": f"{one.wrong:,.0f}" if one.told else "cannot tell",
         "interval": f"{one.wrong_low:,.0f} to {one.wrong_high:,.0f}",
-        "share": f"{share:.1f} %",
+        "share": f"{share:.1f} %" if one.told else "",
+        "told": one.told,
         "range": f"{low:.1f} to {high:.1f} %",
         "bar": [f"{100 * value / longest:.2f}" for value in (low, high - low, share)],
         "named": f"{one.named:,}",
@@ -159,10 +160,12 @@ def _site_row(number: int, one: Site, longest: float) -> dict[str, Any]:
 
 def _summary_counts(sites: Sequence[Site]) -> list[tuple[str, str]]:
     """The run in numbers. The sites' intervals do not simply add up, so the total has none."""
-    samples, wrong = sum(one.samples for one in sites), sum(one.wrong for one in sites)
+    told = [one for one in sites if one.told]
+    samples, wrong = sum(one.samples for one in told), sum(one.wrong for one in told)
+    missing = f" at {len(told):,} of {len(sites):,} sites" if len(told) < len(sites) else ""
     return [
-        ("labels judged", f"{samples:,}"),
-        ("wrong, estimated", f"{wrong:,.0f} ({100 * wrong / max(samples, 1):.1f} %)"),
+        ("labels judged", f"{sum(one.samples for one in sites):,}"),
+        ("wrong, estimated", f"{wrong:,.0f} ({100 * wrong / max(samples, 1):.1f} %){missing}"),
         ("verdict wrong", f"{sum(one.named for one in sites):,}"),
         ("verdict check", f"{sum(one.check for one in sites):,}"),
         ("sites", f"{len(sites):,}"),

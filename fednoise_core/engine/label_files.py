@@ -18,7 +18,7 @@ SUSPECTS = (
     *("sample", "source", "client", "site", "given", "given_name", "proposed", "proposed_name"),
     *("p_wrong", "p_proposed", "verdict"),
 )
-SITES = ("client", "site", "samples", "wrong", "wrong_low", "wrong_high", "share", "named", "check")
+SITES = ("client", "site", "samples", "wrong", "wrong_low", "wrong_high", "share", "named", "check", "told")
 
 
 def write_suspects(
@@ -65,7 +65,8 @@ def write_sites(path: Path, found: Sequence[SiteLabels], sites: Sequence[str]) -
             n, verdict = len(one.samples), classify_labels(one.p_wrong)
             counts = [f"{value:.1f}" for value in (one.wrong, one.low, one.high)]
             by_verdict = [int((verdict == word).sum()) for word in ("wrong", "check")]
-            table.writerow([one.site, safe_cell(sites[one.site]), n, *counts, f"{one.wrong / n:.4f}", *by_verdict])
+            share = f"{one.wrong / n:.4f}"
+            table.writerow([one.site, safe_cell(sites[one.site]), n, *counts, share, *by_verdict, int(one.told)])
 
 
 def write_confusion(path: Path, counts: Tensor | None, arrays: Arrays) -> None:

@@ -165,6 +165,17 @@ class FedAvg(Local, ValidatedSettings):
         """
         return None
 
+    def predict_held_out(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+        """Predict the client's own samples at the end of the run, on the client, its validation samples last.
+
+        Labels are then judged by `ops.label_errors.estimate_held_out`, and `suspect_labels` is not asked.
+
+        Returns:
+            Probabilities [n, K] by models that have not seen the sample, and by all models. None: there are no such
+            models.
+        """
+        return None
+
 
 def check_hooks(cls: type[FedAvg]) -> None:
     """Check that a class with functions of its own overrides a hook.
