@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from cleanlab.rank import get_label_quality_scores
 
-from fednoise_core.ops.label_errors import Count, count_wrong, estimate_label_errors, judge, judge_by_number
+from fednoise_core.ops.label_errors import Count, count_wrong, estimate_label_errors, judge_by_number, judge_labels
 
 ROUNDS = 8  # of a fold's federation
 SKIP = 3  # rounds, or epochs, that means leave out: the model has learnt little by then
@@ -70,7 +70,7 @@ def score_labels(kept: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray],
 
     held, mixed = mean_held_out(p), mean_all(p)
     quality = get_label_quality_scores(given, np.exp(p.pooled[-1]), method="normalized_margin")
-    counts, posterior = count_wrong(held, given, site), judge(mixed, given, site)
+    counts, posterior = count_wrong(held, given, site), judge_labels(mixed, given, site)
     found = {} if p.plain is None else {TODAY: kept["default_p"], "1 - p(given) today": doubt(p.plain[-1])}
     if p.short is not None:
         found["1 - p(given), one model, mean of rounds"] = doubt(log_mean(p.short[SKIP:]))
@@ -82,7 +82,7 @@ def score_labels(kept: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray],
         "1 - p(given), out of fold": doubt(held),
         OWN: doubt(mixed),
         "P(wrong), all folds, today's T": judge_today(mixed, given, site),
-        "P(wrong), out of fold": doubt(np.log(judge(held, given, site))),
+        "P(wrong), out of fold": doubt(np.log(judge_labels(held, given, site))),
         "P(wrong), all folds": doubt(np.log(posterior)),
         CHOSEN: judge_by_number(held, mixed, posterior, given, site, counts),
     }

@@ -226,7 +226,7 @@ def estimate_held_out(
     site = np.repeat(np.arange(len(sites)), [len(y) for y in given])
     y, held_out, by_all = np.concatenate(given), np.concatenate(held), np.concatenate(mixed)
     counts = count_wrong(held_out, y, site)
-    posterior = judge(by_all, y, site)
+    posterior = judge_labels(by_all, y, site)
     p_wrong = judge_by_number(held_out, by_all, posterior, y, site, counts)
     others = posterior.copy()
     others[np.arange(len(y)), y] = 0.0
@@ -240,7 +240,7 @@ def estimate_held_out(
     return found
 
 
-def judge(log_p: np.ndarray, given: np.ndarray, site: np.ndarray) -> np.ndarray:
+def judge_labels(log_p: np.ndarray, given: np.ndarray, site: np.ndarray) -> np.ndarray:
     """P(true label) by a smoothed matrix for each site, at the sharpness of the largest likelihood of all sites.
 
     Args:
@@ -301,7 +301,7 @@ def count_wrong(log_p: np.ndarray, given: np.ndarray, site: np.ndarray) -> list[
         site: Site of each sample, int64 [n], from 0.
     """
     sizes = np.bincount(site)
-    by_model = np.bincount(site, 1.0 - _pick_columns(judge(log_p, given, site), given))
+    by_model = np.bincount(site, 1.0 - _pick_columns(judge_labels(log_p, given, site), given))
     disagree = np.bincount(site, log_p.argmax(1) != given)
     least = (disagree / sizes).min()
     alone = len(sizes) == 1
@@ -335,7 +335,7 @@ def judge_by_number(
     Args:
         held: Log-probabilities of models that have not seen the sample, float64 [n, K].
         mixed: Of all models.
-        posterior: What `judge` makes of `mixed`.
+        posterior: What `judge_labels` makes of `mixed`.
         given: Given labels, int64 [n].
         site: Site of each sample, int64 [n], from 0.
         counts: What `count_wrong` makes of `held`.
