@@ -31,7 +31,8 @@ def take_rows(x: Any, index: np.ndarray) -> Any:
 class Arrays:
     """Images, labels and facts of one data set. Arrays that do not fit together raise ArraysError (a ValueError).
 
-    x_train, x_test: uint8 [n, H, W] or [n, H, W, C], 0..255; memory-mapped (read only) if too big for memory.
+    x_train, x_test: uint8 [n, H, W] or [n, H, W, C], 0..255; memory-mapped (read only) if too big for memory. Feature
+    vectors are float32 [n, 1, 1, d].
     y_train: int64 [n], clean labels 0..classes-1; the *given* ones if `clean_known` is False. y_test: int64 [m].
     x_public: uint8 [p, ...] or None: unlabelled images that nobody owns.
     given: key -> int64 [n], labels that people gave to the training images (CIFAR-N, the user's own).
@@ -40,7 +41,7 @@ class Arrays:
     origin: what a training image is called in the user's data, int64 [n] (row of the file) or texts [n] (file below
     train/); None: its number here. test_known: False where held-out given labels stand in for a trusted test set.
     coarse: int64 [classes] or None: superclass of each class. names: class names, all different, or ().
-    mean, std: per channel, of pixels scaled to [0, 1]; the normalisation the networks see.
+    mean, std: per channel, of pixels scaled to [0, 1] or of features as they are; the normalisation the networks see.
     spec: the data set's settings. source_sha256: content name -> SHA-256.
     """
 
@@ -177,7 +178,7 @@ def _write_side(path: Path, x: Any) -> dict[str, Any]:
     """Write `x` as an npy file block by block; return the entry that the spec keeps about it."""
     sha = hashlib.sha256()
     with open_atomic(path, "wb") as file:
-        header = {"descr": "|u1", "fortran_order": False, "shape": tuple(x.shape)}
+        header = {"descr": np.lib.format.dtype_to_descr(x.dtype), "fortran_order": False, "shape": tuple(x.shape)}
         np.lib.format.write_array_header_1_0(file, header)
         for block in _iter_blocks(x):
             sha.update(block.data)

@@ -20,8 +20,9 @@ from fednoise_core.io import ArtifactError, SpecError, read_npz
 class Npz(Dataset):
     """The user's arrays x_train, x_test, y_train, y_test in an npz file.
 
-    Images are uint8 [n,H,W] or [n,H,W,C] (channels last). Labels count from 0, with every class in training. Optional
-    arrays are given or given_<name> (labels as collected), client (owners: integers or texts), x_public and names.
+    Images are uint8 [n,H,W] or [n,H,W,C] (channels last), or feature vectors float32 [n,d]. Labels count from 0, with
+    every class in training. Optional arrays are given or given_<name> (labels as collected), client (owners: integers
+    or texts), x_public and names.
     """
 
     example: ClassVar = {"path": "mine.npz", "clean_known": False}
@@ -88,6 +89,8 @@ class Npz(Dataset):
         """From the headers and the labels."""
         path = user_path(spec, places)
         images = read_shape(path, "x_train")
+        if len(images) == 2:  # feature vectors
+            images = (*images[:1], 1, 1)
         if len(images) not in (3, 4):
             raise ArtifactError(f"{path}: x_train has shape {images}, not [n, H, W] or [n, H, W, C]")
         n, sides = images[0], (images[1], images[2])
@@ -109,7 +112,7 @@ KNOWN = ("x_train", "y_train", "x_test", "y_test", "x_public", "client", "names"
 
 
 def hash_content(found: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """Checksums of the arrays of integers that are read.
+    """Checksums of the arrays of numbers that are read.
 
     Args:
         found: arrays by name. There may be others among them.
@@ -118,7 +121,7 @@ def hash_content(found: Mapping[str, np.ndarray]) -> dict[str, str]:
         Name -> SHA-256.
     """
     names = [name for name in sorted(found) if name in KNOWN or is_given(name)]
-    return {name: content_sha256(found[name]) for name in names if found[name].dtype.kind in "ui"}
+    return {name: content_sha256(found[name]) for name in names if found[name].dtype.kind in "uif"}
 
 
 def _check_test(path: Path, spec: Mapping[str, Any], names: Collection[str]) -> None:

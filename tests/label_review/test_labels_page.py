@@ -107,6 +107,14 @@ def test_pictures_of_any_shape_are_small_squares(shape: tuple[int, ...]) -> None
     assert picture.size == (10 * packed.side, packed.side)
 
 
+def test_feature_vectors_are_shown_as_grey_cells() -> None:
+    packed = pack_sheets(iter(np.array([[0.0, 1.0, 2.0]], np.float32).reshape(1, 1, 1, 3)), 1, 1)
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(packed.texts[0]))))[: packed.side, : packed.side]
+    assert packed.side == SHARP
+    assert picture[2, 2] < 20
+    assert picture[-3, 2] > 235
+
+
 def test_many_large_pictures_are_smaller_and_decoded_sheet_by_sheet() -> None:
     packed = pack_sheets(itertools.repeat(np.zeros((100, 100), np.uint8)), FEW + 1, 100)
     assert (packed.side, len(packed.texts)) == (SMALL, FEW // PER_SHEET + 1)

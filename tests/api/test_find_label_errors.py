@@ -1,0 +1,71 @@
+"""fn.find_label_errors: one call from arrays to the list of suspects; feature vectors as well as images."""
+
+import numpy as np
+import pytest
+
+import fednoise_core as fn
+from fednoise_core.engine.label_files import SITES, SUSPECTS
+from fednoise_core.engine.truth import auroc
+from fednoise_core.io import SpecError
+
+OWNERS = np.array(["Lund", "Turin", "Oslo"])[np.arange(360) % 3]
+
+
+def made_data(wrong_share: float = 0.1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(vectors [n, 6] far from zero mean, labels by name, whether the label is wrong); an eighth is unclear."""
+    draw = np.random.default_rng(0)
+    clean = draw.integers(0, 3, 360)
+    x = 500 + 40 * draw.normal(0, 1, (360, 6))
+    x[np.arange(360), clean] += 150
+    wrong = draw.random(360) < wrong_share
+    return x, np.array(["cat", "dog", "owl"])[np.where(wrong, (clean + 1) % 3, clean)], wrong
+
+
+def test_feature_vectors_of_several_owners():
+    x, y, wrong = made_data()
+    frame = fn.find_label_errors(x, y, OWNERS, progress=False)
+    assert list(frame.columns) == list(SUSPECTS)
+    assert sorted(frame["sample"]) == list(range(360))
+    assert frame["p_wrong"].is_monotonic_decreasing
+    assert (frame["site"] == OWNERS[frame["sample"]]).all()
+    assert (frame["given_name"] == y[frame["sample"]]).all()
+    assert (frame["proposed"] != frame["given"]).all()
+    assert auroc(frame["p_wrong"].to_numpy(), wrong[frame["sample"]]) > 0.97
+    sites = frame.attrs["sites"]
+    assert [list(one) for one in sites] == [list(SITES)] * 3
+    assert [one["site"] for one in sites] == ["Lund", "Oslo", "Turin"]
+    for one in sites:
+        assert one["wrong_low"] <= wrong[one["site"] == OWNERS].sum() <= one["wrong_high"]
+
+
+def test_units_of_the_features_do_not_matter():
+    """They are standardised; a constant feature stays finite."""
+    x, y, _ = made_data()
+    first = fn.find_label_errors(np.c_[x, np.full(360, 7.0)], y, progress=False)
+    second = fn.find_label_errors(np.c_[1000 * x[:, :3], x[:, 3:] / 1000 + 1, np.full(360, 7.0)], y, progress=False)
+    assert {one["site"] for one in first.attrs["sites"]} == {"0"}
+    assert (first["sample"].to_numpy()[:20] == second["sample"].to_numpy()[:20]).mean() > 0.9
+    np.testing.assert_allclose(first["p_wrong"], second["p_wrong"], atol=0.05)
+
+
+def test_images_and_a_seed():
+    x, y, _ = made_data()
+    images = np.repeat(np.clip(x / 4, 0, 255).astype(np.uint8)[:, None, :], 6, 1)
+    one, again, other = (fn.find_label_errors(images, y, OWNERS, seed=seed, progress=False) for seed in (0, 0, 1))
+    assert one.equals(again)
+    assert not one.equals(other)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (np.ones((4, 3)), [0, 1], "y: expected a label for each of x"),
+        (np.array([[0.0, np.nan]] * 4), [0, 1] * 2, "x holds NaN"),
+        (np.array([[1e300, 1.0]] * 4), [0, 1] * 2, "x holds values beyond"),
+        (np.ones((4, 8, 8)), [0, 1] * 2, "x is float64; images are integers"),
+        (np.ones((4, 3)), [0, 1] * 2, "the same image everywhere"),
+    ],
+)
+def test_what_cannot_be_used_is_named(x: np.ndarray, y: list[int], message: str):
+    with pytest.raises(SpecError, match=message):
+        fn.find_label_errors(x, y)
