@@ -123,6 +123,7 @@ def _check_labels(arrays: Any) -> None:
     _require_valid(isinstance(arrays.given, Mapping), "given is no mapping from a name to labels")
     labels = {"y_train": (arrays.y_train, n), "y_test": (arrays.y_test, len(arrays.x_test))}
     labels |= {f"given_{key}": (given, n) for key, given in arrays.given.items()}
+    labels |= {} if arrays.first is None else {"first": (arrays.first, n)}
     for name, (y, length) in labels.items():
         _check_vector(name, y, length)
         where = "; classes are counted from 0: subtract 1" if y.min() == 1 and y.max() == k else ""

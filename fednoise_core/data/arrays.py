@@ -17,7 +17,7 @@ from fednoise_core.io import ArtifactError, load_npz, open_atomic, save_npz
 
 SIDE_BYTES = 1 << 30  # images above this go to a memory-mapped .npy beside the npz
 IMAGES = ("x_train", "x_test", "x_public")  # arrays of images
-VECTORS = ("y_train", "y_test", "client", "coarse", "origin")
+VECTORS = ("y_train", "y_test", "client", "coarse", "origin", "first")
 FACTS = ("classes", "clean_known", "test_known", "mean", "std", "source_sha256")
 BLOCK = 256  # images decoded at a time on their way to a side file
 
@@ -40,7 +40,8 @@ class Arrays:
     called, or (): their numbers.
     origin: what a training image is called in the user's data, int64 [n] (row of the file) or texts [n] (file below
     train/); None: its number here. test_known: False where held-out given labels stand in for a trusted test set.
-    coarse: int64 [classes] or None: superclass of each class. names: class names, all different, or ().
+    first: int64 [n] or None: labels as first given, if somebody has corrected them since; y_train has them as they are
+    now. coarse: int64 [classes] or None: superclass of each class. names: class names, all different, or ().
     mean, std: per channel, of pixels scaled to [0, 1] or of features as they are; the normalisation the networks see.
     spec: the data set's settings. source_sha256: content name -> SHA-256.
     """
@@ -61,6 +62,7 @@ class Arrays:
     origin: np.ndarray | None = None
     sites: tuple[str, ...] = ()
     test_known: bool = True
+    first: np.ndarray | None = None
     spec: Mapping[str, Any] = field(default_factory=dict)
     source_sha256: Mapping[str, str] = field(default_factory=dict)
 
@@ -94,6 +96,7 @@ class Arrays:
             given={key: labels[index] for key, labels in self.given.items()},
             client=None if self.client is None else self.client[index],
             origin=None if self.origin is None else self.origin[index],
+            first=None if self.first is None else self.first[index],
         )
 
     def save(self, path: str | os.PathLike[str], side_bytes: int = SIDE_BYTES) -> None:

@@ -22,7 +22,7 @@ class Npz(Dataset):
 
     Images are uint8 [n,H,W] or [n,H,W,C] (channels last), or feature vectors float32 [n,d]. Labels count from 0, with
     every class in training. Optional arrays are given or given_<name> (labels as collected), client (owners: integers
-    or texts), x_public and names.
+    or texts), x_public, names and first_given (labels as collected, where given has been corrected since).
     """
 
     example: ClassVar = {"path": "mine.npz", "clean_known": False}
@@ -64,6 +64,7 @@ class Npz(Dataset):
             y_train, given = next(iter(given.values())), {}
         else:
             raise ArtifactError(f"{path}: it needs y_train, or clean_known: false and exactly one set of given labels")
+        collected = not clean_known and "first_given" in found
         images = {name: as_images(name, found[name]) for name in ("x_train", "x_test", "x_public") if name in found}
         if "x_train" not in images:
             raise ArtifactError(f"{path}: it has no x_train")
@@ -80,6 +81,7 @@ class Npz(Dataset):
             given=given,
             x_public=images.get("x_public"),
             clean_known=clean_known,
+            first=as_labels("first_given", found["first_given"]) if collected else None,
             origin=np.arange(len(images["x_train"])),
             source_sha256=hash_content(found),
         )
@@ -108,7 +110,8 @@ class Npz(Dataset):
         return [user_path(spec, places)]
 
 
-KNOWN = ("x_train", "y_train", "x_test", "y_test", "x_public", "client", "names")  # others are left alone
+# others are left alone
+KNOWN = ("x_train", "y_train", "x_test", "y_test", "x_public", "client", "names", "first_given")
 
 
 def hash_content(found: Mapping[str, np.ndarray]) -> dict[str, str]:

@@ -89,6 +89,11 @@ class Client:
         return self._world.labels[self._world.index[self.id]]
 
     @property
+    def corrected(self) -> Tensor:
+        """Whether somebody has changed a given label since it was collected, bool [n]."""
+        return (self._world.first != self._world.labels)[self._world.index[self.id]]
+
+    @property
     def targets(self) -> Tensor:
         """The targets that the client trains on now, [n] int64 or [n, K].
 

@@ -73,14 +73,14 @@ def judge_held_out(fed: Federation, answers: Mapping[int, Answer]) -> list[SiteL
         if answer is None:
             continue
         rows, (held, mixed) = _list_rows(fed, client), (p.log().clamp_min(-100.0) for p in answer)
-        if _beats_chance([(client, rows, held)], world.labels, fed.classes):
+        if _beats_chance([(client, rows, held)], world.first, fed.classes):
             for site, at in world.split_by_site(client):
-                parts = (held[at], mixed[at], world.labels[rows[at]], rows[at])
+                parts = (held[at], mixed[at], world.first[rows[at]], world.labels[rows[at]], rows[at])
                 found.append((site, *(part.cpu().numpy() for part in parts)))
     if not found:
         return []
-    sites, held_out, by_all, given, samples = zip(*sorted(found, key=lambda one: one[0]), strict=True)
-    return estimate_held_out(held_out, by_all, given, samples, sites)
+    sites, held_out, by_all, given, now, samples = zip(*sorted(found, key=lambda one: one[0]), strict=True)
+    return estimate_held_out(held_out, by_all, given, samples, sites, now)
 
 
 # (client, rows of the data set [n], log-probabilities [n, K])

@@ -60,15 +60,20 @@ class CrossFitted(FedAvg):
         """Leave the model's fold out. A model that arrives is that of the round before, and predicts first."""
         if client.round > self.skip + 1:
             self.keep_predictions(client, broadcast)
-        return Work(samples=torch.where(self.find_folds(client) != broadcast["fold"])[0])
+        folds = self.find_folds(client)
+        return Work(samples=torch.where((folds != broadcast["fold"]) & (folds >= 0))[0])
 
     def find_folds(self, client: Client) -> Tensor:
-        """Number of each sample's fold, int64 [n]. It is drawn when the client is asked for the first time."""
+        """Number of each sample's fold, int64 [n]. It is drawn when the client is asked for the first time.
+
+        A corrected label is -1 and not trained on: else what the last list proposed would vouch for itself.
+        """
         if "folds" not in client.state:
             image = client.group_images()
             count = int(image.max()) + 1
             dealt = client.numpy_rng("folds").permutation(torch.arange(count).numpy() % self.folds)
-            client.state = {**client.state, "folds": torch.from_numpy(dealt)[image].to(client.labels.device)}
+            folds = torch.from_numpy(dealt)[image].to(client.labels.device)
+            client.state = {**client.state, "folds": torch.where(client.corrected, -1, folds)}
         return client.state["folds"]
 
     def keep_predictions(self, client: Client, broadcast: Mapping[str, Any]) -> None:

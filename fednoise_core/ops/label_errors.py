@@ -210,8 +210,12 @@ def estimate_held_out(
     given: Sequence[np.ndarray],
     samples: Sequence[np.ndarray],
     sites: Sequence[int],
+    current: Sequence[np.ndarray] | None = None,
 ) -> list[SiteLabels]:
     """Estimate which given labels are wrong, by models that have not seen a sample and by models that have.
+
+    Labels that somebody has corrected are estimated from what was given at first, so that the errors that were found
+    still show how often labels are wrong at a site. What is reported is about the labels as they are now.
 
     Args:
         held: Log-probabilities for each site by models that have not seen the sample, finite [n, K].
@@ -219,6 +223,7 @@ def estimate_held_out(
         given: Given labels of each site, int64 [n].
         samples: Rows of the data set for each site, int64 [n]. They are only copied into the result.
         sites: Numbers of the sites, all different.
+        current: Labels of each site as they are now, int64 [n]. Default: the given ones.
 
     Returns:
         The estimates, in the order of the sites.
@@ -228,15 +233,21 @@ def estimate_held_out(
     counts = count_wrong(held_out, y, site)
     posterior = judge_labels(by_all, y, site)
     p_wrong = judge_by_number(held_out, by_all, posterior, y, site, counts)
-    others = posterior.copy()
-    others[np.arange(len(y)), y] = 0.0
-    proposed = others.argmax(1)
-    p_proposed = p_wrong * _pick_columns(others, proposed) / np.maximum(others.sum(1), TINY)
+    row, belief = np.arange(len(y)), posterior.copy()
+    belief[row, y] = 0.0
+    belief *= (p_wrong / np.maximum(belief.sum(1), TINY))[:, None]
+    belief[row, y] = 1.0 - p_wrong
+    now = y if current is None else np.concatenate(current)
+    p_now = np.where(now == y, p_wrong, 1.0 - belief[row, now])
+    belief[row, now] = -1.0
+    proposed = belief.argmax(1)
+    p_proposed = np.maximum(_pick_columns(belief, proposed), 0.0)
     found = []
     for number, (name, rows, count) in enumerate(zip(sites, samples, counts, strict=True)):
         at = site == number
-        estimate = (count.wrong, count.low, count.high, count.told)
-        found.append(SiteLabels(name, rows, p_wrong[at], proposed[at], p_proposed[at], *estimate))
+        less = float((p_wrong - p_now)[at].sum())  # wrong labels that the corrections have put right
+        low, wrong, high = (min(max(one - less, 0.0), len(rows)) for one in (count.low, count.wrong, count.high))
+        found.append(SiteLabels(name, rows, p_now[at], proposed[at], p_proposed[at], wrong, low, high, count.told))
     return found
 
 

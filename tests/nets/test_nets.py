@@ -21,7 +21,7 @@ from fednoise_core.ops import optim
 from fednoise_core.ops.optim import Trained
 from fednoise_core.ops.weights import Weights
 
-SIDE = {"linear": 28, "mlp": 28, "small_cnn": 28, "lenet": 28}  # images that a net is compared on; 3x32x32 for the others
+SIDE = {"linear": 28, "mlp": 28, "small_cnn": 28, "lenet": 28}  # images compared on; 3x32x32 for the others
 SHIPPED = sorted(NETS.keys() - {"module"})  # a module of one's own: test_own_nets.py
 COMPARED = sorted(NETS.keys() - {"resnet50", "module"})  # ResNet-50 is compared with torchvision's
 NARROW: dict[str, dict[str, Any]] = {  # as scale cpu has them

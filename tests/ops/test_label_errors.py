@@ -190,3 +190,23 @@ def test_a_site_that_is_alone_has_one_estimate_and_a_wide_interval():
     assert alone.told
     assert alone.low <= wrong <= alone.high
     assert alone.high >= (log_p.argmax(1) != given).sum()
+
+
+def test_corrected_labels_still_show_how_often_labels_are_wrong():
+    """Half of the errors are put right: the rest is named, and what is reported is about the labels as they are."""
+    log_p, given, true = drawn(1500, 0.3, 4)
+    other, other_given, _ = drawn(1500, 0.0, 5)
+    wrong = np.flatnonzero(given != true)
+    now = given.copy()
+    now[wrong[::2]] = true[wrong[::2]]
+    logs, labels, rows = [log_p, other], [given, other_given], [np.arange(1500)] * 2
+    before = estimate_held_out(logs, logs, labels, rows, [0, 1])[0]
+    after = estimate_held_out(logs, logs, labels, rows, [0, 1], [now, other_given])[0]
+    left = int((now != true).sum())
+    assert after.low <= left <= after.high
+    assert 0.6 < (before.wrong - after.wrong) / (len(wrong) - left) < 1.2
+    same = now == given
+    np.testing.assert_array_equal(after.p_wrong[same], before.p_wrong[same])
+    assert np.median(after.p_wrong[~same]) < 0.1 < 0.9 < np.median(before.p_wrong[~same])
+    assert (after.proposed != now).all()
+    assert after.p_wrong[np.flatnonzero(now != true)].mean() > 0.7
