@@ -6,7 +6,7 @@ hashes, so nothing that a name of a class or site holds can run.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,14 @@ from fednoise_core.io import ArtifactError, json_digest
 from fednoise_core.noise.labels import Labels
 from fednoise_core.report.pages.html import json_text, render_page
 from fednoise_core.report.runs.suspects import Site
+from fednoise_core.rng import stream
 from label_review.decisions import DECISIONS, Suspect, data_digest
 from label_review.thumbnails import COLUMNS, PER_SHEET, Sheets, pack_sheets, shown_images
 
 PER_SITE, MOST = 1000, 10_000  # suspects of one site, and of all, that a page holds: the most suspect
 SHOWN = ("wrong", "check")  # verdicts; what is to be kept is in suspects.csv
+VERDICTS = (*SHOWN, "keep")
+RANDOM = 50  # judged labels of each site that are drawn for an unbiased look
 
 
 def labels_page(
@@ -54,11 +57,13 @@ def labels_page(
         ArtifactError: The files are about other data than `arrays` and `labels`.
     """
     _check_files(arrays, labels, suspects, sites)
-    chosen = _choose_suspects(suspects, per_site, most)
-    rows = [one.sample for one in chosen]
+    chosen, drawn = _choose_suspects(suspects, per_site, most), _draw_samples(suspects)
+    taken = {(one.client, one.sample) for one in chosen}
+    page_rows = [*chosen, *(one for one in suspects if (one.client, one.sample) in drawn.keys() - taken)]
+    rows = [one.sample for one in page_rows]
     packed = pack_sheets(shown_images(arrays, labels, donor, rows), len(rows), max(arrays.x_train.shape[1:3]))
     number = {one.client: at for at, one in enumerate(sites)}
-    told = _page_data(arrays, suspects, sites, chosen, packed, title)
+    told = _page_data(arrays, suspects, sites, page_rows, len(chosen), drawn, packed, title)
     worst_first = sorted(sites, key=lambda one: -_site_share(one.wrong, one))
     longest = max([1.0, *(math.ceil(100 * _site_share(one.wrong_high, one)) for one in sites)])
     total = sum(one.verdict in SHOWN for one in suspects)
@@ -76,6 +81,7 @@ def labels_page(
         judged=len(suspects),
         per_site=per_site,
         most=most,
+        random=RANDOM,
         data=json_text(told),
         sheets=packed.texts,
     )
@@ -85,11 +91,13 @@ def _page_data(
     arrays: Arrays,
     suspects: Sequence[Suspect],
     sites: Sequence[Site],
-    chosen: Sequence[Suspect],
+    page_rows: Sequence[Suspect],
+    listed: int,
+    drawn: Mapping[tuple[int, int], int],
     packed: Sheets,
     title: str,
 ) -> dict[str, Any]:
-    """What the page's script reads."""
+    """What the page's script reads. The first `listed` rows are its suspects, the others are in random samples only."""
     number = {one.client: at for at, one in enumerate(sites)}
     return {
         "key": json_digest(title, [(one.sample, one.given, one.proposed) for one in suspects]),
@@ -97,13 +105,15 @@ def _page_data(
         "columns": DECISIONS,
         "classes": list(arrays.names) or [str(label) for label in range(arrays.classes)],
         "sites": [[one.client, one.site] for one in sites],
-        "verdicts": SHOWN,
+        "verdicts": VERDICTS,
+        "listed": listed,
         "rows": [
             [
                 *(one.sample, one.source, number[one.client], one.given, one.proposed),
-                *(round(one.p_wrong, 3), round(one.p_proposed, 3), SHOWN.index(one.verdict)),
+                *(round(one.p_wrong, 3), round(one.p_proposed, 3), VERDICTS.index(one.verdict)),
+                drawn.get((one.client, one.sample), 0),
             ]
-            for one in chosen
+            for one in page_rows
         ],
         "side": packed.side,
         "type": packed.type,
@@ -136,6 +146,18 @@ def _choose_suspects(suspects: Sequence[Suspect], per_site: int, most: int) -> l
     return found
 
 
+def _draw_samples(suspects: Sequence[Suspect]) -> dict[tuple[int, int], int]:
+    """Samples of each site that are drawn at random: (client, sample) -> place in the draw, from 1."""
+    held: dict[int, list[int]] = {}
+    for one in suspects:
+        held.setdefault(one.client, []).append(one.sample)
+    drawn: dict[tuple[int, int], int] = {}
+    for client, samples in held.items():
+        taken = stream(0, "random sample", client).permutation(sorted(samples))[:RANDOM]
+        drawn |= {(client, int(sample)): place for place, sample in enumerate(taken, 1)}
+    return drawn
+
+
 def _site_share(count: float, site: Site) -> float:
     return count / site.samples if site.samples else 0.0
 
@@ -155,6 +177,7 @@ def _site_row(number: int, one: Site, longest: float) -> dict[str, Any]:
         "bar": [f"{100 * value / longest:.2f}" for value in (low, high - low, share)],
         "named": f"{one.named:,}",
         "check": f"{one.check:,}",
+        "random": min(RANDOM, one.samples),
     }
 
 

@@ -177,7 +177,10 @@ def test_a_saved_file_is_loaded_and_gone_on_with(page: Any, found: LabelRun, tmp
     assert len(saved(page, tmp_path)) == 4
 
 
-def test_what_a_shorter_page_does_not_show_stays_decided(page: Any, found: LabelRun, tmp_path: Path) -> None:
+def test_what_a_shorter_page_does_not_show_stays_decided(
+    page: Any, found: LabelRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("label_review.labels_page.RANDOM", 0)
     rows = listed(found)
     click(page, "#accept")
     everything = saved(page, tmp_path)
@@ -237,3 +240,23 @@ def test_everything_fits_and_can_be_read(page: Any, found: LabelRun, width: int,
         assert seen["violations"] == []
     finally:
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_a_random_sample_gives_a_share_and_its_interval(page: Any, found: LabelRun) -> None:
+    """Only once all of it is decided; the interval is that of scipy."""
+    stats = pytest.importorskip("scipy.stats")
+    click(page, "[data-random='1']")
+    count = int(texts(page, "#count")[0].split()[0])
+    assert texts(page, "#count")[0].startswith(f"{count} of ")
+    press(page, "d", "r", *"k" * (count - 3))
+    assert texts(page, "#rate1") == [f"{count - 1} of {count} decided"]
+    press(page, "k")
+    low, high = (100 * share for share in stats.binomtest(2, count).proportion_ci(0.9, method="exact"))
+    assert texts(page, "#rate1") == [f"2 of {count} wrong: {200 / count:.0f} %, {low:.0f} to {high:.0f} %"]
+    assert texts(page, "#rate0") == [""]
+    assert not page.find_element(By.ID, "accept").is_enabled()
+    choose(page, "view", "")
+    choose(page, "site", "")
+    click(page, "#accept")
+    assert texts(page, "#rate0") == [""]  # nobody has looked at them
+    assert texts(page, "#count")[0].startswith(f"{len(listed(found))} of {len(listed(found))} shown")

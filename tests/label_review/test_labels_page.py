@@ -40,6 +40,11 @@ def data_of(text: str) -> dict[str, Any]:
     return json.loads(re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[0])
 
 
+def suspects_of(data: dict[str, Any]) -> list[list[Any]]:
+    """The rows of the list; the others are only there because they were drawn at random."""
+    return data["rows"][: data["listed"]]
+
+
 def test_nothing_comes_from_outside_and_only_its_own_script_may_run(found: LabelRun) -> None:
     text = page_of(found, "--title", "<script>alert(1)</script>")
     page = Page(text)  # also: every tag closes, so no name has opened one
@@ -68,15 +73,15 @@ def test_the_list_holds_wrong_and_check_in_order_of_suspicion(found: LabelRun) -
     with open(found.folder / "suspects.csv", newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["verdict"] != "keep"]
     assert 20 < len(rows) < found.arrays.n
-    assert [row[0] for row in data["rows"]] == [int(row["sample"]) for row in rows]
-    assert [data["verdicts"][row[7]] for row in data["rows"]] == [row["verdict"] for row in rows]
+    assert [row[0] for row in suspects_of(data)] == [int(row["sample"]) for row in rows]
+    assert [data["verdicts"][row[7]] for row in suspects_of(data)] == [row["verdict"] for row in rows]
     assert f"All {len(rows)} labels with the verdict wrong or check" in text
 
 
 def test_limits_keep_the_most_suspect_and_are_told(found: LabelRun) -> None:
-    everything = data_of(page_of(found))["rows"]
+    everything = suspects_of(data_of(page_of(found)))
     text = page_of(found, "--per-site", "4", "--most", "10")
-    rows = data_of(text)["rows"]
+    rows = suspects_of(data_of(text))
     assert len(rows) == 10
     per_site = [sum(row[2] == site for row in rows) for site in range(3)]
     assert max(per_site) == 4
@@ -87,12 +92,28 @@ def test_limits_keep_the_most_suspect_and_are_told(found: LabelRun) -> None:
     assert "at most 4 of a site and 10 in all" in text
 
 
+def test_a_random_sample_of_each_site_does_not_depend_on_suspicion(
+    found: LabelRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("label_review.labels_page.RANDOM", 12)
+    drawn = {(row[2], row[0]): row[8] for row in data_of(page_of(found))["rows"] if row[8]}
+    for site in range(3):
+        assert sorted(place for (one, _), place in drawn.items() if one == site) == list(range(1, 13))
+    verdicts = {row[0]: row[7] for row in data_of(page_of(found))["rows"]}
+    assert {verdicts[sample] for _, sample in drawn} >= {0, 2}
+    path = found.folder / "suspects.csv"
+    head, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([head, *reversed(lines)]) + "\n")
+    again = {(row[2], row[0]): row[8] for row in data_of(page_of(found))["rows"] if row[8]}
+    assert again == drawn
+
+
 def test_pictures_are_the_images_that_were_judged(found: LabelRun) -> None:
     text = page_of(found)
     data, side = data_of(text), found.arrays.x_train.shape[1]
-    (sheet,) = re.findall(r'<script type="text/plain" id="sheet\d+">(.*?)</script>', text)
+    sheet, *_ = re.findall(r'<script type="text/plain" id="sheet\d+">(.*?)</script>', text)
     picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet))))
-    for i, row in enumerate(data["rows"]):
+    for i, row in enumerate(data["rows"][:PER_SHEET]):
         y, x = i // data["across"] * side, i % data["across"] * side
         np.testing.assert_array_equal(picture[y : y + side, x : x + side], found.arrays.x_train[row[0]])
 
