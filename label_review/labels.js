@@ -2,7 +2,7 @@
 (() => {
   const at = (id) => document.getElementById(id);
   const data = JSON.parse(at("data").textContent);
-  const [SAMPLE, SOURCE, SITE, GIVEN, PROPOSED, WRONG, RIGHT, VERDICT, DRAWN] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+  const [SAMPLE, SOURCE, SITE, GIVEN, PROPOSED, WRONG, RIGHT, VERDICT, DRAWN, KIND] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
   const WORDS = { keep: "Keep", relabel: "Relabel", drop: "Drop" };
   const DONE = { keep: "kept", relabel: "relabelled", drop: "dropped" };
   const STORE = "fednoise-labels:" + data.key;
@@ -67,7 +67,7 @@
     const seen = new Set();
     if (at("view").value) return []; // a random sample is to be looked at
     return shown.map((i) => data.rows[i]).filter((row) => {
-      const open = !decided.has(row[SAMPLE]) && !seen.has(row[SAMPLE]);
+      const open = data.verdicts[row[VERDICT]] !== "keep" && !decided.has(row[SAMPLE]) && !seen.has(row[SAMPLE]);
       seen.add(row[SAMPLE]);
       return open;
     });
@@ -174,7 +174,7 @@
 
   function filter(keep) {
     const value = (id) => at(id).value, state = value("state");
-    const wanted = [["site", SITE], ["given", GIVEN], ["proposed", PROPOSED], ["verdict", VERDICT]]
+    const wanted = [["site", SITE], ["given", GIVEN], ["proposed", PROPOSED], ["verdict", VERDICT], ["kind", KIND]]
       .filter(([id]) => value(id) !== "").map(([id, column]) => [column, Number(value(id))]);
     const held = keep ? undefined : shown[current], byDraw = value("view") === "random";
     [shown, offered] = [[], 0];
@@ -243,7 +243,7 @@
     paint(thumb, i, 72);
     const labels = make("div", "labels"), sure = make("div", "sure"), verdict = data.verdicts[row[VERDICT]];
     const where = make("div", "where", `${data.sites[row[SITE]][1]} · ${row[SOURCE]}`);
-    sure.append(make("span", verdict, verdict), `, ${percent(row[WRONG])}`);
+    sure.append(make("span", verdict, verdict), `, ${percent(row[WRONG])}`, row[KIND] ? ` · ${data.kinds[row[KIND] - 1]}` : "");
     words.append(labels, sure, where);
     words.title = `${name(row[GIVEN])} → ${name(row[PROPOSED])}\n${where.textContent}`;
     for (const [choice, word] of Object.entries(WORDS)) {
@@ -402,8 +402,9 @@
     options(at("given"), "all", counted(GIVEN, name));
     options(at("proposed"), "all", counted(PROPOSED, name));
     options(at("verdict"), "all", counted(VERDICT, (verdict) => data.verdicts[verdict]));
+    options(at("kind"), "all", counted(KIND, (kind) => data.kinds[kind - 1]).filter(([kind]) => kind));
     options(at("state"), "all", [["open", "undecided"], ["done", "decided"], ...Object.entries(DONE)]);
-    for (const id of ["view", "site", "given", "proposed", "verdict", "state"]) at(id).addEventListener("change", () => filter());
+    for (const id of ["view", "site", "given", "proposed", "verdict", "kind", "state"]) at(id).addEventListener("change", () => filter());
     for (const button of document.querySelectorAll("[data-site]"))
       button.addEventListener("click", () => {
         at("site").value = button.dataset.site;
@@ -413,7 +414,7 @@
       });
     for (const button of document.querySelectorAll("[data-random]"))
       button.addEventListener("click", () => {
-        for (const id of ["given", "proposed", "verdict", "state"]) at(id).value = "";
+        for (const id of ["given", "proposed", "verdict", "kind", "state"]) at(id).value = "";
         [at("view").value, at("site").value] = ["random", button.dataset.random];
         filter(true);
         at("suspects").scrollIntoView();

@@ -15,6 +15,7 @@ import numpy as np
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.io import ArtifactError, json_digest
 from fednoise_core.noise.labels import Labels
+from fednoise_core.ops.image_checks import SENT_BYTES, find_blank, find_contradictions
 from fednoise_core.report.pages.html import json_text, render_page
 from fednoise_core.report.runs.suspects import Site
 from fednoise_core.rng import stream
@@ -24,6 +25,7 @@ from label_review.thumbnails import COLUMNS, PER_SHEET, Sheets, pack_sheets, sho
 PER_SITE, MOST = 1000, 10_000  # suspects of one site, and of all, that a page holds: the most suspect
 SHOWN = ("wrong", "check")  # verdicts; what is to be kept is in suspects.csv
 VERDICTS = (*SHOWN, "keep")
+KINDS = ("contradicting copy", "blank image")
 RANDOM = 50  # judged labels of each site that are drawn for an unbiased look
 
 
@@ -57,16 +59,17 @@ def labels_page(
         ArtifactError: The files are about other data than `arrays` and `labels`.
     """
     _check_files(arrays, labels, suspects, sites)
-    chosen, drawn = _choose_suspects(suspects, per_site, most), _draw_samples(suspects)
+    kinds = _find_kinds(arrays, suspects)
+    chosen, drawn = _choose_suspects(suspects, kinds, per_site, most), _draw_samples(suspects)
     taken = {(one.client, one.sample) for one in chosen}
     page_rows = [*chosen, *(one for one in suspects if (one.client, one.sample) in drawn.keys() - taken)]
     rows = [one.sample for one in page_rows]
     packed = pack_sheets(shown_images(arrays, labels, donor, rows), len(rows), max(arrays.x_train.shape[1:3]))
     number = {one.client: at for at, one in enumerate(sites)}
-    told = _page_data(arrays, suspects, sites, page_rows, len(chosen), drawn, packed, title)
+    told = _page_data(arrays, suspects, sites, page_rows, len(chosen), drawn, kinds, packed, title)
     worst_first = sorted(sites, key=lambda one: -_site_share(one.wrong, one))
     longest = max([1.0, *(math.ceil(100 * _site_share(one.wrong_high, one)) for one in sites)])
-    total = sum(one.verdict in SHOWN for one in suspects)
+    total = sum(one.verdict in SHOWN or one.sample in kinds for one in suspects)
     return render_page(
         "labels.html",
         ("page.css", "labels.css"),
@@ -82,6 +85,7 @@ def labels_page(
         per_site=per_site,
         most=most,
         random=RANDOM,
+        sent=f"{SENT_BYTES * len(suspects) / 1000:,.0f}",
         data=json_text(told),
         sheets=packed.texts,
     )
@@ -94,6 +98,7 @@ def _page_data(
     page_rows: Sequence[Suspect],
     listed: int,
     drawn: Mapping[tuple[int, int], int],
+    kinds: Mapping[int, int],
     packed: Sheets,
     title: str,
 ) -> dict[str, Any]:
@@ -107,11 +112,12 @@ def _page_data(
         "sites": [[one.client, one.site] for one in sites],
         "verdicts": VERDICTS,
         "listed": listed,
+        "kinds": KINDS,
         "rows": [
             [
                 *(one.sample, one.source, number[one.client], one.given, one.proposed),
                 *(round(one.p_wrong, 3), round(one.p_proposed, 3), VERDICTS.index(one.verdict)),
-                drawn.get((one.client, one.sample), 0),
+                *(drawn.get((one.client, one.sample), 0), kinds.get(one.sample, 0)),
             ]
             for one in page_rows
         ],
@@ -135,12 +141,23 @@ def _check_files(arrays: Arrays, labels: Labels, suspects: Sequence[Suspect], si
             raise ArtifactError(f"{one.where}: client {one.client} is not in sites.csv")
 
 
-def _choose_suspects(suspects: Sequence[Suspect], per_site: int, most: int) -> list[Suspect]:
+def _find_kinds(arrays: Arrays, suspects: Sequence[Suspect]) -> dict[int, int]:
+    """Sample -> number of its kind in KINDS, from 1, for samples that more than their P(wrong) speaks about."""
+    given = {one.sample: one.given for one in suspects}
+    rows, labels = np.array(sorted(given)), np.array([given[row] for row in sorted(given)], np.int64)
+    blank = find_blank(np.asarray(arrays.x_train[row]) for row in rows)
+    contradicts = find_contradictions((np.asarray(arrays.x_train[row]) for row in rows), labels)
+    kind = np.where(blank, 2, np.where(contradicts, 1, 0))
+    return {int(row): int(one) for row, one in zip(rows, kind, strict=True) if one}
+
+
+def _choose_suspects(suspects: Sequence[Suspect], kinds: Mapping[int, int], per_site: int, most: int) -> list[Suspect]:
     """Those that the page holds, in the order of the file: most suspect first."""
     taken: Counter[int] = Counter()
     found: list[Suspect] = []
     for one in suspects:
-        if one.verdict in SHOWN and taken[one.client] < per_site and len(found) < most:
+        listed = one.verdict in SHOWN or one.sample in kinds
+        if listed and taken[one.client] < per_site and len(found) < most:
             taken[one.client] += 1
             found.append(one)
     return found

@@ -8,6 +8,7 @@ from fednoise_core.api.run import run
 from fednoise_core.data.from_arrays import arrays
 from fednoise_core.engine.label_files import SITES, SUSPECTS, list_sites, list_suspects
 from fednoise_core.io import SpecError
+from fednoise_core.ops.image_checks import find_blank, find_contradictions
 from fednoise_core.partition.registry import make as make_partition
 from fednoise_core.settings.declare import build_settings
 from fednoise_core.settings.train import Train
@@ -33,8 +34,9 @@ def find_label_errors(
         **options: Other arguments of `fn.run`, such as device="cuda" or progress=False.
 
     Returns:
-        A row a sample, with the columns of suspects.csv, most suspect first. `sample` is the row of `x`. Its
-        `attrs["sites"]` has a dict a site, with the columns of sites.csv.
+        A row a sample, with the columns of suspects.csv, most suspect first. `sample` is the row of `x`. Two more
+        columns are `contradicts` (an equal image has another label) and `blank`. Its `attrs["sites"]` has a dict a
+        site, with the columns of sites.csv.
 
     Raises:
         SpecError: An argument does not fit. The message names it.
@@ -54,5 +56,7 @@ def find_label_errors(
     done = run(data, data.y_train, split, "cross_fitted", train, seed, **options)
     found, sites = done.outcome.suspects, split.sites or [str(number) for number in range(split.clients)]
     frame = pd.DataFrame(list_suspects(found, data, data.y_train, sites), columns=list(SUSPECTS))
+    frame["contradicts"] = find_contradictions(data.x_train, data.y_train)[frame["sample"]]
+    frame["blank"] = find_blank(data.x_train)[frame["sample"]]
     frame.attrs["sites"] = [dict(zip(SITES, row, strict=True)) for row in list_sites(found, sites)]
     return frame

@@ -23,8 +23,12 @@ def made_data(wrong_share: float = 0.1) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 def test_feature_vectors_of_several_owners():
     x, y, wrong = made_data()
+    x[7], y[7], y[8] = x[8], "cat", "dog"
+    wrong[7:9] = True
     frame = fn.find_label_errors(x, y, OWNERS, progress=False)
-    assert list(frame.columns) == list(SUSPECTS)
+    assert list(frame.columns) == [*SUSPECTS, "contradicts", "blank"]
+    assert set(frame.loc[frame["contradicts"], "sample"]) == {7, 8}
+    assert not frame["blank"].any()
     assert sorted(frame["sample"]) == list(range(360))
     assert frame["p_wrong"].is_monotonic_decreasing
     assert (frame["site"] == OWNERS[frame["sample"]]).all()

@@ -75,7 +75,7 @@ def test_the_list_holds_wrong_and_check_in_order_of_suspicion(found: LabelRun) -
     assert 20 < len(rows) < found.arrays.n
     assert [row[0] for row in suspects_of(data)] == [int(row["sample"]) for row in rows]
     assert [data["verdicts"][row[7]] for row in suspects_of(data)] == [row["verdict"] for row in rows]
-    assert f"All {len(rows)} labels with the verdict wrong or check" in text
+    assert f"All {len(rows)} labels with the verdict wrong or check, or of a kind below" in text
 
 
 def test_limits_keep_the_most_suspect_and_are_told(found: LabelRun) -> None:
@@ -106,6 +106,22 @@ def test_a_random_sample_of_each_site_does_not_depend_on_suspicion(
     path.write_text("\n".join([head, *reversed(lines)]) + "\n")
     again = {(row[2], row[0]): row[8] for row in data_of(page_of(found))["rows"] if row[8]}
     assert again == drawn
+
+
+def test_contradicting_copies_and_blank_images_are_listed_whatever_the_models_think(found: LabelRun) -> None:
+    kept = [one for one in read_rows(found.folder / "suspects.csv", Suspect) if one.verdict == "keep"]
+    first, blank = kept[0], kept[1]
+    other = next(one for one in kept[2:] if one.given != first.given)
+    images = np.array(found.arrays.x_train)
+    images[other.sample] = images[first.sample]
+    images[blank.sample] = 9
+    dataclasses.replace(found.arrays, x_train=images).save(found.folder / "arrays.npz")
+    text = page_of(found)
+    data = data_of(text)
+    kinds = {row[0]: row[9] for row in suspects_of(data) if row[9]}
+    assert kinds == {first.sample: 1, other.sample: 1, blank.sample: 2}
+    assert data["kinds"] == ["contradicting copy", "blank image"]
+    assert f"{32 * found.arrays.n / 1000:.0f} kB here" in text
 
 
 def test_pictures_are_the_images_that_were_judged(found: LabelRun) -> None:
