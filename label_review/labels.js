@@ -396,6 +396,47 @@
     if (!event.target.matches("select, option")) list.focus({ preventScroll: true });
   }
 
+  // ---- the grid: the largest groups of given -> proposed with the verdict wrong, each most suspect first
+
+  const GROUPS = 12, EACH = 10, TILE = 44;
+
+  function fillGrid() {
+    const groups = new Map();
+    suspects.forEach((row, i) => {
+      const key = row[GIVEN] * data.classes.length + row[PROPOSED];
+      if (row[VERDICT] !== 0) return;
+      if (!groups.has(key)) groups.set(key, []);
+      groups.get(key).push(i);
+    });
+    const largest = [...groups.values()].sort((a, b) => b.length - a.length).slice(0, GROUPS);
+    at("grid").append(...largest.map((rows) => {
+      const group = make("div"), first = data.rows[rows[0]];
+      const text = `${name(first[GIVEN])} → ${name(first[PROPOSED])} (${rows.length.toLocaleString("en")})`;
+      const tiles = rows.slice(0, EACH).map((i) => {
+        const tile = makeButton("tile", "", i);
+        paint(tile, i, TILE);
+        tile.setAttribute("aria-label", `${data.rows[i][SOURCE]}, ${percent(data.rows[i][WRONG])}`);
+        return tile;
+      });
+      group.append(makeButton("link", text, rows[0]), ...tiles);
+      return group;
+    }));
+  }
+
+  function makeButton(className, text, i) {
+    const button = make("button", className, text);
+    button.type = "button";
+    button.addEventListener("click", () => {
+      for (const id of ["view", "site", "kind", "state"]) at(id).value = "";
+      [at("given").value, at("proposed").value, at("verdict").value] = [data.rows[i][GIVEN], data.rows[i][PROPOSED], 0];
+      filter(true);
+      move(shown.indexOf(i));
+      list.scrollIntoView({ block: "nearest" });
+      list.focus({ preventScroll: true });
+    });
+    return button;
+  }
+
   function start() {
     const held = (site) => suspects.filter((row) => row[SITE] === site).length;
     options(at("site"), "all", data.sites.map(([, text], site) => [site, `${text} (${held(site)})`]));
@@ -453,6 +494,7 @@
       if (unsaved && !stored) event.preventDefault();
     });
     at("tool").hidden = false;
+    fillGrid();
     restore();
     filter(true);
   }

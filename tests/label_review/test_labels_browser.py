@@ -277,3 +277,18 @@ def test_what_the_models_keep_is_not_relabelled_with_the_others(
     assert texts(page, "#count")[0].startswith("4 of ")
     assert all("contradicting copy" in text for text in texts(page, ".row .sure"))
     assert texts(page, "#accept") == ["Relabel 0 undecided as proposed"]
+
+
+def test_the_grid_groups_what_is_wrong_and_leads_to_the_list(page: Any, found: LabelRun) -> None:
+    wrong = [one for one in listed(found) if one.verdict == "wrong"]
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for one in wrong:
+        groups.setdefault((one.given_name, one.proposed_name), []).append(one)
+    largest = sorted(groups.values(), key=len, reverse=True)[:12]
+    heads = [f"{rows[0].given_name} → {rows[0].proposed_name} ({len(rows)})" for rows in largest]
+    assert texts(page, "#grid .link") == heads
+    tiles = page.find_elements(By.CSS_SELECTOR, "#grid > div:first-child .tile")
+    assert [one.get_attribute("aria-label").split(",")[0] for one in tiles] == [one.source for one in largest[0][:10]]
+    click(page, "#grid > div:first-child .tile:nth-of-type(3)")  # the first button is the group's
+    assert texts(page, "#count")[0].startswith(f"{len(largest[0])} of {len(listed(found))} shown")
+    assert texts(page, ".row[aria-selected=true] .where")[0].endswith(largest[0][1].source)
