@@ -10,7 +10,11 @@ from typing import Any
 from fednoise_core.io import ArtifactError, SpecError
 
 INDEX = "index.csv"
-FLAGS = ("oracle_rate", "as_told", "pooled")
+FLAGS = ("oracle_rate", "as_told", "pooled", "own")
+SHOWN = ("label", "name", "family", *FLAGS)
+"""How a run's method is shown, which decides no number."""
+FAMILIES = ("server-side", "loss", "selection", "correction", "transition", "personal")
+"""What a method does about noise, which decides its colour."""
 FILES = ("dir", "labels", "partition_file", "arrays", "donor")
 
 

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import gallery_page
 import methods_page
 import references_page
 import settings_page
@@ -25,11 +26,15 @@ PAGES = {
 TABLES = {
     "<!-- settings: made by make docs -->": settings_page.tables,
     "<!-- methods: made by make docs -->": methods_page.table,
+    "<!-- gallery: made by make docs -->": gallery_page.list_figures,
     "<!-- references: made by make docs -->": references_page.list_references,
 }
+ASSETS = [DOCS / "site/iframe-worker.js", DOCS / "site/site.css"]
+PAPERS = sorted(ROOT.glob("config/papers/*.yaml"))
 NAMES = {path: name for name, path in PAGES.items()}
 LINK = re.compile(r"(\]\()([^)\s#]+)")
 ITEM = re.compile(r"(?:[-*]|\d+\.) ")
+PICTURE = re.compile(r'(<img [^>]*src="(?!data:)([^"]+)"[^>]*>)')
 FENCE = re.compile(r"\s*(```|~~~)")
 
 
@@ -40,6 +45,8 @@ def on_files(files: Any, config: Any) -> Any:
     for path in DOCS.rglob("*.ipynb"):
         name = path.relative_to(DOCS).with_suffix(".md").as_posix()
         files.append(File.generated(config, name, content=_notebook(json.loads(path.read_text(encoding="utf-8")))))
+    for path in ASSETS:
+        files.append(File.generated(config, f"assets/{path.name}", abs_src_path=str(path)))
     for page in [*NAMES, *DOCS.rglob("*.md")]:
         for _, target in LINK.findall(_without_code(page.read_text(encoding="utf-8"))):
             path = _outside(page, target)
@@ -72,6 +79,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return "\n".join(lines)
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Every picture is a link to itself, so that a click or tap shows it at its full size."""
+    return PICTURE.sub(r'<a href="\2">\1</a>', html)
+
+
 def _notebook(notebook: Any) -> str:
     """A notebook as Markdown, with its cells, texts and pictures."""
     parts = []
@@ -92,12 +104,23 @@ def _notebook(notebook: Any) -> str:
 
 def _listed(part: Any) -> Any:
     ((title, value),) = part.items()
+    if value == "results":
+        return {title: _list_results()}
     if not isinstance(value, str):
         return part
     pages = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / value).rglob("*.md"))
-    first = [page for page in pages if page == f"{value}/README.md"]
-    rest = [page for page in pages if page not in first]
-    return {title: [*first, *({Path(page).parent.name: page} if page.endswith("README.md") else page for page in rest)]}
+    return {title: sorted(pages, key=lambda page: not page.endswith("/README.md"))}
+
+
+def _list_results() -> list[Any]:
+    """Published studies and papers. A page is called as its heading says."""
+    folders = sorted(DOCS.glob("results/*/"), key=lambda folder: (folder.name != "quick", folder.name))
+    pages = [f"results/{folder.name}/README.md" for folder in folders if (folder / "README.md").exists()]
+    papers = {
+        f"results/{folder.name}/README.md" for file in PAPERS for folder in gallery_page.list_result_folders(file)
+    }
+    studies = [page for page in pages if page not in papers]
+    return [{"Studies": studies}, {"Papers": ["results/papers.md", *sorted(papers)]}]
 
 
 def _outside(page: Path, target: str) -> Path | None:

@@ -5,12 +5,11 @@ from typing import Any
 
 import yaml
 
-from fednoise_core.methods import METHODS
-
-PAGES = Path(__file__).resolve().parents[1] / "methods"
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ROOT / "docs/methods"
 HEAD = """\
-| name | method | what it changes | traffic | client state | passes | also needs |
-|---|---|---|---|---|--:|---|
+| method | what it changes | traffic | client state | passes | also needs |
+|---|---|---|---|--:|---|
 """
 
 
@@ -22,9 +21,10 @@ def facts(name: str) -> dict[str, Any]:
 
 def table() -> str:
     """The table in Markdown, one row for each registered method."""
-    return HEAD + "".join(_row(name, **facts(name)) for name in METHODS)
+    methods = yaml.safe_load((ROOT / "config/schema/method.yaml").read_text(encoding="utf-8"))
+    return HEAD + "".join(_row(name, **facts(name)) for name in methods)
 
 
 def _row(name: str, method: str, changes: str, traffic: str, client_state: str, passes: int, needs: str = "–") -> str:
-    cells = (f"[`{name}`]({name}.md)", method, changes, traffic, client_state, passes, needs)
+    cells = (f"[{method}]({name}.md) `{name}`", changes, traffic, client_state, passes, needs)
     return f"| {' | '.join(map(str, cells))} |\n"

@@ -82,7 +82,7 @@ def _kinds(key: str, kinds: Schema) -> Iterator[str]:
     rows = []
     for name, kind in kinds.items():
         own = ", ".join(f"`{setting}`" for setting in kind["properties"]) or "–"
-        row = [f"`{name}`", _cell(kind["description"]), own, _code(kind["example"])]
+        row = [f"`{name}`", _text(kind["description"]), own, _code(kind["example"])]
         if "parameters" in kind:
             shape = "×".join(map(str, kind["input"]))
             row += [f"{kind['parameters']:,} ({shape}, {kind['classes']} classes)", str(kind["smallest"])]
@@ -119,7 +119,7 @@ def _rows(schema: Schema, above: str = "") -> Iterator[tuple[str, ...]]:
         default = "required" if name in schema.get("required", []) else "–"
         if "default" in own:
             default = f"`{_typed(own['default'])}`"
-        yield f"`{above}{name}`", type_in_words(own), default, _cell(own.get("description", "–"))
+        yield f"`{above}{name}`", type_in_words(own), default, _text(own.get("description", "–"))
         for part in (own, *own.get("anyOf", [])):
             yield from _rows(part, f"{above}{name}.")
             yield from _rows(part.get("items", {}), f"{above}{name}[].")
@@ -127,7 +127,8 @@ def _rows(schema: Schema, above: str = "") -> Iterator[tuple[str, ...]]:
 
 def type_in_words(schema: Schema) -> str:
     """Type and range of a value."""
-    return _cell(describe_schema(schema, lambda value: f"`{_typed(value)}`"))
+    words = describe_schema(schema, lambda value: f"`{_typed(value)}`")
+    return _cell(words).replace("][", "]\\[")  # two brackets of a pattern would be a link
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
@@ -136,6 +137,10 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 def _cell(words: str) -> str:
     return words.replace("|", "\\|")
+
+
+def _text(words: str) -> str:
+    return _cell(words).replace("<", "&lt;")  # <class> would be read as HTML
 
 
 def _code(value: Any) -> str:

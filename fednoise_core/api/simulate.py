@@ -16,7 +16,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -258,9 +258,7 @@ def run_federation(
     arrays = _apply_openset_images(arrays, labels, donor)
     cohorts = functools.partial(continue_cohorts, labels.generator) if settings.sampling == "continued" else None
     world = World(arrays, labels.noisy, partition, settings, seed, how.device, cohorts, chosen.pooled)
-    _check_augmentation(settings, chosen.get_augmentations(), world.pools["train"].shape)
-    if chosen.needs_public and "public" not in world.pools:
-        raise SpecError(f"method: {method['name']} needs public images: give the data set a `public` part")
+    _check_pools(method["name"], chosen, settings, world)
     _check_writable(how.out)
     truth = Truth(labels.clean, labels.noisy, [i.cpu().numpy() for i in world.index], world.classes, labels.replaced)
     with _torch_set_up(how.threads):
@@ -270,10 +268,9 @@ def run_federation(
         "clean_known": labels.clean is not None,
         "test_known": arrays.test_known,
     }
-    record: dict[str, Any] = {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
-    if how.spec is not None:
-        facts |= how.spec.get("facts", {})
-        record = {key: value for key, value in how.spec.items() if key != "facts"}
+    planned = how.spec or {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
+    facts |= planned.get("facts", {})
+    record = {key: value for key, value in planned.items() if key != "facts"}
     cost = _cost_record(outcome, world, executor, began)
     summary = output.make_summary(outcome, {**facts, "spec_digest": json_digest(record["spec"])})
     _print_end(how, how.label or method["name"], summary)
@@ -367,24 +364,28 @@ def _resolve_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any
     return fields, settings, seed_of(seed)
 
 
-def _check_augmentation(settings: Train, views: Iterable[Any], shape: tuple[int, int, int]) -> None:
-    """Check that augmentations fit the images.
+def _check_pools(name: str, method: FedAvg, settings: Train, world: World) -> None:
+    """Check that augmentations fit the images, and that a method has the public images that it needs.
 
     Args:
+        name: The method's name.
+        method: The method.
         settings: Training settings with the augmentation.
-        views: Augmentations of the method's own views.
-        shape: Shape (C, H, W) of the images.
+        world: Pools of images.
 
     Raises:
-        SpecError: An augmentation does not fit.
+        SpecError: An augmentation does not fit, or public images are missing.
     """
-    for spec, place in ((settings.augment, "train.augment"), *((view, "method: a view of its own") for view in views)):
+    views = [(view, "method: a view of its own") for view in method.get_augmentations()]
+    for spec, place in ((settings.augment, "train.augment"), *views):
         how = build_augmentation(spec)
         try:
             if how is not None:
-                how.check_shape(shape)
+                how.check_shape(world.pools["train"].shape)
         except SpecError as error:
             raise SpecError(f"{place}: {error}") from error
+    if method.needs_public and "public" not in world.pools:
+        raise SpecError(f"method: {name} needs public images: give the data set a `public` part")
 
 
 def _apply_openset_images(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays:

@@ -143,11 +143,10 @@ def _list_training(spec: Mapping[str, Any], places: Sequence[Path]) -> _Listed:
         folder_of = dict(_find_images(root / "train", names))
     lines = read_table(table, list(folder_of), names) if table else [Line(path, None, None) for path in folder_of]
     paths, labels = [line.file for line in lines], [line.label or "" for line in lines]
-    firsts, first = [line.first or "" for line in lines] if "first_label" in columns else [], None
+    firsts, first = [line.first for line in lines if line.first is not None], None  # of every line, or of none
     if names is None:
-        names = _require_several(
-            sorted({*labels, *firsts, *_list_folders(root, tests)}), f"{table}: the column label names"
-        )
+        classes = sorted({*labels, *firsts, *_list_folders(root, tests)})
+        names = _require_several(classes, f"{table}: the column label names")
         folder_of, told = dict(zip(paths, labels, strict=True)), False
         first = _class_numbers(firsts, names) if firsts else None
     owners = [line.owner or "" for line in lines] if "client" in columns else None

@@ -23,7 +23,7 @@ from fednoise_core.engine.evaluate import (
     resolve_entries,
     valid_accuracy,
 )
-from fednoise_core.engine.executors.graphs import Graphs
+from fednoise_core.engine.executors.eager_graphs import Graphs
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.phase import Phase

@@ -28,6 +28,7 @@ class Ditto(FedAvg):
     v starts at the first broadcast that the client gets and never leaves it.
     """
 
+    family = "personal"
     example: ClassVar = {"strength": 1.0}
 
     strength: Annotated[

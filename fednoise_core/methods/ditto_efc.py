@@ -18,6 +18,7 @@ class DittoEFC(FedAvg):
     L = CE + lambda ||theta - theta_g||^2 over the trained numbers. The model is uploaded.
     """
 
+    family = "personal"
     example: ClassVar = {"strength": 0.1}
 
     strength: Annotated[float, Field(ge=0, description="lambda, weight of the squared distance.")] = 0.1

@@ -31,6 +31,8 @@ class FedAvg(Local, ValidatedSettings):
 
     Attributes:
         example: Settings of the reference page's example.
+        family: What it does about noise, which gives it its colour in figures: "server-side", "loss", "selection",
+            "correction", "transition" or "personal".
         needs_public: Whether its data sets must have a `public` part.
         several_nets: Whether `train.net` may be a list.
         pooled: Whether all samples lie with one client, as if there were no federation.
@@ -41,6 +43,7 @@ class FedAvg(Local, ValidatedSettings):
 
     place = "method"
     example: ClassVar[dict[str, Any]] = {}
+    family: ClassVar[str] = "server-side"
     needs_public: ClassVar[bool] = False
     several_nets: ClassVar[bool] = False
     pooled: ClassVar[bool] = False

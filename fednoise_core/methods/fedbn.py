@@ -57,6 +57,8 @@ class FedBN(FedAvg):
     A normalisation layer is known by what it is (entries of kind "norm" and "stat"), not by its name.
     """
 
+    family = "personal"
+
     def init_state(self, fed: Federation) -> State:
         shared, own = _split_weights(fed.init_weights("model"))
         state = State.of_clients((c, {"own": own}) for c in fed.all)

@@ -28,6 +28,7 @@ class FedCorr(FedAvg):
     `train.rounds` is split 53:47 into the others, unless tune_rounds and full_rounds give them.
     """
 
+    family = "correction"
     wire: ClassVar = {"broadcast": ("model", "level"), "update": ("model", "lid", "level", "changed")}
 
     beta: Annotated[float, Field(ge=0, description="Weight of the adaptive proximal term of stage 1.")] = 5.0

@@ -24,6 +24,7 @@ class FedDPCont(FedAvg):
     Under a schedule of beta the metrics say each round's as `beta`, and the phases are plain, rise and contrast.
     """
 
+    family = "transition"
     example: ClassVar = {"keep": 0.2}
     above_chance: ClassVar = {"keep": "epsilon"}
     wire: ClassVar = {"broadcast": ("model", "epsilon?", "prior"), "update": ("model", "counts")}

@@ -26,6 +26,7 @@ class FedELC(FedNoRo):
     descended over the model and, with a rate of its own, over U.
     """
 
+    family = "correction"
     example: ClassVar = {"given": 0.5}
     excluded_settings = ("ramp_to", "teacher", "temperature")
 

@@ -22,6 +22,7 @@ class FedELR(FedAvg):
     targets t [n, K] start at 0 and stay with the client from round to round.
     """
 
+    family = "loss"
     example: ClassVar = {"strength": 3.0}
 
     strength: Annotated[float, Field(ge=0, description="lambda, weight of the regulariser.")] = 3.0

@@ -36,6 +36,7 @@ class FedFixer(Ditto):
     pull towards the broadcast model. Only the global one is averaged.
     """
 
+    family = "selection"
     example: ClassVar = {"confidence": 0.5}
 
     strength: Annotated[

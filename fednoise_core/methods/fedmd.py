@@ -37,6 +37,7 @@ class FedMD(LocalOnly):
     and train on their own data again.
     """
 
+    family = "personal"
     example: ClassVar = {"pretrain": 5}
     wire: ClassVar = {"broadcast": ("ids", "consensus"), "update": ("logits",)}
     needs_public = True

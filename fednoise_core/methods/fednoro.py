@@ -84,6 +84,7 @@ class FedNoRo(FedAvg):
     clients. These add a teacher, the broadcast model, and count less the further they move from clean clients.
     """
 
+    family = "selection"
     example: ClassVar = {"teacher": 0.8}
     wire: ClassVar = {"broadcast": ("model", "noisy"), "update": ("model", "losses")}
 

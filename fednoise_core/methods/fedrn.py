@@ -116,6 +116,7 @@ class FedRN(FedAvg):
     of other clients with a high accuracy on their own labels, or with like answers.
     """
 
+    family = "selection"
     example: ClassVar = {"neighbours": 2}
     wire: ClassVar = {
         "broadcast": ("model", "probe", "near*?", "scores?", "asked"),

@@ -38,6 +38,7 @@ from fednoise_core.settings.declare import Rounds, Share
 class Corrected(FedAvg):
     """FedAvg whose clients train on the forward loss as soon as they keep a matrix "T"."""
 
+    family = "transition"
     step_reads = ("T",)
 
     def estimate_matrix(self, p: Tensor, y: Tensor) -> Tensor:

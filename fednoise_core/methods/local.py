@@ -45,6 +45,7 @@ class LocalOnly(OwnModel, FedAvg):
     pre-train for 40 epochs.
     """
 
+    family = "personal"
     wire: ClassVar = {"broadcast": (), "update": ()}
     several_nets = True
     excluded_settings = ("weighting", "server_lr")  # nothing is averaged

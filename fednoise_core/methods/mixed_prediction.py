@@ -41,6 +41,7 @@ def mix_predictions(z1: Tensor, z2: Tensor, share: Tensor, temperature: float) -
 class MixedPrediction(FedAvg):
     """Base of methods that train on the sharpened mixture of the predictions for two views of an image."""
 
+    family = "loss"
     wire: ClassVar = {"broadcast": ("model", "ramp"), "update": ("model",)}
 
     view: Annotated[

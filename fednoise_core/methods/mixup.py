@@ -33,6 +33,8 @@ class Mixup(FedAvg):
     The server is FedAvg's.
     """
 
+    family = "loss"
+
     alpha: Annotated[float, Field(ge=0, description="Of the mixing weight's Beta(alpha, alpha); 0 = off.")] = 1.0
 
     draws = 2

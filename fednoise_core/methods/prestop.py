@@ -36,6 +36,7 @@ class Prestop(FedAvg):
     `broadcast` has the entry "stopped".
     """
 
+    family = "transition"
     wire: ClassVar = {"broadcast": ("model", "stopped"), "update": ("model", "accuracy")}
 
     patience: Annotated[int, Field(ge=1, description="gamma_thr, rounds without a rise after which phase 1 ends.")] = 6

@@ -14,6 +14,7 @@ from fednoise_core.ops import losses
 class SCE(FedAvg):
     """FedAvg with symmetric cross entropy alpha·CE + beta·RCE (Wang et al., ICCV 2019)."""
 
+    family = "loss"
     example: ClassVar = {"alpha": 0.1, "beta": 1.0}
 
     alpha: Annotated[float, Field(ge=0, description="Weight of the cross entropy.")] = 0.1
@@ -30,6 +31,7 @@ class GCE(FedAvg):
     It lies between the cross entropy (q towards 0) and the MAE loss (q = 1).
     """
 
+    family = "loss"
     example: ClassVar = {"q": 0.7}
 
     q: Annotated[float, Field(gt=0, le=1, description="The larger, the more robust and the slower to learn.")] = 0.7
@@ -44,6 +46,8 @@ class MAE(FedAvg):
 
     It is half the L1 distance to the one-hot label. Its sum over all labels is the same for all predictions.
     """
+
+    family = "loss"
 
     def compute_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         return losses.mae(logits, y)

@@ -38,6 +38,7 @@ class RoFL(FedAvg):
     one. Other labels give way to the broadcast model's guess after `label_rounds`.
     """
 
+    family = "selection"
     example: ClassVar = {"forget_rate": 0.2}
     wire: ClassVar = {"broadcast": ("model", "centroids"), "update": ("model", "centroids")}
 

@@ -14,6 +14,7 @@ NAMES = ("one", "two")
 class TwoNets(FedAvg):
     """The nets "one" and "two", of one architecture and different first weights."""
 
+    family = "selection"
     excluded_settings = ("server_lr",)  # both nets are plain averages
     passes = 2
 

@@ -20,7 +20,11 @@ PUSHES = 100_000  # of one entry back into its range
 SLACK = 1e-6
 
 
-@noise_model(example={"rate": 0.4, "sparsity": 0.8, "noise_seed": 42}, random_state=True)
+@noise_model(
+    example={"rate": 0.4, "sparsity": 0.8, "noise_seed": 42},
+    display_name="{rate} of labels wrong, asymmetric",
+    random_state=True,
+)
 def asymmetric(
     y: np.ndarray,
     K: int,

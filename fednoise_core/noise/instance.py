@@ -13,7 +13,7 @@ from fednoise_core.settings.declare import Share, Shown
 BLOCK = 512  # images multiplied at a time
 
 
-@noise_model(example={"rate": 0.4}, display_name="instance-dependent", random_state=True)
+@noise_model(example={"rate": 0.4}, display_name="{rate} of labels wrong, by image", random_state=True)
 def instance(
     y: np.ndarray,
     K: int,

@@ -107,6 +107,7 @@ class Group(Settings):
 
 @noise_model(
     example={"groups": [{"share": 1.0, "low": 0.0, "high": 0.4}]},
+    display_name="groups of clients with noise",
     nominal_rate=lambda spec, K: sum(one["share"] * (one["low"] + one["high"]) / 2 for one in spec["groups"]),
 )
 def client_groups(
@@ -148,7 +149,7 @@ def client_groups(
     return NoiseResult(noisy, np.stack(T), level)
 
 
-@noise_model(example={"rate": 0.4}, display_name="globalised")
+@noise_model(example={"rate": 0.4}, display_name="{rate} of labels wrong, exactly ({flip})")
 def globalized(
     y: np.ndarray,
     K: int,
@@ -172,7 +173,7 @@ def globalized(
 
 @noise_model(
     example={"low": 0.2, "high": 0.6},
-    display_name="localised",
+    display_name="noise differs by client ({flip})",
     nominal_rate=lambda spec, K: (spec["low"] + spec["high"]) / 2,
 )
 def localized(

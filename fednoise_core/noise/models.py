@@ -48,7 +48,9 @@ def symmetric_matrix(K: int, rate: float, *, inclusive: bool = False) -> np.ndar
 
 
 @noise_model(
-    example={"rate": 0.4}, nominal_rate=lambda spec, K: spec["rate"] * ((K - 1) / K if spec.get("inclusive") else 1)
+    example={"rate": 0.4},
+    display_name="{rate} of labels {inclusive}",
+    nominal_rate=lambda spec, K: spec["rate"] * ((K - 1) / K if spec.get("inclusive") else 1),
 )
 def symmetric(
     y: np.ndarray,
@@ -58,6 +60,7 @@ def symmetric(
     rate: Annotated[Share, Field(description="Probability that a label is drawn anew.")],
     inclusive: Annotated[
         bool,
+        Shown(display_name={False: "wrong", True: "drawn anew"}),
         Field(description="Draw the new label from all K classes, the true one too: the real rate is rate·(K-1)/K."),
     ] = False,
     sampling: Sampling = "iid",
@@ -75,6 +78,7 @@ def symmetric(
 
 @noise_model(
     example={"rate": 0.4},
+    display_name="{rate} of labels {diag}, uneven mix-ups",
     nominal_rate=lambda spec, K: 1 - spec["rate"] if spec.get("diag") == "printed" else spec["rate"],
 )
 def random(
@@ -86,7 +90,7 @@ def random(
     spread: Annotated[Share, Field(description="How far a class may be from the mean.")] = 0.05,
     diag: Annotated[
         Literal["corrected", "printed"],
-        Shown(display_name="{} diagonal"),
+        Shown(display_name={"corrected": "wrong", "printed": "kept"}),
         Field(description="printed: the paper's formula as printed, whose diagonal is rate + U(…)."),
     ] = "corrected",
     sampling: Sampling = "iid",
@@ -160,7 +164,7 @@ def pair_matrix(targets: np.ndarray, rate: float) -> np.ndarray:
     return T
 
 
-@noise_model(example={"rate": 0.2})
+@noise_model(example={"rate": 0.2}, display_name="{rate} of labels wrong, in pairs")
 def pair(
     y: np.ndarray,
     K: int,
@@ -193,7 +197,9 @@ def _semantic_rate(spec: Mapping[str, Any], K: int) -> float:
     return float(spec["rate"] * sum(int(source) != target for source, target in flips.items()) / K)
 
 
-@noise_model(example={"rate": 0.4}, nominal_rate=_semantic_rate)
+@noise_model(
+    example={"rate": 0.4}, display_name="{rate} of labels wrong in look-alike classes", nominal_rate=_semantic_rate
+)
 def semantic(
     y: np.ndarray,
     K: int,
@@ -226,7 +232,9 @@ def _matrix_rate(spec: Mapping[str, Any], K: int) -> float:
     return float(1 - np.diagonal(read_matrix(spec.get("file"), spec.get("rows"))).mean())
 
 
-@noise_model(example={"rows": [[0.9, 0.1], [0.2, 0.8]]}, nominal_rate=_matrix_rate)
+@noise_model(
+    example={"rows": [[0.9, 0.1], [0.2, 0.8]]}, display_name="labels wrong by a given matrix", nominal_rate=_matrix_rate
+)
 def matrix(
     y: np.ndarray,
     K: int,

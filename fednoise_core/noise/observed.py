@@ -23,7 +23,11 @@ HUMAN = {
 }
 
 
-@noise_model(example={"labels": "worst"}, published_rate=lambda spec: HUMAN[spec["labels"]][1])
+@noise_model(
+    example={"labels": "worst"},
+    display_name="people’s labels ({labels})",
+    published_rate=lambda spec: HUMAN[spec["labels"]][1],
+)
 def human(
     y: np.ndarray,
     K: int,
@@ -46,7 +50,7 @@ def human(
     return NoiseResult(plain_labels(given[key], len(y), K), None)
 
 
-@noise_model(example={})
+@noise_model(example={}, display_name="labels as given")
 def given(
     y: np.ndarray,
     K: int,
@@ -79,7 +83,7 @@ def given(
     return NoiseResult(plain_labels(given[key], len(y), K), None)
 
 
-@noise_model(example={"rate": 0.2}, display_name="open-set images")
+@noise_model(example={"rate": 0.2}, display_name="{rate} of images of no class")
 def openset_images(
     y: np.ndarray,
     K: int,

@@ -53,7 +53,7 @@ def by_owner(owner: np.ndarray, C: int) -> list[np.ndarray]:
     return np.split(order, np.searchsorted(owner[order], np.arange(1, C)))
 
 
-@partition_scheme(example={"clients": 100})
+@partition_scheme(example={"clients": 100}, display_name="clients alike")
 def iid(labels: np.ndarray, C: int, rng: np.random.Generator) -> list[np.ndarray]:
     """A random permutation cut into C parts whose sizes differ by at most 1."""
     return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), C)]
@@ -94,7 +94,9 @@ def _draw_rows(C: int, K: int, p: float, rng: np.random.Generator, forbid_full: 
     )
 
 
-@partition_scheme(example={"clients": 100, "mode": "nonuniform"}, display_name="openset {mode}", labels="noisy")
+@partition_scheme(
+    example={"clients": 100, "mode": "nonuniform"}, display_name="clients lack classes ({mode} shares)", labels="noisy"
+)
 def openset(
     labels: np.ndarray,
     C: int,
@@ -104,7 +106,7 @@ def openset(
     notes: dict[str, Any],
     mode: Annotated[
         Literal["uniform", "nonuniform"],
-        Shown(display_name={"nonuniform": "non-uniform"}),
+        Shown(display_name={"uniform": "equal", "nonuniform": "unequal"}),
         Field(description="How the samples of a class are shared among its clients: in equal parts, or by Dir(1)."),
     ],
     q: Annotated[
@@ -129,7 +131,11 @@ def openset(
     return by_owner(owner, C)
 
 
-@partition_scheme(example={"clients": 100, "p": 0.5, "alpha": 10}, display_name="Bernoulli–Dirichlet", labels="clean")
+@partition_scheme(
+    example={"clients": 100, "p": 0.5, "alpha": 10},
+    display_name="clients lack classes (Bernoulli–Dirichlet)",
+    labels="clean",
+)
 def bernoulli_dirichlet(
     labels: np.ndarray,
     C: int,

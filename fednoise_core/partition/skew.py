@@ -14,7 +14,9 @@ REDRAWS = 100
 SHUFFLES = 30  # rounds of swaps per class and client; pairings are well mixed long before
 
 
-@partition_scheme(example={"clients": 100, "alpha": 0.5}, display_name="Dirichlet", labels="clean")
+@partition_scheme(
+    example={"clients": 100, "alpha": 0.5}, display_name="classes shared unevenly (Dirichlet)", labels="clean"
+)
 def dirichlet(
     labels: np.ndarray,
     C: int,
@@ -98,7 +100,7 @@ def _move_samples(owner: np.ndarray, sizes: np.ndarray, wanted: np.ndarray, rng:
     return result
 
 
-@partition_scheme(example={"clients": 100, "alpha": 1.0}, display_name="quantity skew")
+@partition_scheme(example={"clients": 100, "alpha": 1.0}, display_name="sizes differ")
 def quantity(
     labels: np.ndarray,
     C: int,

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from fednoise_core.engine.executors.graphs import Graphs
+from fednoise_core.engine.executors.eager_graphs import Graphs
 
 MESSAGE = "operation not permitted when stream is capturing"
 # numbers read by the host, shapes that depend on numbers, tensors made from the host's numbers

@@ -22,7 +22,7 @@ import torch
 
 from fednoise_core.api import simulate
 from fednoise_core.api.simulate import check_data
-from fednoise_core.engine.executors.graphs import Graphs
+from fednoise_core.engine.executors.eager_graphs import Graphs
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.loop import Diverged, Saving
 from fednoise_core.engine.truth import Truth

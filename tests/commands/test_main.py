@@ -107,7 +107,8 @@ def test_run_calls_snakemake(
 
 
 SLOW_TO_END = """
-import pathlib, time
+import pathlib, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore Ctrl-C
 try:
     pathlib.Path("begun").touch()
     time.sleep(60)

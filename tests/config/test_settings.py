@@ -153,6 +153,7 @@ def test_resolved_spec(folder: Path) -> None:
     run = study.find_run("digits", "mine", "open", "cot", 1)
     assert run.spec["method"] == {"name": "coteaching", "forget_rate": 0.3}  # the nominal rate of this noise
     assert run.oracle_rate is True
+    assert (run.row["name"], run.row["family"], run.row["own"]) == ("coteaching", "selection", False)
     assert run.spec["train"] == {"net": "mlp", "rounds": 3, "lr": 0.5}  # the method's word wins
     assert (run.dataset, run.noise, run.partition, run.method) == ("digits", "mine", "open", "cot")
     assert run.spec["seed"] == 1

@@ -37,9 +37,7 @@ def test_a_study_is_published_as_far_as_it_was_run(tmp_path: Path, monkeypatch: 
     assert {"Notes and limits", "Tables", "Figures"} <= set(re.findall(r"^## (.*)$", page, re.M))
     assert "2 seeds: a standard deviation of so few values is itself rough" in page
     (figure,) = study.figures
-    title, caption, _ = re.search(rf"### (.*)\n\n!\[.+\]\({figure}\.png\)\n\n\*(.+)(\*)\n", page).groups()  # type: ignore[union-attr]
-    assert title
-    assert caption
+    assert re.search(rf"### .+\n\n!\[.+\]\({figure}\.png\)\n\n\*.+\*\n", page)  # its title, itself, its caption
 
 
 def test_a_folder_of_no_study_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,14 +20,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "add_a_noise_model.md"
 
 
 def run_page(page: Path, name: str, kinds: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """Register the page's module under a name, and run the code that tries it."""
-    module_code, trial = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    """Register the page's module under a name, and run the page's other code."""
+    module_code, *trials = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     module = types.ModuleType(f"page_{name}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile(module_code, str(page), "exec"), module.__dict__)
     monkeypatch.setitem(kinds, name, f"{module.__name__}:{name}")
     names: dict[str, object] = {}
-    exec(compile(trial, str(page), "exec"), names)
+    exec(compile("".join(trials), str(page), "exec"), names)
     return names
 
 

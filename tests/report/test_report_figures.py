@@ -1,7 +1,9 @@
 """Figures: readable texts, the right numbers, the same bytes every time, for small and for large federations."""
 
+import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,15 @@ from fake_runs import (
 from layout_check import problems
 
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
+from fednoise_core.methods import METHODS as methods
+from fednoise_core.methods import method_class
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.figures.axis_minimum import find_axis_minimum
 from fednoise_core.report.figures.results.common import spread_x_axis
 from fednoise_core.report.figures.settings import SETTING_FIGURES
+from fednoise_core.report.figures.style import WRONG
 from fednoise_core.report.runs.confusion import read_confusion
-from fednoise_core.report.runs.run import SELECTORS, listed_runs
+from fednoise_core.report.runs.run import SELECTORS, ListedRun, listed_runs
 from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.report.tables import registry
 from fednoise_core.report.text.cells import method_words
@@ -121,7 +126,7 @@ def test_curves_show_the_mean_of_the_seeds_over_work(root: Path) -> None:
     assert line.get_ydata() == pytest.approx(np.mean(stored, 0))
     assert line.get_xdata() == pytest.approx(1.4 * np.arange(13))  # the fake's FedCorr works more a round
     assert made.frame["std"].to_numpy() == pytest.approx(np.std(stored, 0, ddof=1))
-    assert "at each the mean of the last" not in made.caption
+    assert "the mean of the last 3" not in made.caption
 
 
 def beside(axis: Any) -> list[str]:
@@ -129,7 +134,7 @@ def beside(axis: Any) -> list[str]:
     return [" ".join(text.get_text().split()) for text in axis.get_legend().get_texts()]
 
 
-@pytest.mark.parametrize(("metric", "window"), [("last10_mean", 3), ("last", 1), ("best", 3)])
+@pytest.mark.parametrize(("metric", "window"), [("last10_mean", 3), ("last", 1)])
 def test_beside_a_line_stands_the_number_of_the_table(root: Path, metric: str, window: int) -> None:
     made = drawn(root, kind="curves", **ONE, methods=["fedavg", "sce"], metric=metric)
     line = next(line for line in made.figure.axes[0].get_lines() if line.get_label() == "FedAvg")
@@ -169,7 +174,7 @@ def test_of_many_methods_the_best_are_in_colour_and_the_rest_is_named(studies: d
     grey = [line for line in made.figure.axes[0].get_lines() if line.get_color() == "#949494"]
     assert len(grey) == len(made.frame["method"].unique()) - 8
     for line in grey:
-        assert line.get_label() in made.caption.split("grey: ")[1]
+        assert any(name.endswith(line.get_label()) for name in beside(made.figure.axes[0]))
     assert "FedAvg" not in [line.get_label() for line in grey]  # the baseline
     assert len(beside(made.figure.axes[0])) == made.frame["method"].nunique()
 
@@ -231,7 +236,7 @@ def test_a_dot_is_a_pair_and_its_place_the_gain_of_the_pair(root: Path) -> None:
         for place in places
         for ours, base in zip(*(stored_curves(root, f"{place}/{m}") for m in ("sce", "fedavg")), strict=True)
     ]
-    dots = [x for line in axis.get_lines() if line.get_marker() == "o" for x in np.atleast_1d(line.get_xdata())]
+    dots = [x for line in axis.get_lines() if line.get_marker() in "os^" for x in np.atleast_1d(line.get_xdata())]
     assert sorted(dots)[0] >= axis.get_xlim()[0]
     assert all(any(dot == pytest.approx(gain) for dot in dots) for gain in gains)
     texts = [text.get_text() for text in axis.texts]
@@ -241,7 +246,7 @@ def test_a_dot_is_a_pair_and_its_place_the_gain_of_the_pair(root: Path) -> None:
     hollow = [line for line in axis.get_lines() if line.get_markerfacecolor() == "white"]
     assert sum(len(line.get_xdata()) for line in hollow) == 6
     said = made.alt.split("Highest gain over FedAvg: ")[1]
-    assert "%" not in said
+    assert said.count("%") == said.count("% of labels")
     assert "-" not in "".join(texts)
 
 
@@ -254,41 +259,58 @@ def test_a_rate_that_is_the_settings_is_not_compared_in_a_figure(
     made = drawn(tmp_path, kind="dots", metric="last")
     hollow = [sum(line.get_markerfacecolor() == "white" for line in axis.get_lines()) for axis in made.figure.axes]
     assert hollow == [1, 0]
-    assert "goes by is the nominal one in symmetric 0.4: there it is as if told (†)" in made.caption
+    assert "assumes is the true one in “40 % of labels wrong”. It is not compared there, like †." in made.notes[-1]
     assert [text.get_text() for text in made.figure.legends[0].get_texts()][1] == "not compared: †"
 
 
 def test_the_caption_says_which_rounds_were_evaluated(root: Path, tmp_path: Path) -> None:
-    assert "Test accuracy after every round, at each the mean of the last 3" in drawn(root, kind="curves").caption
+    assert "Test accuracy after every round, the mean of the last 3" in drawn(root, kind="curves").caption
     write_study(tmp_path, grid=[{**GRID[0], "methods": ["fedavg"]}], rounds=6, eval_every=3)
-    assert "Test accuracy after every 3 rounds, mean over" in drawn(tmp_path, kind="curves").caption
+    assert "Test accuracy after every 3 rounds, n = 2" in drawn(tmp_path, kind="curves").caption
 
 
-def test_no_point_stands_below_noise_rate_0(tmp_path: Path) -> None:
-    noises = ["clean", "random20", "random40"]
-    write_study(tmp_path, grid=[{"noises": noises, "partitions": ["iid"], "methods": list(METHODS)}], rounds=3)
-    made = drawn(tmp_path, kind="rate")
-    drawn_at = np.array([one.lines[0].get_xdata() for one in made.figure.axes[0].containers])
-    assert drawn_at.shape == (len(METHODS), 3)
-    assert drawn_at.min() == 0
-    assert (np.diff(drawn_at[:, 0]) > 0).all()  # still beside one another
-    assert drawn_at[:, 1:].mean(0) == pytest.approx([0.2, 0.4])
-
-
-def test_a_method_keeps_its_looks_in_every_figure(root: Path) -> None:
-    def colour(**spec: Any) -> Any:
-        made = drawn(root, noises=["sym40"], partitions=["iid"], **spec)
+def test_a_method_has_one_colour_in_every_figure_and_study(root: Path, tmp_path: Path) -> None:
+    def colour(place: Path, **spec: Any) -> Any:
+        made = drawn(place, noises=["sym40"], partitions=["iid"], **spec)
         return next(line for line in made.figure.axes[0].get_lines() if line.get_label() == "FedCorr").get_color()
 
-    assert colour(kind="curves") == colour(kind="pareto") == colour(kind="curves", methods=["fedcorr", "fedavg"])
+    write_study(tmp_path, grid=[{**ONE, "methods": ["fedcorr", "local", "fedavg"]}], rounds=3)
+    wanted = style.FAMILY_COLOURS["correction"][1][0]
+    assert colour(root, kind="curves") == wanted
+    assert colour(root, kind="metric", metric="accuracy", methods=["fedcorr", "fedavg"]) == wanted
+    assert colour(tmp_path, kind="curves") == wanted
+    looks = style.assign_looks(listed_runs(tmp_path / "runs.json"))
+    assert (looks["fedavg"].colour, looks["fedavg"].dash) == ("#000000", "-")  # wherever the study has it
+
+
+def test_the_own_method_is_thick_bold_and_never_grey(studies: dict[str, Path]) -> None:
+    listed = listed_runs(studies["many"] / "runs.json")
+    grey = [
+        one.get_label()
+        for one in drawn(studies["many"], kind="curves").figure.axes[0].get_lines()
+        if one.get_color() == "#949494"
+    ]
+    own = next(name for name, label in MANY.items() if label in grey)
+    listed = [dataclasses.replace(one, own=one.method == own) for one in listed]
+    with style.use_house_style():
+        curves = draw.draw_figure(listed, {"kind": "curves"})
+        dots = draw.draw_figure(listed, {"kind": "dots"})
+    (line,) = [line for line in curves.figure.axes[0].get_lines() if line.get_linewidth() > 2]
+    assert (line.get_label(), line.get_color()) == (MANY[own], "#00538A")  # of its family, not grey
+    bold = [text.get_text() for text in dots.figure.axes[0].get_yticklabels() if text.get_fontweight() == "bold"]
+    assert [" ".join(text.split()) for text in bold] == [MANY[own]]
+
+
+def runs_of_methods(names: Sequence[str]) -> list[ListedRun]:
+    return [ListedRun("d", "n", "p", name, 0, Path(), name=name, family=method_class(name).family) for name in names]
 
 
 def test_looks_stay_apart_without_colour() -> None:
-    looks = style.assign_looks([f"m{number}" for number in range(40)])
-    assert len({(one.marker, str(one.dash)) for one in looks.values()}) == 40
-    assert len({(one.colour, str(one.dash)) for one in looks.values()}) == 40
-    assert len({one.colour for one in list(looks.values())[:8]}) == 8
+    looks = style.assign_looks(runs_of_methods(list(methods)))
+    assert len({(one.marker, str(one.dash)) for one in looks.values()}) == len(methods)
     assert len({str(one.dash) for one in list(looks.values())[:7]}) == 7
+    assert WRONG not in [one.colour for one in looks.values()]  # orange is what is wrong
+    assert {"server-side", "loss", "selection", "correction", "transition", "personal"} == set(style.FAMILY_COLOURS)
 
 
 def luminance(colour: str) -> float:
@@ -296,44 +318,34 @@ def luminance(colour: str) -> float:
     return float(np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ (0.2126, 0.7152, 0.0722))
 
 
-def test_colours_are_dark_enough_and_neighbours_differ_in_grey() -> None:
-    light = [luminance(colour) for colour in style.COLOURS]
-    assert min(1.05 / (y + 0.05) for y in light) >= 3
-    grey = [116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y for y in light]  # CIE lightness
-    assert np.abs(np.diff(grey)).min() > 7
-    looks = list(style.assign_looks([f"m{number}" for number in range(16)]).values())
-    for place, one in enumerate(looks):
-        for other in looks[place + 1 :]:
-            if one.dash == other.dash:  # a grey print has nothing else to tell two lines apart
-                assert abs(grey[style.COLOURS.index(one.colour)] - grey[style.COLOURS.index(other.colour)]) > 6
+def test_colours_are_dark_enough_on_white_and_light_enough_on_dark() -> None:
+    assert min(1.05 / (luminance(colour) + 0.05) for colour in style.COLOURS) >= 3
+    assert min((luminance(colour) + 0.05) / (luminance("#15181c") + 0.05) for colour in style.DARK) >= 3
+    assert len({*style.COLOURS}) == len({*style.DARK}) == len(style.COLOURS)
     for ground in ("#ffffff", "#1b6ab0", "#7a7a7a", "#ffb050", "#000000"):
         contrast = sorted([luminance(ground) + 0.05, luminance(style.choose_ink(ground)) + 0.05])
         assert contrast[1] / contrast[0] >= 4.5
 
 
-def test_cost_is_cpu_seconds_and_its_front_leaves_out_references(tmp_path: Path) -> None:
+def test_cost_is_cpu_seconds_and_traffic_where_it_differs(tmp_path: Path) -> None:
     methods = ["fedavg", "sce", "scaffold", "coteaching-oracle"]
     write_study(tmp_path, grid=[{**ONE, "methods": methods}], rounds=2, seeds=[0])
-    both = drawn(tmp_path, kind="pareto")
-    assert [axis.get_xlabel() for axis in both.figure.axes] == ["CPU seconds a run", "MB a run, both ways"]
+    both = drawn(tmp_path, kind="cost")
+    heads = ["test accuracy, %", "CPU seconds a run", "MB a run, both ways"]
+    assert [axis.get_title(loc="left") for axis in both.figure.axes] == heads
     rows = both.frame.set_index("method")
-    for cost in ("cpu_seconds", "megabytes"):
-        fair = rows.drop("coteaching-oracle")
-        best = [not ((fair[cost] <= row[cost]) & (fair["mean"] > row["mean"])).any() for _, row in fair.iterrows()]
-        assert list(fair[f"front_{cost}"]) == best
-        assert not rows.loc["coteaching-oracle", f"front_{cost}"]
     stored = json.loads((tmp_path / "runs/digits/sym40/iid/sce/seed0/cost.json").read_text())
     assert rows.loc["sce", "cpu_seconds"] == pytest.approx(stored["cpu_seconds"])
-    alike = drawn(tmp_path, kind="pareto", methods=["fedavg", "sce"])
-    assert [axis.get_xlabel() for axis in alike.figure.axes] == ["CPU seconds a run"]
-    assert "No traffic: all send about the same, 1.6 to 1.6 MB a run." in alike.caption
+    order = rows["mean"].sort_values(ascending=False)
+    for axis, key in zip(both.figure.axes, ("mean", "cpu_seconds", "megabytes"), strict=True):
+        assert [bar.get_width() for bar in axis.patches] == pytest.approx(list(rows.loc[order.index, key]))
+        assert [text.get_text() for text in axis.texts] == [f"{value:.1f}" for value in rows.loc[order.index, key]]
+    alike = drawn(tmp_path, kind="cost", methods=["fedavg", "sce"])
+    assert [axis.get_title(loc="left") for axis in alike.figure.axes] == heads[:2]
+    assert "All send about the same, 1.6 MB a run." in alike.caption
     path = tmp_path / "runs/digits/sym40/iid/sce/seed0/cost.json"
     path.write_text(json.dumps({**stored, "cpu_seconds": None}))
-    wall = drawn(tmp_path, kind="pareto")
-    assert wall.figure.axes[0].get_xlabel() == "seconds a run (wall time)"
-    assert not wall.frame["front_seconds"].any()  # one run each: it tells of the machine
-    assert wall.frame["front_megabytes"].any()
-    assert "No front over time" in wall.caption
+    assert drawn(tmp_path, kind="cost").figure.axes[1].get_title(loc="left") == "seconds a run (wall time)"
 
 
 @pytest.mark.parametrize(("values", "scale"), [((1, 5), "linear"), ((0.1, 5), "log"), ((0, 0.1, 38), "symlog")])
@@ -389,7 +401,7 @@ def test_any_metric_is_drawn_with_the_phases(tmp_path: Path) -> None:
 
 def test_rate_puts_clean_runs_at_zero_and_refuses_unknown_rates(root: Path, tmp_path: Path) -> None:
     frame = drawn(root, kind="rate", methods=["fedavg"]).frame
-    line = frame[(frame["noise_kind"] == "random") & (frame["partition"] == "openset-nonuniform")]
+    line = frame[(frame["noise_kind"] == "labels wrong, uneven mix-ups") & (frame["partition"] == "openset-nonuniform")]
     assert list(line["rate"]) == [0, 0.2, 0.4]
     grid = [{"noises": ["human"], "partitions": ["iid"], "methods": ["fedavg"]}]
     NOISES["human"] = {"kind": "human", "key": "worst"}
@@ -402,7 +414,8 @@ def test_rate_puts_clean_runs_at_zero_and_refuses_unknown_rates(root: Path, tmp_
 
 
 def test_the_histogram_counts_every_sample_of_every_client(root: Path) -> None:
-    frame = drawn(root, kind="histogram", noises=["sym40"], partitions=["openset-uniform"]).frame
+    show = ["clean", "given"]
+    frame = drawn(root, kind="histogram", noises=["sym40"], partitions=["openset-uniform"], show=show).frame
     split, _ = load_npz(root / "partitions/digits/sym40/openset-uniform/seed0.npz", "partition")
     labels, _ = load_npz(root / "labels/digits/sym40/any/seed0.npz", "labels")
     for kind, y in (("clean", labels["clean"]), ("given", labels["noisy"])):
@@ -555,7 +568,8 @@ def test_words_travel_in_the_svg(root: Path, tmp_path: Path) -> None:
     with style.use_house_style():
         made = draw.draw_figure(listed_runs(root / "runs.json"), {"kind": "curves", "title": "A < B & C"})
         style.save_figure(made, tmp_path / "f")
-    assert style.read_words(tmp_path / "f.svg") == ("A < B & C", made.caption, made.alt)
+    assert style.read_words(tmp_path / "f.svg") == ("A < B & C", made.caption, made.alt, made.notes)
+    assert len(made.notes) == 4  # of three marks, and of a rate that is the true one
     (tmp_path / "f.svg").write_text((tmp_path / "f.svg").read_text()[:3000])
     with pytest.raises(ArtifactError, match=r"f\.svg: damaged SVG"):
         style.read_words(tmp_path / "f.svg")

@@ -21,25 +21,40 @@ ROOT = Path(__file__).parents[2]
     ("spec", "words"),
     [
         ({"kind": "none"}, "no noise"),
-        ({"kind": "symmetric", "rate": 0.4, "sampling": "iid"}, "symmetric 0.4"),
-        ({"kind": "symmetric", "rate": 0.4, "inclusive": True}, "symmetric 0.4, inclusive"),
-        ({"kind": "asymmetric", "rate": 0.2, "sparsity": 0.8, "noise_seed": 42}, "asymmetric 0.2, sparsity 0.8"),
-        ({"kind": "human", "labels": "worst"}, "human worst"),
-        ({"kind": "openset", "clients": 100, "mode": "uniform", "q": 0.5, "labels": "noisy"}, "openset uniform"),
-        ({"kind": "openset", "clients": 100, "mode": "uniform", "q": 0.3}, "openset uniform, q = 0.3"),
-        ({"kind": "dirichlet", "alpha": 0.1, "clients": 10}, "Dirichlet, α = 0.1"),
-        ({"kind": "random", "rate": 0.4, "diag": "printed"}, "random 0.4, printed diagonal"),
+        ({"kind": "symmetric", "rate": 0.4, "sampling": "iid"}, "40 % of labels wrong"),
+        ({"kind": "symmetric", "rate": 0.4, "inclusive": True}, "40 % of labels drawn anew"),
+        (
+            {"kind": "asymmetric", "rate": 0.2, "sparsity": 0.8, "noise_seed": 42},
+            "20 % of labels wrong, asymmetric, sparsity 0.8",
+        ),
+        ({"kind": "human", "labels": "worst"}, "people’s labels (worst)"),
+        (
+            {"kind": "openset", "clients": 100, "mode": "uniform", "q": 0.5, "labels": "noisy"},
+            "clients lack classes (equal shares)",
+        ),
+        (
+            {"kind": "openset", "clients": 100, "mode": "uniform", "q": 0.3},
+            "clients lack classes (equal shares), q = 0.3",
+        ),
+        ({"kind": "dirichlet", "alpha": 0.1, "clients": 10}, "classes shared unevenly (Dirichlet), α = 0.1"),
+        ({"kind": "random", "rate": 0.4, "diag": "printed"}, "40 % of labels kept, uneven mix-ups"),
         ({"kind": "random_draws", "clients": 4, "size": 99, "overlap": False}, "99 images a client, no overlap"),
         ({"kind": "random_draws", "clients": 4, "size": 10000}, "10,000 images a client"),
         ({"kind": "classes_per_client", "clients": 4, "n": 3, "mode": "fedlsr"}, "3 classes a client"),
         ({"kind": "classes_per_client", "n": 3, "mode": "shards"}, "3 shards a client"),
         ({"kind": "classes_per_client", "n": 3, "mode": "disjoint_classes"}, "3 evenly dealt classes a client"),
-        ({"kind": "bernoulli_dirichlet", "p": 0.5, "alpha": 1.0}, "Bernoulli–Dirichlet, p = 0.5, α = 1"),
-        ({"kind": "openset", "clients": 100, "mode": "nonuniform"}, "openset non-uniform"),
+        (
+            {"kind": "bernoulli_dirichlet", "p": 0.5, "alpha": 1.0},
+            "clients lack classes (Bernoulli–Dirichlet), p = 0.5, α = 1",
+        ),
+        ({"kind": "openset", "clients": 100, "mode": "nonuniform"}, "clients lack classes (unequal shares)"),
         ({"kind": "fedcorr", "rho": 0.6, "tau": 0.5}, "FedCorr noise, ρ = 0.6, τ = 0.5"),
-        ({"kind": "localized", "low": 0.2, "high": 0.6, "flip": "pair"}, "localised pair, low 0.2, high 0.6"),
+        (
+            {"kind": "localized", "low": 0.2, "high": 0.6, "flip": "pair"},
+            "noise differs by client (pair), low 0.2, high 0.6",
+        ),
         ({"kind": "fednoro", "rho": 0.6, "lower": 0.3, "upper": 0.7}, "FedNoRo noise, ρ = 0.6, lower 0.3, upper 0.7"),
-        ({"kind": "pair", "rate": 0.3, "offset": -1}, "pair 0.3, to the class before"),
+        ({"kind": "pair", "rate": 0.3, "offset": -1}, "30 % of labels wrong, in pairs, to the class before"),
         ({"source": "cifar10", "subset": {"train": 6000, "test": 1000}, "mean": [0.5]}, "CIFAR-10, 6,000 images"),
         ({"source": "cifar100", "human": True, "labels": "coarse"}, "CIFAR-100N coarse"),
         ({"source": "cifar100", "labels": "coarse"}, "CIFAR-100 coarse"),
@@ -63,14 +78,13 @@ def test_equal_words_are_told_apart_by_the_settings_that_differ(
     made = names.Names.of_runs(runs)
     titles = {made.title(run.listed.setting) for run in runs}
     assert titles == {
-        f"{noise} · iid, {clients} clients"
-        for noise in ("symmetric 0.4", "symmetric 0.4, noise seed 42")
+        f"{noise} · clients alike, {clients} clients"
+        for noise in ("40 % of labels wrong", "40 % of labels wrong, noise seed 42")
         for clients in (10, 20)
     }
     assert made.common(runs[0].listed.setting) == "digits"
     shown = artifacts_of([run.listed for run in runs])  # headings of pictures, from the artifacts alone
     assert {" · ".join(one.words) for one in shown} == {f"digits · {title}" for title in titles}
-    assert artifacts_of([runs[0].listed])[0].words == ("digits", "symmetric 0.4", "iid")
 
 
 def some_value(draw: random.Random, schema: dict[str, Any]) -> Any:
@@ -79,8 +93,6 @@ def some_value(draw: random.Random, schema: dict[str, Any]) -> Any:
         return some_value(draw, draw.choice(schema["anyOf"]))
     if "enum" in schema:
         return draw.choice(schema["enum"])
-    if "const" in schema:
-        return schema["const"]
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     some = {"boolean": [False, True], "integer": [1, 2], "number": [0.25, 0.5], "string": ["a", "b"], "null": [None]}
     return draw.choice([value for kind in kinds for value in some.get(kind, [[], [[0.5]]])])
@@ -128,8 +140,13 @@ def test_a_rate_is_no_difference_between_curves_over_the_rate() -> None:
         "d": {"kind": "fedcorr", "rho": 0.2, "tau": 0.5},
         "e": {"kind": "fedcorr", "rho": 0.4, "tau": 0.5},
     }
-    words = {"a": "random", "b": "random", "c": "random, printed diagonal", "d": "FedCorr noise", "e": "FedCorr noise"}
-    assert names.label_without_rate(specs) == words
+    assert names.label_without_rate(specs) == {
+        "a": "labels wrong, uneven mix-ups",
+        "b": "labels wrong, uneven mix-ups",
+        "c": "labels kept, uneven mix-ups",
+        "d": "FedCorr noise",
+        "e": "FedCorr noise",
+    }
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_the_best_method_is_bold_and_the_ceiling_never(root: Path) -> None:
     assert not any(cell.bold for cell in rows["Co-teaching †"].cells)  # best, but told the rate
     bold = [[cell.bold for cell in rows[name].cells] for name in ("FedAvg", "Local only §")]
     assert bold == [[True, True, True, False], [False] * 4]  # local models are far below
-    assert "Without a part in it: the row without noise, †." in made.notes[0]
+    assert "Excluded from this comparison: the row without noise, †." in made.notes[0]
     assert any(note.startswith("† was told the true noise rate") for note in made.notes)
     assert any(note.startswith("§ the mean over personal models") for note in made.notes)
     assert rows["Co-teaching †"].cells[2].text == "–"
@@ -96,8 +96,10 @@ def test_a_method_whose_own_rate_is_the_settings_is_marked_there_and_not_compare
     assert (told.bold, free.bold) == (False, True)
     assert told.text.endswith(" †")
     assert "†" not in free.text
-    words = "The noise rate that Guess goes by is the nominal one in symmetric 0.4: there it is as if told (†)"
-    assert f"{words}, and not compared." in made.notes
+    words = (
+        "The noise rate that Guess assumes is the true one in “40 % of labels wrong”. It is not compared there, like"
+    )
+    assert f"{words} †." in made.notes
     results = tabulate_results(load(listed_runs(tmp_path / "runs.json")))
     first = make_headline(results, "best", "fedavg")
     assert [row.methods for row in first.rows if row.setting.noise == "sym40"] == [["FedAvg"]]
@@ -131,8 +133,13 @@ def test_a_number_of_fewer_seeds_than_the_table_says_so(root: Path) -> None:
 def test_heads_span_and_constant_parts_go_to_the_caption(root: Path) -> None:
     made = registry.lay_out_table(frame_of(root), {"kind": "accuracy"})
     assert made.levels == [
-        [("symmetric 0.4", 2), ("random 0.4", 1), ("", 1)],
-        [("openset uniform", 1), ("iid", 1), ("iid", 1), ("above round\xa00", 1)],
+        [("40 % of labels wrong", 2), ("40 % of labels wrong, uneven mix-ups", 1), ("", 1)],
+        [
+            ("clients lack classes (equal shares)", 1),
+            ("clients alike", 1),
+            ("clients alike", 1),
+            ("above round\xa00", 1),
+        ],
     ]
     assert "n = 3 seeds" in made.caption
     assert made.caption.endswith("All on digits.")
@@ -147,7 +154,10 @@ def test_one_seed_has_no_spread(root: Path) -> None:
 def test_diagnostics_leave_out_what_says_nothing(root: Path) -> None:
     made = registry.lay_out_table(frame_of(root, kind="diagnostics", noises=["sym40"]), {"kind": "diagnostics"})
     assert {row.stub for row in made.rows if row.style == ""} == {"Co-teaching †"}
-    assert made.rows[0].stub == "digits · symmetric 0.4 · openset uniform: realised noise rate 0.404"
+    assert (
+        made.rows[0].stub
+        == "digits · 40 % of labels wrong · clients lack classes (equal shares): realised noise rate 0.404"
+    )
 
 
 def test_diagnostics_leave_out_settings_without_wrong_labels(root: Path) -> None:

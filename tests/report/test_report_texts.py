@@ -125,7 +125,7 @@ def test_all_csvs_of_a_study_are_harmless_and_its_tables_show_the_label(
 def test_words_of_several_lines_reach_the_page_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = some_study(tmp_path, monkeypatch, "two\nlines")
     prefix = make(root, "f", {"kind": "curves", "title": "A\n\n\x00B", "caption": "C\n\nD"})
-    title, caption, alt = style.read_words(f"{prefix}.svg")
+    title, caption, alt, _ = style.read_words(f"{prefix}.svg")
     assert title == "A B"
     assert caption.startswith("C D Test accuracy")
     assert alt.startswith("A B: lines over rounds, 2 methods.")

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fednoise_core.report.runs.statistics import LEAST, non_dominated, summarize_seeds
+from fednoise_core.report.runs.statistics import LEAST, summarize_seeds
 from fednoise_core.rng import stream
 
 RNG = stream(0, "test statistics")
@@ -44,20 +44,3 @@ def test_an_interval_holds_the_mean_and_moves_with_the_values(values: np.ndarray
                                    3 * found.low + 10, 3 * found.high + 10))  # fmt: skip
     width = 2 * 1.96 * found.std / math.sqrt(found.n)  # of a normal law; a bootstrap of few values is narrower
     assert 0.5 * width < found.high - found.low < 1.2 * width
-
-
-@pytest.mark.parametrize("n", [2, 5, 12])
-def test_a_front_is_what_its_definition_says(n: int) -> None:
-    for _ in range(20):
-        cost, gain = RNG.integers(0, 6, n).astype(float), RNG.integers(0, 6, n).astype(float)
-        front = non_dominated(cost, gain)
-        assert any(front)
-        for place in range(n):
-            beaten = any(
-                cost[other] <= cost[place] and gain[other] >= gain[place]
-                and (cost[other] < cost[place] or gain[other] > gain[place])
-                for other in range(n)
-            )  # fmt: skip
-            assert front[place] != beaten
-        order = RNG.permutation(n)
-        assert non_dominated(cost[order], gain[order]) == [front[place] for place in order]

@@ -34,6 +34,7 @@ from fednoise_core.settings.declare import (
 )
 from fednoise_core.settings.train import Train
 from fednoise_core.settings.words import describe_schema
+from workflow_scripts.config.kind_schema import describe_kind
 from workflow_scripts.config.validation import Schemas
 from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.docgen import config_schema
@@ -236,7 +237,10 @@ def test_a_field_without_a_description_is_no_setting_and_cannot_be_listed() -> N
     with pytest.raises(SpecError, match=r"here\.draws: unknown key"):
         build_settings(Toy, {"draws": 3}, "here", train=Train())
     with pytest.raises(SpecError, match=r"Toy\.draws: a setting says what it means: .*`draws = …` without a type"):
-        config_schema.describe_kind("method", "toy", Toy)
+        describe_kind("method", "toy", Toy)
+    Toy.family = "lossy"
+    with pytest.raises(SpecError, match=r"Toy\.family: expected one of server-side, loss, .*, got 'lossy'"):
+        describe_kind("method", "toy", Toy)
 
     @dataclass(frozen=True, kw_only=True)
     class Nameless(FedAvg):
@@ -245,7 +249,7 @@ def test_a_field_without_a_description_is_no_setting_and_cannot_be_listed() -> N
 
     assert settings_of(Nameless).keys() == settings_of(FedAvg).keys()
     with pytest.raises(SpecError, match=r"Nameless: the first paragraph of its docstring says what it is"):
-        config_schema.describe_kind("method", "nameless", Nameless)
+        describe_kind("method", "nameless", Nameless)
 
 
 def test_a_training_setting_that_a_method_cannot_work_with_is_refused() -> None:

@@ -66,6 +66,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_table_and_figure_has_its_runs(paper: str, project) -> None:
     study = Study(project(), paper)
+    assert {run.name for run in study.runs if run.own} == {paper}
     shown = {**study.tables, **study.figures}
     for name, count in PAPERS[paper].items():
         assert name in shown
@@ -282,6 +283,11 @@ def test_a_subset_that_cannot_be(project, copied: Path, subset: str, box: str, m
             "train:\n",
             "why: {tabel3: {best: x}}\ntrain:\n",
             "why.tabel3: expected a table with claims, got 'tabel3'; did",
+        ),
+        (
+            "{cifar10-public: CIFAR-10, draws",
+            "{cifar10-pubic: CIFAR-10, draws",
+            "tables.table1.heads: no run has 'cifar10-pubic'; did you mean 'cifar10-public'?",
         ),
         (
             "kind: gains, table: table2",

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from fednoise_core.io import json_digest, save_npz, write_json
+from fednoise_core.methods import METHODS as registered
+from fednoise_core.methods import method_class
 from fednoise_core.rng import stream
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -295,6 +297,10 @@ def _diagnostics(spec: dict[str, Any], method: str, seed: int) -> dict[str, floa
     return found
 
 
+def _family_of(name: str) -> dict[str, str]:
+    return {"name": name, "family": method_class(name).family if name in registered else "server-side"}
+
+
 def write_study(
     root: Path,
     *,
@@ -346,6 +352,7 @@ def write_study(
                             listed.append(
                                 {
                                     **{k: v for k, v in run.items() if k != "study"},
+                                    **_family_of(spec["method"]["name"]),
                                     "dir": str(folder),
                                     "labels": str(labels),
                                     "partition_file": str(split),
@@ -375,7 +382,7 @@ def write_study(
         "figures": {
             "curves": {"kind": "curves"},
             "bytes": {"kind": "bytes"},
-            "pareto": {"kind": "pareto"},
+            "cost": {"kind": "cost"},
             "rate": {"kind": "rate"},
             "histogram": {"kind": "histogram", "noises": blocks[0]["noises"][:1]},
             "transition": {"kind": "transition", "noises": ["sym40", "random20"]},

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fednoise_core.engine.executors.graphs import Graphs
+from fednoise_core.engine.executors.eager_graphs import Graphs
 from fednoise_core.engine.fit import FitRequest
 from fednoise_core.engine.local import Local, Work
 from fednoise_core.methods import make_method

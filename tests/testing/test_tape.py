@@ -9,7 +9,7 @@ import toy
 from toy_jobs import Everything, apart, jobs
 
 from fednoise_core.engine.executors.captured import freeze_value
-from fednoise_core.engine.executors.graphs import Graphs
+from fednoise_core.engine.executors.eager_graphs import Graphs
 from fednoise_core.engine.executors.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.local import Local

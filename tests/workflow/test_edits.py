@@ -49,7 +49,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "another kind of noise": ([(CORE + "noise/asymmetric.py", *NEW_NAME)], {}),
     "the code of a kind of figure": ([(CURVES, *NEW_NAME)], {"figure": 1, **PAGE}),
     "the code of a picture of settings": ([(HISTOGRAM, *NEW_NAME)], {"figure": 1, **PAGE}),
-    "another kind of figure": ([(CORE + "report/figures/results/pareto.py", *NEW_NAME)], {}),
+    "another kind of figure": ([(CORE + "report/figures/results/cost.py", *NEW_NAME)], {}),
     "what all figures share": ([(CORE + "report/figures/style.py", *NEW_NAME)], {"figure": 2, **PAGE}),
     "code of tables": ([(CORE + "report/tables/registry.py", *NEW_NAME)], {"table": 2, **PAGE}),
     "another kind of table": ([(CORE + "report/tables/cost.py", *NEW_NAME)], {}),

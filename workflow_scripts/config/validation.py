@@ -26,14 +26,12 @@ from fednoise_core.settings.declare import (
     json_schema,
     unknown_key,
 )
+from workflow_scripts.config.kind_schema import KIND_KEYS, describe_kind
 from workflow_scripts.config.yaml_file import ConfigPath, check_json_compatible, read_yaml
 from workflow_scripts.provenance.code_hash import read_registry
 
 _CHECKER = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
 _VALIDATOR = validators.extend(Draft202012Validator, type_checker=_CHECKER)  # nor is 100.0 an integer for the library
-
-# family → the key that names the kind; "kind" for the others
-KIND_KEYS = {"dataset": "source", "method": "name", "net": "name", "augment": "name"}
 
 ROOT = Path(__file__).parents[2]
 REGISTRIES = {  # family whose schema is made from the code → where its names are
@@ -174,7 +172,6 @@ def _is_own(family: str, kind: str) -> bool:
 @functools.cache
 def _describe_own_method(name: str) -> Schema:
     from fednoise_core.methods import method_class, own
-    from workflow_scripts.docgen.config_schema import describe_kind
 
     if str(ROOT) not in sys.path:  # as in the step that trains it
         sys.path.insert(0, str(ROOT))

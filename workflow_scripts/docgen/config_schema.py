@@ -6,8 +6,6 @@ What a setting is stands where it is declared (fednoise_core/settings). `make do
 """
 
 import argparse
-import dataclasses
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import yaml
 
 from fednoise_core.data import SOURCES, augment
-from fednoise_core.io import SpecError, open_atomic
+from fednoise_core.io import open_atomic
 from fednoise_core.methods import METHODS
 from fednoise_core.nets import NETS
 from fednoise_core.nets.net import Net
@@ -30,7 +28,7 @@ from fednoise_core.settings.declare import doc_summary, json_schema, model_of
 from fednoise_core.settings.functions import resolve_kind
 from fednoise_core.settings.train import Train
 from workflow_scripts.config.file_models import CatalogueFile, ConfigFile, StudyFile
-from workflow_scripts.config.validation import KIND_KEYS
+from workflow_scripts.config.kind_schema import describe_kind, describe_settings
 
 FILE_MODELS = "workflow_scripts/config/file_models.py"
 FIRST = "# Made by `fednoise schema` from {source}: change that, not this."
@@ -77,49 +75,13 @@ MEANINGS = {  # family → (where it is stated, what the file says)
         "listed); the others read run folders.",
     ),
 }
-FACTS = {
-    "method": ("needs_public", "several_nets", "above_chance", "needs_train", "pooled"),
-    "table": ("without_runs", "of_a_paper"),
-    "figure": ("of_a_paper",),
-}
-
-
-def describe_kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str, Any]:
-    """Describe one kind as config/schema does.
-
-    Args:
-        family: The name of the schema.
-        name: The kind.
-        owner: Its class or function.
-        shared: Where the settings are declared that it has beside its own.
-
-    Raises:
-        SpecError: Its class or function does not say what it is.
-    """
-    declared = getattr(owner, "settings", owner)
-    told, where = doc_summary(declared), f"{declared.__module__}.{declared.__name__}"
-    if not told or told.startswith(f"{declared.__name__}("):  # `dataclass` writes that where there is no docstring
-        raise SpecError(f"{where}: the first paragraph of its docstring says what it is")
-    for field in dataclasses.fields(declared) if dataclasses.is_dataclass(declared) else ():
-        if field.name not in {*model_of(declared).model_fields, "train"}:
-            cure = f"write Field(description=…), or, for a constant, `{field.name} = …` without a type"
-            raise SpecError(f"{where}.{field.name}: a setting says what it means: {cure}")
-    facts = {fact: getattr(owner, fact) for fact in FACTS.get(family, ()) if getattr(owner, fact, None)}
-    facts["example"] = {KIND_KEYS.get(family, "kind"): name, **getattr(owner, "example", {})}
-    return _schema_entry(told, model_of(owner, *shared), facts | getattr(owner, "facts", {}))
-
-
-def _schema_entry(told: str, model: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
-    found = {"properties": {}, "required": []} | json_schema(model)
-    plain = json.loads(json.dumps(facts))  # mappings and lists that YAML knows
-    return {"description": told, "properties": found["properties"], "required": found["required"], **plain}
 
 
 def _describe_family(family: str) -> dict[str, Any]:
     """The schema of everything in a registry, by name."""
     if family == "augment":
         return {
-            name: _schema_entry(
+            name: describe_settings(
                 one.description, augment.settings_model(name), {"example": {"name": name, **one.example}}
             )
             for name, one in augment.AUGMENTS.items()

@@ -165,7 +165,7 @@ def _page_markdown(
     paper: PaperParts | None,
     runs: Sequence[RecordedRun],
     shown: Sequence[str],
-    words: Mapping[str, tuple[str, str, str]],
+    words: Mapping[str, Sequence[Any]],
     out: Path,
 ) -> str:
     """The page as Markdown. words: of each figure its title, caption and alternative text."""
@@ -211,9 +211,9 @@ def _tables_markdown(specs: Mapping[str, Mapping[str, Any]], shown: Sequence[str
     return [*parts, f"Nothing of these was run: {'; '.join(left)}."] if left else parts
 
 
-def _picture_markdown(name: str, words: tuple[str, str, str]) -> str:
-    """A figure with its words: title, caption and alternative text."""
-    _, caption, alt = map(markdown_text, words)
+def _picture_markdown(name: str, words: Sequence[Any]) -> str:
+    """A figure with its words: title, caption, alternative text. What marks mean is said under tables and limits."""
+    caption, alt = map(markdown_text, words[1:3])
     return f"![{alt}]({name}.png)\n\n*{caption}*"
 
 

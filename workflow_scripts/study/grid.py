@@ -198,9 +198,10 @@ class StudyGrid(FileAtScale):
 
     def _add_run(self, runs: Runs, ids: Ids, cell: tuple[dict[str, Any], str, bool, bool], place: ConfigPath) -> None:
         spec, label, oracle, as_told = cell
-        pooled = bool(self.project.schemas.load_kind("method", spec["method"]["name"]).get("pooled"))
-        whole, store = {**spec, "seed": ids[-1]}, store_of(self.project)
-        run = PlannedRun(self.root, *ids, whole, label, oracle, as_told, pooled, store)
+        name, whole = spec["method"]["name"], {**spec, "seed": ids[-1]}
+        kind, own = self.project.schemas.load_kind("method", name), ":" in name or name == self.name.split("-")[0]
+        pooled, store = bool(kind.get("pooled")), store_of(self.project)
+        run = PlannedRun(self.root, *ids, whole, label, kind["family"], oracle, as_told, pooled, own, store)
         if runs.setdefault(ids, run).spec != run.spec:
             raise (place / "train").error(
                 f"another block has {'/'.join(map(str, ids))} with other training settings. Give the method another id"

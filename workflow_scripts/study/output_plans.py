@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fednoise_core.index import FLAGS
+from fednoise_core.index import SHOWN
 from fednoise_core.io import json_digest, sha256_file
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.runs.csv_files import resolve_user_file
@@ -137,5 +137,4 @@ def _reference_digests(spec: Mapping[str, Any]) -> list[str]:
 
 def _without_run(run: PlannedRun) -> dict[str, Any]:
     """A run's line for figures of settings, which show nothing of its method."""
-    unused = ("label", *FLAGS)
-    return {**{key: value for key, value in run.row.items() if key not in unused}, "dir": "", "method": ""}
+    return {**{key: value for key, value in run.row.items() if key not in SHOWN}, "dir": "", "method": ""}

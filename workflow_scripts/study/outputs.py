@@ -113,6 +113,9 @@ def _check_output(
             _check_id(wanted, known[field], place / f"{field}s" / number)
     if spec.get("baseline") is not None:
         _check_id(spec["baseline"], known["method"], place / "baseline")
+    if spec["kind"] == "reproduction":
+        for name in spec.get("heads", {}):
+            _check_id(name, known["dataset"] | known["noise"] | known["partition"], place / "heads")
 
 
 def _check_id(wanted: Any, known: Collection[Any], place: ConfigPath) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fednoise_core.index import FLAGS
+from fednoise_core.index import SHOWN
 from fednoise_core.io import json_digest
 from workflow_scripts import paths
 from workflow_scripts.study.plan import RunFiles
@@ -20,9 +20,11 @@ class PlannedRun:
         root: The study's results folder.
         spec: What decides the run's numbers, its settings. Ids, labels and the study's name are not in it.
         label: The method's name as shown.
+        family: What the method does about noise.
         oracle_rate: Whether a field of the method was given the noise's nominal rate.
         as_told: Whether the method's own noise rate happens to be that of the noise, which nobody told it.
         pooled: Whether the method trains on all samples in one place.
+        own: Whether it is the study's own method: the one it is named after, or a class of the user's.
         store: Where its files lie.
     """
 
@@ -34,9 +36,11 @@ class PlannedRun:
     seed: int
     spec: Mapping[str, Any] = field(default_factory=dict, compare=False)
     label: str = ""
+    family: str = ""
     oracle_rate: bool = False
     as_told: bool = False
     pooled: bool = False
+    own: bool = False
     store: Store | None = field(default=None, compare=False, repr=False)
 
     @functools.cached_property
@@ -44,6 +48,11 @@ class PlannedRun:
         """The run's files; those of a finished run, if versions or a device are accepted besides the present ones."""
         assert self.store is not None
         return self.store.plan_run(self.dataset, self.spec, self.seed)
+
+    @property
+    def name(self) -> str:
+        """The registered name of the method, or "module:Class"."""
+        return str(self.spec["method"]["name"])
 
     @property
     def folder(self) -> str:
@@ -58,7 +67,7 @@ class PlannedRun:
     @functools.cached_property
     def row(self) -> dict[str, Any]:
         """The run's line in the list that tables and figures are given."""
-        shown = ("dataset", "noise", "partition", "method", "seed", "label", *FLAGS)
+        shown = ("dataset", "noise", "partition", "method", "seed", *SHOWN)
         here = self.files
         row = {"dir": self.folder, **{name: getattr(self, name) for name in shown}}
         row |= {"labels": f"{here.labels.folder}/{paths.LABELS}", "arrays": f"{here.arrays.folder}/{paths.ARRAYS}"}

@@ -22,7 +22,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fednoise_core.index import FLAGS
+from fednoise_core.index import SHOWN
 from fednoise_core.io import SpecError, canonical_json, json_digest, open_atomic, sha256_file
 from fednoise_core.settings.declare import did_you_mean
 from workflow_scripts import paths
@@ -50,7 +50,7 @@ OUTPUTS = {  # kind of the store → how its step is told where to write
 LISTS = "work/lists"
 OUTDATED = "work/outdated/"  # files that make Snakemake replace what is no longer what the plan asks for
 COLUMNS = (
-    *("dataset", "noise", "partition", "method", "seed", "label", *FLAGS),
+    *("dataset", "noise", "partition", "method", "seed", *SHOWN),
     *("dir", "labels", "partition_file", "arrays", "donor"),
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fednoise_core.engine.executors.graphs import WARM_UP, Graphs
+from fednoise_core.engine.executors.eager_graphs import WARM_UP, Graphs
 
 
 class CudaGraphs(Graphs):

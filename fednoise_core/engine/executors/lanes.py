@@ -20,7 +20,8 @@ import torch
 
 from fednoise_core.engine.client_store import WireError
 from fednoise_core.engine.executors.captured import StepBuffers, compute_signature
-from fednoise_core.engine.executors.graphs import Graphs, graphs_for
+from fednoise_core.engine.executors.eager_graphs import Graphs
+from fednoise_core.engine.executors.graphs import graphs_for
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import ClientFit, FitRequest, FitResult, Workspace
 from fednoise_core.engine.world import World

@@ -38,7 +38,7 @@ def draw_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
     if spec["kind"] in SETTING_FIGURES:
         return draw_setting_figure(artifacts_of(chosen), spec)
     runs = load(chosen)
-    looks = spec.get("of", {}) if kind.of_a_paper else assign_looks([one.method for one in listed])
+    looks = spec.get("of", {}) if kind.of_a_paper else assign_looks(listed)
     drawn = kind.draw(runs, looks, settings)
     drawn.caption = f"{drawn.caption} {agreement.untrusted_note(agreement.untrusted_datasets(runs))}".rstrip()
     return drawn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -57,6 +57,7 @@ class Drawn:
         title: Title on the page.
         caption: What the figure shows.
         alt: The same for those who cannot see it.
+        notes: What the marks mean. A page with several figures says it once.
     """
 
     figure: Figure
@@ -65,12 +66,13 @@ class Drawn:
     title: str
     caption: str
     alt: str
+    notes: Sequence[str] = ()
 
     def __post_init__(self, settings: FigureSettings) -> None:
         self.title = settings.title or self.title
         self.caption = f"{settings.caption or ''} {self.caption}"
         self.alt = f"{self.title}: {self.alt}"
-        # The SVG keeps caption and alternative text as a line each (`read_words`).
+        # The SVG keeps caption, alternative text and each note as a line (`read_words`).
         self.title, self.caption, self.alt = map(one_line, (self.title, self.caption, self.alt))
 
 

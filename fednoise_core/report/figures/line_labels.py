@@ -93,7 +93,7 @@ def cut_axis_words(starts: Sequence[float]) -> str:
     if not starts:
         return ""
     at = " or ".join(f"{value:g}" for value in sorted(set(starts)))
-    return f" The axis starts at {at} %: what is lower is cut off, and {BELOW} stands before a value below."
+    return f" The axis starts at {at} %; {BELOW} marks a value below it."
 
 
 def fit_panels(names: Sequence[Sequence[str]], width: float) -> tuple[int, float]:

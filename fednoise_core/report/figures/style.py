@@ -5,7 +5,8 @@ A colour, a marker and a line style for each method, text of 7.5 pt or more at p
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -20,9 +21,12 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 
+from fednoise_core.index import FAMILIES
 from fednoise_core.io import ArtifactError, open_atomic
 from fednoise_core.report.figures.kind import Drawn, FigureSettings
+from fednoise_core.report.runs.run import ListedRun
 from fednoise_core.report.text.escape import wrap_text
+from fednoise_core.settings.variants import base_method
 
 # Inches: the text of a page, and a column of two. Nothing is scaled in print, so 8 pt here are 8 pt there.
 WIDTHS = {"page": 7.0, "column": 3.4}
@@ -38,12 +42,21 @@ CEILING: dict[str, Any] = {
     "dash_capstyle": "round",
 }
 
-# Okabe and Ito (2008), black first, without yellow, sky blue and orange, which are too bright for lines on white.
-# Each has a contrast of 3:1 or more, and neighbours differ in brightness, too: a grey print tells them apart.
-COLOURS = ("#000000", "#D55E00", "#0072B2", "#882255", "#009E73", "#332288", "#CC79A7", "#8A6D00")
+# What a method does about noise → its colours: two, each on white and on a dark ground. The hues are those of Okabe and
+# Ito (2008) and Tol (2021) with a contrast of 3:1 or more. Orange is what is wrong, and nothing else.
+_SHADES = (  # in the order of FAMILIES
+    (("#0072B2", "#6bb8f0"), ("#00538A", "#3d93d6")),
+    (("#009E73", "#3fcf9f"), ("#006B4E", "#a4ecd0")),
+    (("#332288", "#a9a0ff"), ("#7C6BD6", "#7f73e6")),
+    (("#882255", "#f0608c"), ("#B8324F", "#ff9aa8")),
+    (("#8A6D00", "#d9b44a"), ("#665000", "#a98a2c")),
+    (("#CC79A7", "#f0a8d0"), ("#A34C93", "#d07fc4")),
+)
+FAMILY_COLOURS = dict(zip(FAMILIES, _SHADES, strict=True))
+PLAIN = ("#000000", "#f2f2f2")  # FedAvg, which the others are compared with
+COLOURS, DARK = zip(PLAIN, *(shade for family in FAMILY_COLOURS.values() for shade in family), strict=True)
 FILL, WRONG, QUIET = "#0072B2", "#D55E00", "#7A7A7A"  # what there is; what is wrong of it; what stands back
-# No two of 8, 9 and 7 share a divisor, so a look never repeats. Colours with the same dashes, seven places apart,
-# differ much in brightness: of five dashes, blue and brown had the same ones, and were one line in grey.
+# 9 and 7 share no divisor, so 63 methods differ without colour, too: in a grey print.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 DASHES: tuple[Any, ...] = (
     "-",
@@ -104,10 +117,15 @@ STYLE: Any = {
 
 
 class Look:
-    """The colour, marker and line style of one method; the same in every figure of a study."""
+    """The colour, marker and line style of one method, the same in every figure of a study.
 
-    def __init__(self, place: int) -> None:
-        self.colour = COLOURS[place % len(COLOURS)]
+    Args:
+        colour: Place of its colour in COLOURS and DARK.
+        place: Which of the study's markers and dashes it has.
+    """
+
+    def __init__(self, colour: int, place: int) -> None:
+        self.place, self.colour = colour, COLOURS[colour]
         self.marker = MARKERS[place % len(MARKERS)]
         self.dash = DASHES[place % len(DASHES)]
 
@@ -123,13 +141,34 @@ class Look:
         }
 
 
-def assign_looks(order: Sequence[str]) -> dict[str, Look]:
-    """Give each method of a study a look, by its place in the study's own order.
+def assign_looks(listed: Iterable[ListedRun]) -> dict[str, Look]:
+    """Give each method of a study a look.
+
+    Its name and family decide the colour, in whatever study it is. Marker and dashes go by its place in the study's own
+    order, FedAvg first. Up to seven methods of one colour differ by their dashes.
 
     Args:
-        order: Ids of methods. One may stand there several times.
+        listed: The runs of the study.
     """
-    return {name: Look(place) for place, name in enumerate(dict.fromkeys(order))}
+    methods = {one.method: (one.name or base_method(one.method), str(one.family)) for one in listed}
+    order = sorted(methods, key=lambda method: methods[method][0] != "fedavg")
+    looks, taken = {}, set()
+    free = list(range(len(order) * len(DASHES)))
+    for method in order:
+        colour = _find_colour(*methods[method])
+        place = next((one for one in free if (colour, one % len(DASHES)) not in taken), free[0])
+        free.remove(place)
+        taken.add((colour, place % len(DASHES)))
+        looks[method] = Look(colour, place)
+    return looks
+
+
+def _find_colour(name: str, family: str) -> int:
+    """The place in COLOURS of a method. The name decides the shade, so no figure depends on the list of methods."""
+    if name == "fedavg":
+        return 0
+    shade = zlib.crc32(name.encode()) % 2
+    return 1 + 2 * (list(FAMILY_COLOURS).index(family) if family in FAMILY_COLOURS else 0) + shade
 
 
 @contextlib.contextmanager
@@ -294,6 +333,16 @@ def set_titles(axes: Sequence[Axes], heads: Sequence[str], inches: float | None 
         axis.set_title(text + "\n" * (lines - text.count("\n")))
 
 
+def count_title_lines(heads: Sequence[str], inches: float) -> int:
+    """Count the lines that `set_titles` needs for the longest title.
+
+    Args:
+        heads: Title of each panel.
+        inches: The width of a panel.
+    """
+    return max(sum(wrap_to_width(part, inches).count("\n") + 1 for part in head.split(" · ")) for head in heads)
+
+
 def _panel_inches(axis: Axes) -> float:
     """Inches of width a panel will have, before the layout is computed."""
     figure, place = axis.get_figure(root=True), axis.get_subplotspec()
@@ -331,7 +380,7 @@ def figure_bytes(drawn: Drawn, ending: str, dpi: int = DPI) -> bytes:
         dpi: Pixels per inch of a PNG.
     """
     said: dict[str, dict[str, str | None]] = {
-        "svg": {"Description": f"{drawn.caption}\n{drawn.alt}", "Date": None, "Creator": None},
+        "svg": {"Description": "\n".join((drawn.caption, drawn.alt, *drawn.notes)), "Date": None, "Creator": None},
         "png": {"Software": None},
         "pdf": {"Subject": drawn.alt, "CreationDate": None, "Creator": None, "Producer": None},
     }
@@ -341,8 +390,8 @@ def figure_bytes(drawn: Drawn, ending: str, dpi: int = DPI) -> bytes:
     return file.getvalue()
 
 
-def read_words(path: str | Path) -> tuple[str, str, str]:
-    """Read title, caption and alternative text of an SVG that `save_figure` made.
+def read_words(path: str | Path) -> tuple[str, str, str, list[str]]:
+    """Read title, caption, alternative text and notes of an SVG that `save_figure` made.
 
     Raises:
         ArtifactError: The file is missing or damaged.
@@ -350,8 +399,8 @@ def read_words(path: str | Path) -> tuple[str, str, str]:
     try:
         tree = ElementTree.parse(path)
         title, said = (tree.find(f".//{{http://purl.org/dc/elements/1.1/}}{tag}") for tag in ("title", "description"))
-        caption, alt = (said.text or "").split("\n") if said is not None else ("", "")
-        return str(title.text) if title is not None else "", caption, alt
+        caption, alt, *notes = (said.text or "").split("\n") if said is not None else ("", "")
+        return str(title.text) if title is not None else "", caption, alt, notes
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: no such file") from error
     except (ElementTree.ParseError, ValueError) as error:

@@ -22,7 +22,7 @@ METRIC = "last10_mean"  # which no test label chooses
 NAMED = 3  # names in a sentence; beyond, a count
 LINES = 12  # settings that closing lines name
 PAIRS = "pairs of runs with the same setting and seed"
-NOTHING = "Nothing is compared: fewer than two methods that a federation can have have an accuracy in a setting."
+NOTHING = "Nothing is compared: no setting has the accuracy of two methods that a federation can have."
 
 
 @dataclass(frozen=True)
@@ -126,31 +126,28 @@ def _leaders_words(row: SettingLeaders, baseline: str) -> str:
 
 
 def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
-    """Who beats the baseline in every pair, by how much, and who comes next."""
+    """Who beats the baseline in every pair, which another processor does not change, and then by how much."""
     grouped = gains.assign(won=gains["gain"] > 0).groupby("method", sort=False)
     table = grouped.agg(won=("won", "sum"), pairs=("won", "size"), gain=("gain", "mean"))
     table["words"] = [method_words(group) for _, group in grouped]
-    all_won, rest = table[table["won"] == table["pairs"]], table[table["won"] < table["pairs"]]
+    all_won = table[table["won"] == table["pairs"]]
     counted = all_won if len(all_won) else table
     pairs = f"{PAIRS} ({count_words(counted['pairs'], 'pair').removeprefix('n = ')} each)"
     if not len(all_won):
-        said = f"No method beats {baseline} in all {pairs}."
-    elif len(all_won) <= NAMED:
-        verb = "beats" if len(all_won) == 1 else "beat"
+        share = (table["won"] / table["pairs"]).to_numpy()
+        near = table.iloc[int(share.argmax())]
+        nearest = f" {near['words']} comes nearest with {near['won']} of {near['pairs']}." if share.max() > 0 else ""
+        return f"No method beats {baseline} in all {pairs}.{nearest}"
+    if len(all_won) <= NAMED:
+        verb, means = ("beats", "mean gain is") if len(all_won) == 1 else ("beat", "mean gains are")
         points = _join_words([format_signed(gain, DIGITS) for gain in all_won["gain"]])
-        said = f"{_join_words(all_won['words'])} {verb} {baseline} in all {pairs}, by {points} points on average."
-    else:
-        top = all_won.nlargest(NAMED, "gain")
-        best = _join_words(
-            [f"{words} ({format_signed(gain, DIGITS)})" for words, gain in zip(top["words"], top["gain"], strict=True)]
-        )
-        said = f"{len(all_won)} of {len(table)} methods beat {baseline} in all {pairs}."
-        said += f" The largest mean gains in points: {best}."
-    if len(rest) and len(all_won) <= NAMED:
-        share = (rest["won"] / rest["pairs"]).to_numpy()
-        near = rest.iloc[int(share.argmax())]
-        said += f" {near['words']} follows with {near['won']} of {near['pairs']}." if share.max() > 0 else ""
-    return said
+        return f"{_join_words(all_won['words'])} {verb} {baseline} in all {pairs}. The {means} {points} points."
+    top = all_won.nlargest(NAMED, "gain")
+    best = _join_words(
+        [f"{words} ({format_signed(gain, DIGITS)})" for words, gain in zip(top["words"], top["gain"], strict=True)]
+    )
+    said = f"{len(all_won)} of {len(table)} methods beat {baseline} in all {pairs}."
+    return f"{said} The largest mean gains in points: {best}."
 
 
 def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:

@@ -53,7 +53,7 @@ def few_colours(content: bytes, colours: int = COLOURS) -> bytes:
         made = io.BytesIO()
         flat = Image.new("RGB", image.size, "white")
         flat.paste(image, mask=image.getchannel("A") if image.mode == "RGBA" else None)
-        flat.quantize(colours, dither=Image.Dither.NONE).save(made, "PNG", optimize=True)
+        flat.quantize(colours, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(made, "PNG", optimize=True)
     return min(made.getvalue(), content, key=len)
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fednoise_core.io import canonical_json
 from fednoise_core.report.figures.axis_minimum import find_axis_minimum
-from fednoise_core.report.figures.style import COLOURS, DASHES, assign_looks
+from fednoise_core.report.figures.style import COLOURS, DARK, DASHES, assign_looks
 from fednoise_core.report.pages.run_details import (
     clients_of,
     confusion_of,
@@ -39,15 +39,14 @@ SPEC_PARTS = {
 }
 DETAILS = 1_200_000  # letters of JSON for confusion matrices and clients; beyond, the files are only named
 
-# The colours of `style.COLOURS` on a dark ground, in the same order: as far apart, each with a contrast of 3:1 or more.
-DARK = ("#f2f2f2", "#ff8c4b", "#6bb8f0", "#e48ab0", "#3fcf9f", "#a9a0ff", "#f0a8d0", "#d9b44a")
-
 
 def series_style() -> str:
-    """CSS: the methods' colours as --series-0, --series-1, …, for light and dark."""
-    pairs = enumerate(zip(COLOURS, DARK, strict=True))
-    both = (f"--series-{place}: light-dark({light}, {dark});" for place, (light, dark) in pairs)
-    return f":root {{ {' '.join(both)} }}\n"
+    """CSS of the methods' colours, light and dark: lines of class series-0, series-1, …, and dots of class dot-0, …."""
+    lines = []
+    for place, (light, dark) in enumerate(zip(COLOURS, DARK, strict=True)):
+        colour = f"light-dark({light}, {dark})"
+        lines.append(f".series-{place} {{ stroke: {colour}; }} .dot-{place} {{ --dot: {colour}; }}\n")
+    return "".join(lines)
 
 
 def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str, commit: str) -> dict[str, Any]:
@@ -130,14 +129,14 @@ def _setting_records(
 
 def _method_records(runs: Sequence[RecordedRun], methods: Sequence[str]) -> list[dict[str, Any]]:
     """Names, places in COLOURS and dashes."""
-    first, looks = {run.listed.method: run for run in reversed(runs)}, assign_looks(methods)
+    first, looks = {run.listed.method: run for run in reversed(runs)}, assign_looks(run.listed for run in runs)
     return [
         {
             "name": append_marks(first[method].label, marks_of(first[method].summary)),
-            "colour": place % len(COLOURS),
+            "colour": looks[method].place,
             "dash": _svg_dash(looks[method].dash),
         }
-        for place, method in enumerate(methods)
+        for method in methods
     ]
 
 

@@ -60,6 +60,8 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
     first = make_headline(tabulate_results(runs), METRIC, find_baseline(runs), agreement.untrusted_datasets(runs))
     paper = paper_parts(study, runs, root)
     board, figures = _split_board(study, root, shelf, of_a_paper=paper is not None)
+    tables = [_table_part(root, name, frames[name], spec) for name, spec in specs.items()]
+    _tell_notes_once([*([board] if board else []), *tables, *figures])
     artifacts = artifacts_of([one for one in found if one.labels and one.partition_file and one.arrays])
     return render_page(
         "study.html",
@@ -72,7 +74,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         won=_winners_table(first, runs, names),
         paragraphs=_split_paragraphs(study.get("text") or ""),
         tiles=summary_counts(runs),
-        tables=[_table_part(root, name, frames[name], spec) for name, spec in specs.items()],
+        tables=tables,
         board=board,
         figures=figures,
         settings=[{**_setting_part(one, shelf), "name": names.title(one.setting)} for one in artifacts],
@@ -101,6 +103,17 @@ def _split_board(
         next((name for name in kinds if kinds[name].at_top and kinds[name].of_a_paper == of_a_paper), ""), None
     )
     return board, list(drawn.values())
+
+
+def _tell_notes_once(parts: Sequence[dict[str, Any]]) -> None:
+    """Leave each footnote under the first of the page's tables and figures that has it.
+
+    A figure that gives way to the live curves comes last, since a footnote under it is hidden with it.
+    """
+    told: set[str] = set()
+    for part in sorted(parts, key=lambda part: bool(part.get("live"))):
+        part["notes"] = [note for note in part["notes"] if note not in told]
+        told.update(part["notes"])
 
 
 def _split_paragraphs(text: str) -> list[str]:
@@ -174,12 +187,13 @@ def _winners_table(first: Headline, runs: Sequence[RecordedRun], names: Names) -
 
 def _table_part(root: Path, name: str, frame: pd.DataFrame, spec: Mapping[str, Any]) -> dict[str, Any]:
     files = _embed_files(root / "tables" / name, ("csv", "md", "tex"))
-    return {"id": f"table-{make_slug(name)}", "grid": lay_out_table(frame, spec), "files": files}
+    grid = lay_out_table(frame, spec)
+    return {"id": f"table-{make_slug(name)}", "grid": grid, "notes": grid.notes, "files": files}
 
 
 def _figure_part(root: Path, name: str, spec: Mapping[str, Any], shelf: ImageCache) -> dict[str, Any]:
     prefix, here = root / "figures" / name, f"figure-{make_slug(name)}"
-    title, caption, alt = read_words(f"{prefix}.svg")
+    title, caption, alt, notes = read_words(f"{prefix}.svg")
     image = _read_bytes(Path(f"{prefix}.png"))
     width, height = png_size(image)
     light = Path(f"{prefix}.svg").stat().st_size <= HEAVY
@@ -189,12 +203,13 @@ def _figure_part(root: Path, name: str, spec: Mapping[str, Any], shelf: ImageCac
         "title": title,
         "caption": caption,
         "alt": alt,
+        "notes": notes,
         "same": shelf.place(image, here, title),
         "uri": uri,
         "width": width // 2,
         "height": height // 2,
         "live": find_figure_kind(spec).live,
-        "files": _embed_files(prefix, ("csv",)),
+        "files": _embed_files(prefix, ("svg", "pdf", "csv")),
     }
 
 
@@ -215,6 +230,7 @@ def _setting_part(one: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
                 "title": drawn.title,
                 "caption": drawn.caption,
                 "alt": drawn.alt,
+                "notes": [],
                 "same": shelf.place(image, f"setting-{end}", " · ".join(one.words)),
                 "uri": file_uri("png", few_colours(image)),
                 "width": width * 120 // DPI,

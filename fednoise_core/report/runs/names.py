@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from string import Formatter
@@ -26,7 +27,7 @@ UNNAMED = ("kind", "label", "text", "rate")  # of a spec: they are its name, or 
 
 
 def describe_spec(spec: Mapping[str, Any], fallback: str) -> str:
-    """A data set, noise or partition in words: `{"kind": "symmetric", "rate": 0.4}` is "symmetric 0.4".
+    """A data set, noise or partition in words: `{"kind": "symmetric", "rate": 0.4}` is "40 % of labels wrong".
 
     Args:
         spec: Its settings. A `label` wins.
@@ -38,8 +39,8 @@ def describe_spec(spec: Mapping[str, Any], fallback: str) -> str:
         return _describe_dataset(spec) or fallback
     name, said = _format_name(spec)
     words, fields = [name], _declared_settings(spec)
-    if spec.get("rate") is not None:
-        words[0] += f" {_format_setting_value(spec['rate'])}"
+    if spec.get("rate") is not None and "rate" not in said:
+        words[0] += f" {_format_rate(spec['rate'])}"
     for key, value in spec.items():
         shown = _find_shown(fields, key)
         usual = key in fields and fields[key].get_default() == value
@@ -89,9 +90,12 @@ def _format_name(spec: Mapping[str, Any]) -> tuple[str, set[str]]:
     name = str(owners[0].display_name) if owners else ""
     said = {key for _, key, *_ in Formatter().parse(name) if key}
     given = with_defaults(model_of(*owners), spec) if owners else {}
+    if "rate" in said and "rate" not in spec:
+        said, name = said - {"rate"}, re.sub(r"\{rate\}( of)? ?", "", name)
     if not name or not said <= given.keys():
         return str(spec.get("kind", "")).replace("_", " "), set()
-    return name.format_map({key: _value_words(given[key], _find_shown(fields, key)) for key in said}), said
+    words = {key: _value_words(given[key], _find_shown(fields, key)) for key in said}
+    return name.format_map(words | ({"rate": _format_rate(given["rate"])} if "rate" in said else {})), said
 
 
 def _value_words(value: Any, shown: Shown) -> str:
@@ -213,6 +217,10 @@ def _format_setting_value(value: float) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:g}".replace("-", "−")
+
+
+def _format_rate(value: float) -> str:
+    return f"{100 * value:.4g} %"
 
 
 def field_words(field: str) -> str:

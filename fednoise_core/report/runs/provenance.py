@@ -20,6 +20,7 @@ TYPES = {
     "tex": "application/x-tex",
     "svg": "image/svg+xml",
     "png": "image/png",
+    "pdf": "application/pdf",
 }
 
 FEW_SEEDS = {

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from fednoise_core.index import FILES, FLAGS, read_runs
+from fednoise_core.index import FILES, FLAGS, SHOWN, read_runs
 from fednoise_core.io import ArtifactError, SpecError, json_digest
 from fednoise_core.report.runs.confusion import Confusion, read_confusion
 from fednoise_core.report.text.escape import one_line
@@ -34,9 +34,10 @@ class Setting(NamedTuple):
 class ListedRun:
     """One line of the runs list: which run, where its files are, and how it is shown (None: the list does not say).
 
-    label: the method's name. oracle_rate: whether the method was told the noise's nominal rate. as_told: whether its
-    own rate happens to be that one. pooled: whether it trained on all samples in one place. None decides a number, so
-    they stand in the list and not in the run's files: another label trains nothing.
+    label: the method's name as shown. name: the registered one, or "module:Class". family: what it does about noise.
+    oracle_rate: whether the method was told the noise's nominal rate. as_told: whether its own rate happens to be that
+    one. pooled: whether it trained on all samples in one place. own: whether it is the study's own method. None decides
+    a number, so they stand in the list and not in the run's files: another label trains nothing.
     """
 
     dataset: str
@@ -50,9 +51,12 @@ class ListedRun:
     arrays: Path | None = None
     donor: Path | None = None
     label: str | None = None
+    name: str | None = None
+    family: str | None = None
     oracle_rate: bool | None = None
     as_told: bool | None = None
     pooled: bool | None = None
+    own: bool | None = None
 
     @property
     def setting(self) -> Setting:
@@ -117,7 +121,7 @@ def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]
         try:
             ids: dict[str, Any] = {key: str(row[key]) for key in ("dataset", "noise", "partition", "method")}
             files: dict[str, Any] = {key: Path(row[key]) for key in FILES if key == "dir" or row.get(key)}
-            shown = {key: row.get(key) for key in ("label", *FLAGS)}
+            shown = {key: row.get(key) for key in SHOWN}
             found.append(ListedRun(**ids, seed=int(row["seed"]), **files, **shown))
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{runs_list}: run {number}: {type(error).__name__}: {error}") from error

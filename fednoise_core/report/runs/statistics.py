@@ -1,7 +1,4 @@
-"""Statistics over seeds, by scipy: mean, spread and bootstrap interval.
-
-Also the front of those methods that no other beats in accuracy and cost at once.
-"""
+"""Statistics over seeds, by scipy: mean, spread and bootstrap interval."""
 
 import math
 from collections.abc import Sequence
@@ -54,22 +51,3 @@ def summarize_seeds(values: Sequence[float]) -> Spread:
         (known,), np.mean, n_resamples=DRAWS, confidence_level=LEVEL, method="percentile", rng=stream(0, "bootstrap")
     ).confidence_interval
     return Spread(len(known), mean, std, float(found.low), float(found.high))
-
-
-def non_dominated(cost: Sequence[float], gain: Sequence[float]) -> list[bool]:
-    """Which points no other dominates.
-
-    A point dominates another if it costs as little or less and gains as much or more, with one of both strictly so.
-    Equal points stand together. A point with a NaN is dominated, and dominates none.
-
-    Args:
-        cost: Of each point.
-        gain: Of each point.
-    """
-    points = np.column_stack([np.asarray(cost, float), -np.asarray(gain, float)])
-    known = ~np.isnan(points).any(axis=1)
-    found = []
-    for point, whole in zip(points, known, strict=True):
-        better = (points[known] <= point).all(axis=1) & (points[known] < point).any(axis=1)
-        found.append(bool(whole and not better.any()))
-    return found

@@ -120,7 +120,7 @@ def _explain_bold(frame: pd.DataFrame, ceiling: bool) -> str:
     """What bold says, and who takes no part."""
     apart = [mark for mark in merge_marks(frame["marks"]) if mark in NO_MEMBERS]
     left_out = [*(["the row without noise"] if ceiling else []), *([" and ".join(apart)] if apart else [])]
-    rest = f" Without a part in it: {', '.join(left_out)}." if left_out else ""
+    rest = f" Excluded from this comparison: {', '.join(left_out)}." if left_out else ""
     return f"Bold: {'the highest value' if (frame['seeds'] < 2).all() else AHEAD}.{rest}"
 
 

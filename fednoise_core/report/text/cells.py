@@ -130,11 +130,14 @@ def mean_std(mean: float, std: float, digits: int, hide_zero: bool = False) -> s
 def format_number(value: float, digits: int) -> str:
     """A number with so many decimals and thin spaces between thousands; MISSING for NaN.
 
+    It is rounded to six decimals first. A mean that lies halfway is then the same number in figures and tables, which
+    sum in different orders.
+
     Args:
         value: The number.
         digits: Decimals.
     """
-    return MISSING if math.isnan(value) else f"{value:,.{digits}f}".replace(",", "\u202f")
+    return MISSING if math.isnan(value) else f"{round(value, 6):,.{digits}f}".replace(",", "\u202f")
 
 
 def count_words(values: pd.Series, noun: str = "seed") -> str:
@@ -199,4 +202,4 @@ def format_signed(value: float, digits: int) -> str:
         value: The number.
         digits: Decimals.
     """
-    return f"{value:+.{digits}f}".replace("-", "−")
+    return f"{round(value, 6):+.{digits}f}".replace("-", "−")

@@ -6,7 +6,7 @@ RESULT_FIGURES: dict[str, str] = {
     "dots": "fednoise_core.report.figures.results.dots:KIND",
     "curves": "fednoise_core.report.figures.results.curves:KIND",
     "rate": "fednoise_core.report.figures.results.rate:KIND",
-    "pareto": "fednoise_core.report.figures.results.pareto:KIND",
+    "cost": "fednoise_core.report.figures.results.cost:KIND",
     "paired_gains": "fednoise_core.report.figures.results.paired_gains:KIND",
     "sweep": "fednoise_core.report.figures.results.sweep:KIND",
     "classes": "fednoise_core.report.figures.results.classes:KIND",

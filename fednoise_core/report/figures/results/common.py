@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter
 
 from fednoise_core.report.figures.kind import AccuracySettings, Drawn
@@ -18,7 +19,7 @@ from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.ranking import is_compared, leading_methods
 from fednoise_core.report.runs.run import RecordedRun, Setting
-from fednoise_core.report.text.cells import METRIC_WORDS, count_words, format_signed
+from fednoise_core.report.text.cells import METRIC_WORDS, count_words, format_number, format_signed
 from fednoise_core.report.text.footnotes import (
     NO_MEMBERS,
     ORACLE,
@@ -102,13 +103,22 @@ def find_common_time(runs: Sequence[RecordedRun]) -> tuple[str, str]:
     return ("cpu_seconds", "CPU seconds a run") if cpu else ("seconds", "seconds a run (wall time)")
 
 
-def split_clean_settings(runs: Sequence[RecordedRun]) -> tuple[list[Setting], dict[Setting, None]]:
+def split_clean_settings(
+    runs: Sequence[RecordedRun], several_apart: bool = False
+) -> tuple[list[Setting], dict[Setting, None]]:
     """Split the settings of runs by whether their labels are clean.
+
+    Args:
+        runs: The runs.
+        several_apart: If several methods ran on clean labels, count these settings among the first, since several
+            dotted lines could not be told apart.
 
     Returns:
         Settings with a panel, and those on clean labels, which are drawn into the others (if there are any).
     """
-    clean = {run.listed.setting: None for run in runs if is_noiseless(run.spec.get("noise", {}))}
+    unspoilt = [run for run in runs if is_noiseless(run.spec.get("noise", {}))]
+    several = several_apart and len({run.listed.method for run in unspoilt}) > 1
+    clean = {} if several else {run.listed.setting: None for run in unspoilt}
     settings = dict.fromkeys(run.listed.setting for run in runs)
     noisy = [key for key in settings if key not in clean]
     return (noisy, clean) if noisy else (list(settings), {})
@@ -174,6 +184,19 @@ def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]],
             found.add((run.listed.setting, run.listed.method))
             marks += mark + (ORACLE if told else "")
     return found, f"not compared: {' '.join(mark for mark in NO_MEMBERS if mark in marks)}"
+
+
+def embolden_own(labels: Iterable[Text], order: Sequence[str], runs: Sequence[RecordedRun]) -> None:
+    """Set the names of the study's own methods in bold.
+
+    Args:
+        labels: The names in the figure.
+        order: The method of each.
+        runs: The runs of the figure.
+    """
+    own = {run.listed.method for run in runs if run.listed.own}
+    for label, method in zip(labels, order, strict=False):  # a panel beside another has no names
+        label.set_fontweight("bold" if method in own else "normal")
 
 
 def draw_error_line(axis: Axes, x: Any, points: pd.DataFrame, style: Mapping[str, Any], label: str) -> None:
@@ -254,7 +277,7 @@ def finish_figure(
     which: str = "",
     unit: str = "%",
 ) -> Drawn:
-    """Put a figure together: add footnotes to its caption, and write a text for those who cannot see it.
+    """Put a figure together: add its footnotes, and write a text for those who cannot see it.
 
     Args:
         figure: The figure.
@@ -277,7 +300,6 @@ def finish_figure(
     caption += " Dotted: the same method trained on clean labels." if dotted else ""
     words = [names.title(run.listed.setting) for run in runs]
     notes = [*explain_marks(results), *explain_true_rates(results.assign(setting=words))]
-    caption += "".join(f" {note}" for note in notes)
     lost = frames.count_diverged(results)
     if lost:
         caption += " A run diverged: its outputs were not finite, so it has no accuracy, nor has a mean with it."
@@ -296,7 +318,7 @@ def finish_figure(
         f"Highest {which or metric_words(settings)}: {'; '.join(said)}." if said else "None has an accuracy at the end."
     )
     alt += f" Diverged: {'; '.join(frames.diverged_words(runs))}." if lost else ""
-    return Drawn(figure, table, settings, title, caption, alt)
+    return Drawn(figure, table, settings, title, caption, alt, notes)
 
 
 def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str, metric: str) -> str:
@@ -309,7 +331,7 @@ def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str, metric: 
     group = group.sort_values("mean", ascending=False, kind="stable").drop_duplicates("method").set_index("method")
     words = {
         str(method): f"{append_marks(row['method_label'], marks[str(method)])} "
-        + (f"{row['mean']:.1f} {unit}" if unit == "%" else f"{format_signed(row['mean'], 1)} {unit}")
+        + (f"{format_number(row['mean'], 1)} {unit}" if unit == "%" else f"{format_signed(row['mean'], 1)} {unit}")
         for method, row in group.iterrows()
     }
     fair = [method for method in words if is_compared([marks[method]]) and not told[method]] or list(words)

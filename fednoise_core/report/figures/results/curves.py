@@ -1,9 +1,10 @@
 """Test accuracy over rounds or work."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -28,11 +29,11 @@ from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.ranking import find_baseline
 from fednoise_core.report.runs.run import RecordedRun, Setting
-from fednoise_core.report.runs.selection import Metric
-from fednoise_core.report.text.cells import count_words
+from fednoise_core.report.text.cells import count_words, format_number
 
 FEW = 5  # lines of a panel that may have bands; of more, none could be followed
-MANY, BEST = 10, 8  # methods of which all have a colour; of more, how many have: as many as there are colours
+MANY, BEST = 10, 8  # methods of which all have a colour; of more, how many have
+OWN = 2.2  # points: the width of lines of the study's own methods
 PALE: dict[str, Any] = {"color": "#949494", "linestyle": "-", "linewidth": 0.8}
 Looks = Mapping[str, Mapping[str, Any]]
 
@@ -42,16 +43,17 @@ class CurvesSettings(LineSettings):
 
     One panel a setting. The value is the `metric` that the tables have. What is drawn is the mean of the last ten
     evaluations, or of a quarter of them if these are fewer than 40; with the metric last it is the rounds themselves.
-    Up to five methods of a panel have bands of one standard deviation. Of more than MANY methods the BEST best are in
-    colour, the others grey. A line stops at a cross before the first evaluation of which a seed has no finite number.
+    Up to five methods of a panel have bands of one standard deviation. Of more than MANY methods the BEST best and the
+    study's own are in colour, the others grey. The study's own are thick. A line stops at a cross before the first
+    evaluation of which a seed has no finite number.
     """
 
     x: Annotated[Literal["round", "work"], Field(description="work: passes over samples, in rounds of FedAvg.")] = (
         "round"
     )
     metric: Annotated[
-        Metric,
-        Field(description="The value beside the panel: best round, last round, or mean of the last ten evaluations."),
+        Literal["last", "last10_mean"],
+        Field(description="The value beside the panel: last round, or mean of the last ten evaluations."),
     ] = "last10_mean"
 
 
@@ -59,10 +61,9 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     x = settings.x
     over, words = ("rounds", "round") if x == "round" else (x, "work (rounds of FedAvg)")
     table, window = _mean_curves(runs, settings)
-    at_end, (shown, ceiling) = score_methods(runs, settings), split_clean_settings(runs)
+    at_end, (shown, ceiling) = score_methods(runs, settings), split_clean_settings(runs, several_apart=True)
     names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
-    pale = _pale_methods(at_end, shown, find_baseline(runs))
-    styles = {method: PALE if method in pale else one.line_style(marker="") for method, one in looks.items()}
+    pale, styles = _style_lines(runs, looks, at_end, shown)
     above = {setting: _clean_runs(at_end, ceiling, setting) for setting in shown}
     listed = [[*(labels[m] for m in of_setting(table, key)["method"].unique()), *above[key].values()] for key in shown]
     columns, height = fit_panels(listed, width_inches(settings))
@@ -72,19 +73,32 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     band, ends = few and table["n"].max() > 1, []
     for axis, setting in zip(axes, shown, strict=True):
         values = {row["method"]: row["mean"] for _, row in of_setting(at_end, setting).iterrows()}
-        clean = _draw_ceilings(axis, table, at_end, above[setting], styles, settings)
-        ends.append([*_draw_lines(axis, of_setting(table, setting), styles, labels, band, values, settings), *clean])
+        clean = _draw_ceilings(axis, table, at_end, above[setting])
+        ends.append([*_draw_lines(axis, of_setting(table, setting), styles, labels, band, values), *clean])
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=x == "round"))
         axis.set_xlim(0, 1.01 * float(table["x"].max() or 1))
     heads = [names.title(key) for key in shown]
     cut = finish_panels(axes, heads, [key.dataset for key in shown], words, ends, settings.y)
     caption = _describe_curves(runs, table, settings, window, band) + cut
     if pale:
-        caption += f" In colour: the {BEST} best over the settings; grey: {', '.join(labels[m] for m in pale)}."
+        caption += f" In colour: the {BEST} best over the settings."
     table = table.rename(columns={"x": x} if x != "round" else {})
     title = f"Accuracy over {over}"
     look: dict[str, Any] = {"dotted": bool(ceiling), "shape": f"lines over {over}"}
     return finish_figure(figure, table, settings, title, caption, at_end, runs, names, ceiling, **look)
+
+
+def _style_lines(
+    runs: Sequence[RecordedRun], looks: Mapping[str, Look], at_end: pd.DataFrame, shown: Sequence[Setting]
+) -> tuple[Collection[str], dict[str, Any]]:
+    """Which methods are pale, and how each one's line is drawn."""
+    own = {run.listed.method: OWN for run in runs if run.listed.own}
+    pale = _pale_methods(at_end, shown, [*own, find_baseline(runs)])
+    width = mpl.rcParams["lines.linewidth"]
+    return pale, {
+        method: PALE if method in pale else one.line_style(marker="", linewidth=own.get(method, width))
+        for method, one in looks.items()
+    }
 
 
 def _mean_curves(runs: Sequence[RecordedRun], settings: CurvesSettings) -> tuple[pd.DataFrame, str]:
@@ -108,13 +122,10 @@ def _mean_curves(runs: Sequence[RecordedRun], settings: CurvesSettings) -> tuple
     return table if settings.x == "work" else table.assign(x=table["round"].astype(float)), window
 
 
-def _pale_methods(at_end: pd.DataFrame, shown: Sequence[Setting], base: str | None) -> list[str]:
-    """Of many methods those that are neither the baseline nor among the best in the mean over the settings."""
+def _pale_methods(at_end: pd.DataFrame, shown: Sequence[Setting], kept: Collection[str | None]) -> list[str]:
+    """Of many methods those that are neither `kept` nor among the best in the mean over the settings."""
     order = rank_methods(in_settings(at_end, shown))
-    if len(order) <= MANY:
-        return []
-    kept = [base, *(method for method in order if method != base)] if base in order[BEST:] else order
-    return [method for method in order if method not in kept[:BEST]]
+    return [method for method in order[BEST:] if method not in kept] if len(order) > MANY else []
 
 
 def _draw_lines(
@@ -124,7 +135,6 @@ def _draw_lines(
     labels: Mapping[str, str],
     band: bool,
     values: Mapping[str, float],
-    settings: CurvesSettings,
 ) -> list[LineEnd]:
     """Draw the methods of one panel; their ends. One that diverged has no value at its end."""
     ends = []
@@ -138,39 +148,33 @@ def _draw_lines(
         if band and not grey:
             low, high = line["drawn"] - line["spread"].fillna(0), line["drawn"] + line["spread"].fillna(0)
             axis.fill_between(line["x"], low, high, color=style["color"], alpha=0.13, linewidth=0, zorder=2)
-        ends.append(_line_end(line, labels[str(method)], style, values[str(method)], settings))
+        ends.append(_line_end(line, labels[str(method)], style, values[str(method)]))
     return ends
 
 
-def _line_end(
-    line: pd.DataFrame, name: str, style: Mapping[str, Any], value: float, settings: CurvesSettings
-) -> LineEnd:
+def _line_end(line: pd.DataFrame, name: str, style: Mapping[str, Any], value: float) -> LineEnd:
     """The end of a line, at the value that the tables have.
 
-    Without a value (it diverged) the end is where the line stops, and so it is for the best value, which may lie rounds
-    before.
+    Without a value (it diverged) the end is where the line stops.
     """
     ink = "#6b6b6b" if style is PALE else INK
     if line.empty:
         return LineEnd(math.nan, name, dict(style), ink=ink)
     known = math.isfinite(value)
-    y = value if known and settings.metric != "best" else float(line["drawn"].iloc[-1])
-    return LineEnd(y, name, dict(style), f"{value:.1f}" if known else "", ink)
+    y = value if known else float(line["drawn"].iloc[-1])
+    return LineEnd(y, name, dict(style), format_number(value, 1) if known else "", ink)
 
 
 def _clean_runs(
     at_end: pd.DataFrame, ceiling: Mapping[Setting, None], setting: Setting
 ) -> dict[tuple[Setting, str], str]:
-    """The runs on clean labels of a setting's data set and partition, with their names.
-
-    Of several, that they are without noise is said by their dots.
-    """
+    """The method on clean labels of a setting's data set and partition, with its name."""
     found = {}
     for clean in ceiling:
         if (clean.dataset, clean.partition) == (setting.dataset, setting.partition):
             for _, row in of_setting(at_end, clean).iterrows():
-                found[clean, str(row["method"])] = str(row["method_label"])
-    return found if len(found) > 1 else {key: f"{label}, no noise" for key, label in found.items()}
+                found[clean, str(row["method"])] = f"{row['method_label']}, no noise"
+    return found
 
 
 def _draw_ceilings(
@@ -178,18 +182,15 @@ def _draw_ceilings(
     table: pd.DataFrame,
     at_end: pd.DataFrame,
     above: Mapping[tuple[Setting, str], str],
-    styles: Looks,
-    settings: CurvesSettings,
 ) -> list[LineEnd]:
-    """Draw the runs on clean labels, dotted, several in their methods' colours; their ends."""
+    """Draw the runs on clean labels, dotted; their ends."""
     ends = []
     for (clean, method), name in above.items():
         line = of_setting(table, clean)
         line = line[line["method"] == method].dropna(subset=["drawn"])
         value = of_setting(at_end, clean).set_index("method")["mean"][method]
-        style = {**CEILING, "color": styles[method]["color"]} if len(above) > 1 else CEILING
-        axis.plot(line["x"], line["drawn"], label="_", zorder=1.5, **style)
-        ends.append(_line_end(line, name, style, float(value), settings))
+        axis.plot(line["x"], line["drawn"], label="_", zorder=1.5, **CEILING)
+        ends.append(_line_end(line, name, CEILING, float(value)))
     return ends
 
 
@@ -197,10 +198,10 @@ def _describe_curves(
     runs: Sequence[RecordedRun], table: pd.DataFrame, settings: CurvesSettings, window: str, band: bool
 ) -> str:
     text = f"Test accuracy {_rounds_words(runs)}"
-    text += f", at each {window}" if window else ""
-    text += f", mean over seeds: {count_words(table['n'])}" if table["n"].max() > 1 else ": one seed"
-    text += "; bands: one standard deviation." if band else "."
-    text += f" Beside each line the number of the tables: {metric_words(settings)}."
+    text += f", {window}" if window else ""
+    text += f", {count_words(table['n'])}" if table["n"].max() > 1 else ", one seed"
+    text += ", bands of one standard deviation." if band else "."
+    text += f" Beside each line: {metric_words(settings)}."
     text += " Work counts passes over samples." if settings.x == "work" else ""
     return text
 

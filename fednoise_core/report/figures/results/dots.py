@@ -32,9 +32,9 @@ class DotsSettings(AccuracySettings):
 
 
 def _draw_dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: DotsSettings) -> Drawn:
-    table, (shown, clean) = score_methods(runs, settings), split_clean_settings(runs)
+    table, (shown, clean) = score_methods(runs, settings), split_clean_settings(runs, several_apart=True)
     here = in_settings(table, shown)
-    rows, base = Rows(runs, shown, rank_methods(here), settings), find_baseline(runs)
+    rows, base = Rows(runs, shown, rank_methods(here), looks, settings), find_baseline(runs)
     seeds = frames.tabulate_results(runs, settings.view).set_index([*frames.IDS])[settings.metric]
     dotted, several = None, table["n"].max() > 1
     cut = rows.set_x_range(here, shown, top=np.nanmax([-np.inf, *table["high"]]))

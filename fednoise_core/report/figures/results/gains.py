@@ -9,6 +9,7 @@ from matplotlib.lines import Line2D
 from pydantic import Field
 
 from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
+from fednoise_core.report.figures.results.common import embolden_own
 from fednoise_core.report.figures.results.scoreboard import table_frames
 from fednoise_core.report.figures.style import (
     FILL,
@@ -81,6 +82,7 @@ def _draw_gains(runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, A
     for axis in axes:
         axis.axvline(0, color=QUIET, linewidth=1.0, zorder=1)
         axis.set_yticks(range(len(lines)), lines)
+        embolden_own(axis.get_yticklabels(), list(means.index), runs)
         axis.set_ylim(max(len(lines), 1) - 0.4, -0.75)
         axis.tick_params(axis="y", length=0)
         axis.grid(axis="y", visible=False)

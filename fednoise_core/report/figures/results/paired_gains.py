@@ -12,6 +12,7 @@ from pydantic import Field
 from fednoise_core.io import SpecError
 from fednoise_core.report.figures.kind import AccuracySettings, Drawn, FigureKind
 from fednoise_core.report.figures.results.common import (
+    embolden_own,
     finish_figure,
     legend_labels,
     metric_words,
@@ -20,7 +21,7 @@ from fednoise_core.report.figures.results.common import (
     split_clean_settings,
 )
 from fednoise_core.report.figures.results.rows import BASELINE, DOT
-from fednoise_core.report.figures.style import FILL, QUIET, SIZE, Look, add_legend_below, make_panels, width_inches
+from fednoise_core.report.figures.style import MARKERS, QUIET, SIZE, Look, add_legend_below, make_panels, width_inches
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.ranking import compared_runs, find_baseline, paired_gains
@@ -28,7 +29,6 @@ from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.cells import count_words
 from fednoise_core.report.text.escape import wrap_text
 
-SETTING_COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#882255", "#8A6D00", "#332288")
 LINE = 0.065  # inches between the lines of two settings
 LEFT = 1.2  # the axis goes as far to the left of 0 as to the right, times this; what is worse stands there as a number
 
@@ -36,8 +36,8 @@ LEFT = 1.2  # the axis goes as far to the left of 0 as to the right, times this;
 class PairedGainsSettings(AccuracySettings):
     """Gain of every method over a baseline, a row a method, a dot a pair of runs with the same setting and seed.
 
-    One panel for all settings, which differ in colour. The method that gains in most pairs is at the top, and the count
-    of these pairs stands at the right. What no federation can have is a hollow dot.
+    One panel for all settings, whose dots differ in shape. The method that gains in most pairs is at the top. The
+    number of these pairs stands at the right. What no federation can have is a hollow dot.
     """
 
     baseline: Annotated[
@@ -73,10 +73,11 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
     axis.set_xlim(max(-LEFT * far, min(finite) - 0.06 * far), 1.06 * far)
     axis.axvline(0, **BASELINE)
     for place, method in enumerate(order):
-        _draw_row(axis, place, found[found["method"] == method], shown)
+        _draw_row(axis, place, looks[method].colour, found[found["method"] == method], shown)
         count = f"{table.loc[method, 'won']:.0f} of {table.loc[method, 'of']}"
         axis.annotate(count, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center")
     axis.set_yticks(range(len(order)), words)
+    embolden_own(axis.get_yticklabels(), list(order), runs)
     axis.set_ylim(len(order) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
     axis.grid(axis="y", visible=False)
@@ -87,11 +88,11 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
     axis.annotate("◂ worse", (0, 1), (-4, 3), ha="right", **above)
     axis.annotate("pairs\nwon", (1, 1), (4, 3), **{**above, "xycoords": "axes fraction"})
     handles = []
-    if 1 < len(shown) <= len(SETTING_COLOURS):
-        colours = zip(_setting_colours(shown), shown, strict=True)
-        handles += [Line2D([], [], color=one, label=names.title(key), **DOT) for one, key in colours]
+    if 1 < len(shown) <= len(MARKERS):
+        signs = zip(_setting_markers(shown), shown, strict=True)
+        handles += [Line2D([], [], label=names.title(key), **_dot_style(QUIET, sign, QUIET)) for sign, key in signs]
     if not found["compared"].all():
-        handles.append(Line2D([], [], color=QUIET, markerfacecolor="white", label=not_compared(runs)[1], **DOT))
+        handles.append(Line2D([], [], label=not_compared(runs)[1], **_dot_style(QUIET, "o", "white")))
     if handles:
         add_legend_below(figure, handles)
     caption = f"Test accuracy ({metric_words(settings)}) minus that of {label} with the same setting and seed"
@@ -121,17 +122,17 @@ def _find_gains(runs: Sequence[RecordedRun], settings: PairedGainsSettings) -> t
     return label, found.assign(compared=found.index.isin(compared_runs(found).index), baseline=base)
 
 
-def _draw_row(axis: Axes, place: int, gains: pd.DataFrame, shown: Sequence[Setting]) -> None:
+def _draw_row(axis: Axes, place: int, colour: str, gains: pd.DataFrame, shown: Sequence[Setting]) -> None:
     """Draw a method's dots, a line a setting, and write what lies left of the axis."""
     low = axis.get_xlim()[0]
     step = 0.8 / max(2, len(shown))
-    for at, (colour, setting) in enumerate(zip(_setting_colours(shown), shown, strict=True)):
+    for at, (marker, setting) in enumerate(zip(_setting_markers(shown), shown, strict=True)):
         here = of_setting(gains, setting)
         y = place + step * (at - (len(shown) - 1) / 2)
         seen = here["gain"][here["gain"] >= low]
         axis.plot(here["gain"].clip(lower=low), [y] * len(here), color=colour, linewidth=1.0, alpha=0.6, zorder=2)
         face = colour if here["compared"].all() else "white"
-        axis.plot(seen, [y] * len(seen), color=colour, zorder=3, **{**DOT, "markersize": 3.2, "markerfacecolor": face})
+        axis.plot(seen, [y] * len(seen), zorder=3, **_dot_style(colour, marker, face))
     cut = gains["gain"][gains["gain"] < low]
     if len(cut):
         ends = dict.fromkeys(
@@ -142,8 +143,12 @@ def _draw_row(axis: Axes, place: int, gains: pd.DataFrame, shown: Sequence[Setti
         )
 
 
-def _setting_colours(shown: Sequence[Setting]) -> Sequence[str]:
-    return SETTING_COLOURS[: len(shown)] if len(shown) <= len(SETTING_COLOURS) else [FILL] * len(shown)
+def _dot_style(colour: str, marker: str, face: str) -> dict[str, Any]:
+    return {**DOT, "color": colour, "marker": marker, "markersize": 3.6, "markerfacecolor": face}
+
+
+def _setting_markers(shown: Sequence[Setting]) -> Sequence[str]:
+    return MARKERS[: len(shown)] if len(shown) <= len(MARKERS) else ["o"] * len(shown)
 
 
 KIND = FigureKind(settings=PairedGainsSettings, draw=_draw_paired_gains, example={"noises": ["sym40"]}, at_top=True)

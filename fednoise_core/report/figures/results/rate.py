@@ -9,13 +9,11 @@ from fednoise_core.io import SpecError
 from fednoise_core.report.figures.kind import Drawn, FigureKind, LineSettings
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
-    draw_error_line,
     finish_figure,
     finish_panels,
     legend_labels,
     metric_words,
     score_methods,
-    seeds_sentence,
     split_clean_settings,
 )
 from fednoise_core.report.figures.style import Look, make_panels, width_inches
@@ -23,6 +21,7 @@ from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names, label_without_rate
 from fednoise_core.report.runs.noise_rate import noise_rate, nominal_run_rate
 from fednoise_core.report.runs.run import RecordedRun, Setting
+from fednoise_core.report.text.cells import count_words, format_number
 
 
 class RateSettings(LineSettings):
@@ -46,34 +45,42 @@ def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     one = len({group[0] for group in groups}) == 1
     figure, axes = make_panels(len(groups), settings, height, columns, sharex=True, sharey=one)
     parts, heads, ends = [], [], []
-    step = 0.008 * (frame["rate"].max() - frame["rate"].min())  # side by side, or equal points would hide one another
     varies = [len({group[place] for group in groups}) > 1 for place in range(3)]
     for axis, (dataset, kind, partition) in zip(axes, groups, strict=True):
         here = frame[(frame["dataset"] == dataset) & (frame["partition"] == partition)]
         found = []
-        lines = list(here[(here["noise_kind"] == kind) & ~here["noise"].isin(clean)].groupby("method", sort=False))
-        for place, (method, line) in enumerate(lines):
+        noisy = here[(here["noise_kind"] == kind) & ~here["noise"].isin(clean)]
+        for method, line in noisy.groupby("method", sort=False):
             start = here[here["noise"].isin(clean) & (here["method"] == method)]
             points = pd.concat([start, line]).sort_values("rate", kind="stable").assign(noise_kind=kind)
-            half = step * (len(lines) - 1) / 2
-            x = points["rate"] + step * place - np.minimum(half, points["rate"])  # no marker stands below 0
             style, label = looks[str(method)].line_style(), labels[str(method)]
-            draw_error_line(axis, x, points, style, label)
+            axis.plot(100 * points["rate"], points["mean"], label=label, **style)
             parts.append(points)
             y = float(points["mean"].iloc[-1])
-            found.append(LineEnd(y, label, style, "" if np.isnan(y) else f"{y:.1f}"))
+            found.append(LineEnd(y, label, style, "" if np.isnan(y) else format_number(y, 1)))
         ends.append(found)
         words = (names.parts[0][dataset], kind, names.parts[2][partition])
-        heads.append(" · ".join(word for word, use in zip(words, varies, strict=True) if use or not any(varies)))
-    cut = finish_panels(axes, heads, [group[0] for group in groups], "nominal noise rate", ends, settings.y)
+        heads.append(" · ".join(word for word, use in zip(words, varies, strict=True) if use))
+        axis.set_xticks(_spaced_ticks(100 * frame["rate"].unique()))
+    cut = finish_panels(axes, heads, [group[0] for group in groups], "wrong labels, %", ends, settings.y)
     table = pd.concat(parts, ignore_index=True)
-    caption = f"Test accuracy ({metric_words(settings)}) against the nominal noise rate, methods a little apart; "
-    caption += f"{seeds_sentence(table)} Beside each panel the values at the highest rate.{cut}"
+    caption = f"Test accuracy ({metric_words(settings)}) against the nominal share of wrong labels, "
+    caption += f"means of {count_words(table['n'])}. Beside each panel the values at the highest share.{cut}"
+    caption += "" if varies[1] else f" Noise: {groups[0][1]}."
     came_out = {run.listed.noise: names.parts[1][run.listed.noise] for run in runs if nominal_run_rate(run) is None}
     if came_out:
         caption += f" Of {', '.join(came_out.values())} nobody states a rate: it is the one that came out."
-    title, shape = "Accuracy against noise rate", "lines over the noise rate"
+    title, shape = "Accuracy against the share of wrong labels", "lines over the share of wrong labels"
     return finish_figure(figure, table, settings, title, caption, table, runs, names, ceiling, shape=shape)
+
+
+def _spaced_ticks(rates: np.ndarray) -> list[float]:
+    """The rates whose numbers have room beside each other on the axis."""
+    ticks: list[float] = []
+    for rate in np.sort(rates):
+        if not ticks or rate - ticks[-1] > np.ptp(rates) / 12:
+            ticks.append(float(rate))
+    return ticks
 
 
 def _noise_rates(runs: Sequence[RecordedRun]) -> dict[Setting, float]:

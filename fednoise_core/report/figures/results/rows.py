@@ -10,13 +10,17 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fednoise_core.report.figures.axis_minimum import find_axis_minimum
-from fednoise_core.report.figures.results.common import legend_labels, not_compared, of_setting
+from fednoise_core.report.figures.results.common import (
+    embolden_own,
+    legend_labels,
+    not_compared,
+    of_setting,
+)
 from fednoise_core.report.figures.style import (
     CEILING,
-    FILL,
     QUIET,
     SIZE,
-    WRONG,
+    Look,
     add_legend_below,
     label_outer_axes,
     make_panels,
@@ -40,12 +44,19 @@ class Rows:
         runs: The runs of the figure.
         shown: Settings with a panel.
         order: The methods, the highest at the top.
+        looks: The look of each method.
         settings: The figure's settings.
     """
 
     def __init__(
-        self, runs: Sequence[RecordedRun], shown: Sequence[Setting], order: Sequence[str], settings: Any
+        self,
+        runs: Sequence[RecordedRun],
+        shown: Sequence[Setting],
+        order: Sequence[str],
+        looks: Mapping[str, Look],
+        settings: Any,
     ) -> None:
+        self.looks = looks
         width = width_inches(settings)
         self.names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
         self.hollow, self.why = not_compared([run for run in runs if run.listed.method in order])
@@ -62,6 +73,7 @@ class Rows:
         for axis in self.axes:
             axis.set_ylim(sizes.sum() + 0.02, -0.02)
             axis.set_yticks(places, words)
+            embolden_own(axis.get_yticklabels(), order, runs)
             axis.tick_params(axis="y", length=0)
             axis.tick_params(axis="x", labelbottom=True)
             axis.xaxis.set_major_locator(MaxNLocator(6 if columns == 1 else 4 if width > 5 else 3))
@@ -92,7 +104,7 @@ class Rows:
             axis.set_xlim(start, most + 0.05 * (most - start) + 0.5)
         if self.low is None:
             return ""
-        return f" The axes start at {self.low:.3g}: a mean that is lower stands there as a number (◂)."
+        return f" The axes start at {self.low:.3g}; ◂ marks a mean below it."
 
     def draw_method(self, axis: Axes, setting: Setting, method: str, mean: float, ticks: Sequence[float]) -> None:
         """Draw a method's mean as a dot, hollow if the method is not compared, and its values as ticks on a line.
@@ -109,7 +121,7 @@ class Rows:
             words = f"◂\u202f{mean:.0f}"
             axis.annotate(words, (self.low, y), (2, 0), textcoords="offset points", fontsize=SIZE - 0.5, va="center")
             return
-        colour = WRONG if apart else FILL
+        colour = self.looks[method].colour
         if len(ticks) > 1:
             axis.plot((min(ticks), max(ticks)), [y, y], color=colour, linewidth=1.0, zorder=2)
             axis.plot(ticks, [y] * len(ticks), color=colour, zorder=2.5, **TICK)
@@ -124,10 +136,10 @@ class Rows:
             tick: What a tick is; "" if there is none.
             more: Further signs.
         """
-        handles = [Line2D([], [], color=FILL, label=dot, **DOT)]
-        handles += [Line2D([], [], color=FILL, label=tick, **TICK)] if tick else []
+        handles = [Line2D([], [], color=QUIET, label=dot, **DOT)]
+        handles += [Line2D([], [], color=QUIET, label=tick, **TICK)] if tick else []
         if self.hollow:
-            handles.append(Line2D([], [], color=WRONG, markerfacecolor="white", label=self.why, **DOT))
+            handles.append(Line2D([], [], color=QUIET, markerfacecolor="white", label=self.why, **DOT))
         label_outer_axes(self.axes, x, "")
         add_legend_below(self.figure, [*handles, *more])
 

@@ -21,9 +21,10 @@ from fednoise_core.report.figures.results.common import (
     seeds_sentence,
     spread_x_axis,
 )
-from fednoise_core.report.figures.style import Look, assign_looks, make_panels, width_inches
+from fednoise_core.report.figures.style import Look, make_panels, width_inches
 from fednoise_core.report.runs.names import Names, field_words
 from fednoise_core.report.runs.run import RecordedRun
+from fednoise_core.report.text.cells import format_number
 from fednoise_core.report.text.footnotes import append_marks, marks_of
 from fednoise_core.settings.variants import base_method, format_settings, parse_settings, strip_settings, swept_field
 
@@ -49,7 +50,6 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     places = numbers if numbers.notna().all() else pd.Series(np.arange(len(order), dtype=float), order)
     table["x"] = table["value"].map(places)
     shown = list(dict.fromkeys(run.listed.setting for run in runs))
-    looks = assign_looks(list(table["line"]))  # by line: variants of one method would each have a colour of their own
     one = len({key[0] for key in shown}) == 1
     columns, height = fit_panels([list(dict.fromkeys(table["line"]))], width_inches(settings))
     figure, axes = make_panels(len(shown), settings, height, min(columns, len(shown)), sharex=True, sharey=one)
@@ -57,16 +57,17 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     for axis, setting in zip(axes, shown, strict=True):
         found = []
         for line, points in of_setting(table, setting).sort_values("x", kind="stable").groupby("line", sort=False):
-            style, last = looks[str(line)].line_style(), points.iloc[-1]
+            last = points.iloc[-1]
+            style = looks[points.iloc[0]["method"]].line_style()
             name = str(line)
             if last["value"]:
                 draw_error_line(axis, points["x"], points, style, name)
             else:
                 name = labels[last["method"]]
-                style = {"color": style["color"], "linestyle": "--", "linewidth": 1.1}
+                style = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.1}
                 axis.axhline(last["mean"], label=name, **style)
             known = points["mean"].dropna()
-            value = f"{known.iloc[-1]:.1f}" if len(known) else ""
+            value = format_number(known.iloc[-1], 1) if len(known) else ""
             found.append(LineEnd(known.iloc[-1] if value else math.nan, name, style, value))
         ends.append(found)
         axis.update_datalim([(x, 0) for x in table["x"].dropna()], updatey=False)  # also of what diverged

@@ -26,9 +26,11 @@ from fednoise_core.report.figures.style import (
     QUIET,
     WRONG,
     add_legend_below,
+    count_title_lines,
     label_outer_axes,
     make_panels,
     set_titles,
+    width_inches,
 )
 from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.settings.declare import Distinct
@@ -39,14 +41,14 @@ COLOURS = {"given": FILL, "clean": QUIET}
 
 
 class HistogramSettings(FigureSettings):
-    """Samples per client and class by clean and by given labels, as dots sized by count (FedDPCont, figures 3 and 4).
+    """Samples per client and class by given or clean labels, as dots sized by count (FedDPCont, figures 3 and 4).
 
     The dot inside is the share of them that is mislabelled.
     """
 
     show: Annotated[
         Distinct[Literal["clean", "given"]], Field(min_length=1, description="Whose labels are counted.")
-    ] = ["clean", "given"]  # noqa: RUF012 - pydantic copies it
+    ] = ["given"]  # noqa: RUF012 - pydantic copies it
 
 
 _Panel = tuple[SettingArtifacts, str, pd.DataFrame]  # setting, clean or given, its counts
@@ -70,15 +72,16 @@ def _draw_histogram(shown: Sequence[SettingArtifacts], settings: HistogramSettin
     ]
     if not panels:
         raise SpecError("show: the clean labels are unknown, and nothing else is asked for")
-    figure, axes, dots = _place_panels(panels, settings)
-    for axis, panel in zip(axes, panels, strict=True):
-        _draw_panel(axis, panel, dots)
     titles = [panel_title(shown, one) for one, _, _ in panels]
     kinds = [
         f"{labels} labels" if len(settings.show) > 1 or not title else ""
         for title, (_, labels, _) in zip(titles, panels, strict=True)
     ]
-    set_titles(axes, [" · ".join(filter(None, pair)) for pair in zip(titles, kinds, strict=True)])
+    heads = [" · ".join(filter(None, pair)) for pair in zip(titles, kinds, strict=True)]
+    figure, axes, dots = _place_panels(panels, heads, settings)
+    for axis, panel in zip(axes, panels, strict=True):
+        _draw_panel(axis, panel, dots)
+    set_titles(axes, heads)
     label_outer_axes(axes, "client", "class")
     wrong = any(frame["mislabelled"].any() for _, _, frame in panels)
     add_legend_below(figure, _legend_handles(dots, wrong))
@@ -86,12 +89,16 @@ def _draw_histogram(shown: Sequence[SettingArtifacts], settings: HistogramSettin
     return finish_figure(figure, [frame for _, _, frame in panels], settings, "Who holds which class", words)
 
 
-def _place_panels(panels: Sequence[_Panel], settings: FigureSettings) -> tuple[Figure, list[Axes], _Dots]:
+def _place_panels(
+    panels: Sequence[_Panel], heads: Sequence[str], settings: FigureSettings
+) -> tuple[Figure, list[Axes], _Dots]:
     classes = max(one.classes for one, _, _ in panels)
     clients = max(one.split.clients for one, _, _ in panels)
     row = 0.135 if len(panels) > 4 else 0.19
     tall = 0.6 + row * classes if classes <= 2 * NUMBERS else 3.2
-    figure, axes = make_panels(len(panels), settings, tall, 1 if clients > 30 and len(panels) <= 4 else None)
+    columns = 1 if clients > 30 and len(panels) <= 4 else None
+    more = 0.14 * (count_title_lines(heads, width_inches(settings) / (columns or 3) - 0.35) - 1)
+    figure, axes = make_panels(len(panels), settings, tall + more, columns)
     wide = figure.get_figwidth() / axes[0].get_subplotspec().get_gridspec().ncols - 0.75  # type: ignore[union-attr]
     clients = min(clients, CLIENTS, DOTS // classes)
     cell = 72 * np.array([wide / clients, (tall - 0.55) / classes])

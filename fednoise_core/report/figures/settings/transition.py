@@ -21,18 +21,18 @@ from fednoise_core.report.figures.settings.common import (
 from fednoise_core.report.figures.style import (
     HEAT,
     add_colour_bar,
+    count_title_lines,
     draw_heat_map,
     label_outer_axes,
     make_panels,
     set_titles,
     width_inches,
-    wrap_to_width,
 )
 from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.settings import SettingArtifacts
 
 MINUS = "realised minus nominal"
-DIFFERENCE = "PuOr_r"  # orange: more than asked for; for red-green blind readers, too
+DIFFERENCE = "PRGn"  # green: more than asked for; for red-green blind readers, too
 CELL, NAMED = 18, 9  # points: the width of a cell with a number, of one with its class's name
 FEW = 2  # noises that stand one above the other; of more, pairs stand side by side
 HEADS = {"nominal": "requested", MINUS: "difference", "realised": "realised", "": ""}
@@ -83,8 +83,7 @@ def _place_panels(
         panel_title(shown, one, HEADS[kind], parts=() if kind == MINUS else ("dataset", "noise"))
         for one, kind, _ in grid
     ]
-    lines = max(sum(wrap_to_width(part, side).count("\n") + 1 for part in head.split(" · ")) for head in heads)
-    figure, axes = make_panels(len(grid), settings, side + 0.14 * lines + 0.4, columns)
+    figure, axes = make_panels(len(grid), settings, side + 0.14 * count_title_lines(heads, side) + 0.4, columns)
     set_titles(axes, heads, side)
     return figure, axes, side
 
