@@ -37,7 +37,7 @@ noises:
 partitions:
   sites: {partition}
 methods:
-  found: {{name: {method}}}
+  found: {{name: {method}, label: {method}}}
 train:
   {{net: {net}, rounds: {rounds}, fraction: 1.0, epochs: 2, batch: 32, lr: 0.05, momentum: {momentum}, eval_every: 4}}
 seeds: [0]
