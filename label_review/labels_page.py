@@ -16,6 +16,7 @@ from fednoise_core.data.arrays import Arrays
 from fednoise_core.io import ArtifactError, json_digest
 from fednoise_core.noise.labels import Labels
 from fednoise_core.ops.image_checks import SENT_BYTES, find_blank, find_contradictions
+from fednoise_core.ops.scope import FAR
 from fednoise_core.report.pages.html import json_text, render_page
 from fednoise_core.report.runs.suspects import Site
 from fednoise_core.rng import stream
@@ -25,7 +26,7 @@ from label_review.thumbnails import COLUMNS, PER_SHEET, Sheets, pack_sheets, sho
 PER_SITE, MOST = 1000, 10_000  # suspects of one site, and of all, that a page holds: the most suspect
 SHOWN = ("wrong", "check")  # verdicts; what is to be kept is in suspects.csv
 VERDICTS = (*SHOWN, "keep")
-KINDS = ("contradicting copy", "blank image")
+KINDS = ("contradicting copy", "blank image", "contradicting near copy", "out of scope")
 RANDOM = 50  # judged labels of each site that are drawn for an unbiased look
 
 
@@ -147,8 +148,10 @@ def _find_kinds(arrays: Arrays, suspects: Sequence[Suspect]) -> dict[int, int]:
     rows, labels = np.array(sorted(given)), np.array([given[row] for row in sorted(given)], np.int64)
     blank = find_blank(np.asarray(arrays.x_train[row]) for row in rows)
     contradicts = find_contradictions((np.asarray(arrays.x_train[row]) for row in rows), labels)
-    kind = np.where(blank, 2, np.where(contradicts, 1, 0))
-    return {int(row): int(one) for row, one in zip(rows, kind, strict=True) if one}
+    kinds = {one.sample: 4 for one in suspects if one.out_of_scope > FAR}
+    kinds |= {one.sample: 3 for one in suspects if one.near_copy}
+    kinds |= dict.fromkeys(rows[contradicts].tolist(), 1)
+    return kinds | dict.fromkeys(rows[blank].tolist(), 2)
 
 
 def _choose_suspects(suspects: Sequence[Suspect], kinds: Mapping[int, int], per_site: int, most: int) -> list[Suspect]:

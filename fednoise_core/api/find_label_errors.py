@@ -6,7 +6,7 @@ import numpy as np
 
 from fednoise_core.api.run import run
 from fednoise_core.data.from_arrays import arrays
-from fednoise_core.engine.label_files import SITES, SUSPECTS, list_sites, list_suspects
+from fednoise_core.engine.label_files import SITES, list_columns, list_sites, list_suspects
 from fednoise_core.io import SpecError
 from fednoise_core.ops.image_checks import find_blank, find_contradictions
 from fednoise_core.partition.registry import make as make_partition
@@ -36,7 +36,7 @@ def find_label_errors(
     Returns:
         A row a sample, with the columns of suspects.csv, most suspect first. `sample` is the row of `x`. Two more
         columns are `contradicts` (an equal image has another label) and `blank`. Its `attrs["sites"]` has a dict a
-        site, with the columns of sites.csv.
+        site, with the columns of sites.csv. docs/wrong_labels.md explains `near_copy` and `out_of_scope`.
 
     Raises:
         SpecError: An argument does not fit. The message names it.
@@ -55,7 +55,7 @@ def find_label_errors(
     train = build_settings(Train, {**TRAIN, "net": net}, "train")
     done = run(data, data.y_train, split, "cross_fitted", train, seed, **options)
     found, sites = done.outcome.suspects, split.sites or [str(number) for number in range(split.clients)]
-    frame = pd.DataFrame(list_suspects(found, data, data.y_train, sites), columns=list(SUSPECTS))
+    frame = pd.DataFrame(list_suspects(found, data, data.y_train, sites), columns=list_columns(found))
     frame["contradicts"] = find_contradictions(data.x_train, data.y_train)[frame["sample"]]
     frame["blank"] = find_blank(data.x_train)[frame["sample"]]
     frame.attrs["sites"] = [dict(zip(SITES, row, strict=True)) for row in list_sites(found, sites)]

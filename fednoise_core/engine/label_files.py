@@ -38,10 +38,14 @@ def write_suspects(
     """
     with open_atomic(path) as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(SUSPECTS)
+        table.writerow(list_columns(found))
         for row in list_suspects(found, arrays, given, sites):
-            numbers = (f"{value:.6f}" if isinstance(value, float) else value for value in row)
-            table.writerow([safe_cell(value) if isinstance(value, str) else value for value in numbers])
+            table.writerow(map(_format_cell, row))
+
+
+def list_columns(found: Sequence[SiteLabels]) -> list[str]:
+    """The columns of suspects.csv for these judged labels."""
+    return [*SUSPECTS, *(found[0].more if found else ())]
 
 
 def list_suspects(
@@ -53,10 +57,12 @@ def list_suspects(
     site = np.repeat(np.array([one.site for one in found], np.int64), [len(one.samples) for one in found])
     p_wrong, p_proposed = (_join_column(found, name, np.float64) for name in ("p_wrong", "p_proposed"))
     proposed, verdict = _join_column(found, "proposed", np.int64), classify_labels(p_wrong)
+    more = [np.concatenate([one.more[name] for one in found]) for name in list_columns(found)[len(SUSPECTS) :]]
     for k in np.lexsort((site, sample, -p_wrong)).tolist():
         i, c, y, other = int(sample[k]), int(site[k]), int(given[sample[k]]), int(proposed[k])
         numbers = [float(p_wrong[k]), float(p_proposed[k])]
-        yield [i, arrays.source(i), c, sites[c], y, names[y], other, names[other], *numbers, str(verdict[k])]
+        row = [i, arrays.source(i), c, sites[c], y, names[y], other, names[other], *numbers, str(verdict[k])]
+        yield [*row, *(values[k].item() for values in more)]
 
 
 def write_sites(path: Path, found: Sequence[SiteLabels], sites: Sequence[str]) -> None:
@@ -98,6 +104,12 @@ def write_confusion(path: Path, counts: Tensor | None, arrays: Arrays) -> None:
         table.writerow(["class", "name", *(f"predicted_{k}" for k in range(arrays.classes))])
         for k, row in enumerate([] if counts is None else counts.tolist()):
             table.writerow([k, names[k], *row])
+
+
+def _format_cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    return int(value) if isinstance(value, bool) else safe_cell(value) if isinstance(value, str) else value
 
 
 def _name_classes(arrays: Arrays) -> list[str]:

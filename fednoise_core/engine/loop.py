@@ -358,7 +358,7 @@ class _Running:
             phase = record.metrics[-1][2]
             record.metrics.append((self.state.round, record.work, phase, headline, SERVER, "valid_accuracy", value))
 
-    def _ask_clients(self, question: Callable[[Client, Any], Any]) -> dict[int, tuple[Tensor, Tensor] | None]:
+    def _ask_clients(self, question: Callable[[Client, Any], Any]) -> dict[int, Any]:
         """Ask what the method finds out about each client's labels.
 
         The answer is for the client's owner and does not count as traffic.

@@ -56,7 +56,7 @@ def judge_sites(
     return sorted(found, key=lambda one: one.site)
 
 
-def judge_held_out(fed: Federation, answers: Mapping[int, Answer]) -> list[SiteLabels]:
+def judge_held_out(fed: Federation, answers: Mapping[int, Any]) -> list[SiteLabels]:
     """Judge the labels of every site by models that have not seen them.
 
     Left out are sites whose models are not finite or agree with the given labels no more often than chance.
@@ -68,19 +68,20 @@ def judge_held_out(fed: Federation, answers: Mapping[int, Answer]) -> list[SiteL
     Returns:
         The judged labels, in order of sites.
     """
-    world, found = fed.world, []
+    world, found = fed.world, list[tuple[Any, ...]]()
     for client, answer in answers.items():
         if answer is None:
             continue
-        rows, (held, mixed) = _list_rows(fed, client), (p.log().clamp_min(-100.0) for p in answer)
+        rows, (held, mixed) = _list_rows(fed, client), (p.log().clamp_min(-100.0) for p in answer[:2])
         if _beats_chance([(client, rows, held)], world.first, fed.classes):
             for site, at in world.split_by_site(client):
                 parts = (held[at], mixed[at], world.first[rows[at]], world.labels[rows[at]], rows[at])
-                found.append((site, *(part.cpu().numpy() for part in parts)))
+                columns = {name: values[at].cpu().numpy() for name, values in answer[2].items()}
+                found.append((site, *(part.cpu().numpy() for part in parts), columns))
     if not found:
         return []
-    sites, held_out, by_all, given, now, samples = zip(*sorted(found, key=lambda one: one[0]), strict=True)
-    return estimate_held_out(held_out, by_all, given, samples, sites, now)
+    sites, held_out, by_all, given, now, samples, more = zip(*sorted(found, key=lambda one: one[0]), strict=True)
+    return estimate_held_out(held_out, by_all, given, samples, sites, now, more)
 
 
 # (client, rows of the data set [n], log-probabilities [n, K])

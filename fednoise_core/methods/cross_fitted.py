@@ -9,7 +9,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.engine.api import SERVER, Client, EvaluatedModels, Federation, State, Work, weighted_mean
-from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.methods.fedavg import FedAvg, HeldOut
+from fednoise_core.ops.scope import find_near_copies, measure_distances, score_scope
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class CrossFitted(FedAvg):
                 models[fold] = weighted_mean([update["model"] for update in updates], weights)
         if state.round == self.train.rounds:
             for fold, model in enumerate(models):
-                fed.run_on_clients(state, fed.all, self.keep_predictions, {"model": model, "fold": fold})
+                fed.run_on_clients(state, fed.all, self.keep_distances, {"model": model, "fold": fold})
         return {"clients": len(clients)}
 
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
@@ -87,6 +88,16 @@ class CrossFitted(FedAvg):
         for name, which in (("held", (folds == broadcast["fold"]) | (folds < 0)), ("seen", folds != broadcast["fold"])):
             client.state = {**client.state, name: client.state.get(name, none) + p * which[:, None]}
 
-    def predict_held_out(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    def keep_distances(self, client: Client, broadcast: Mapping[str, Any]) -> None:
+        """Predict with a model of the last round, and add how far samples are from each other in its features."""
+        self.keep_predictions(client, broadcast)
+        features = torch.cat([client.features(broadcast["model"], on=on) for on in ("train", "valid")])
+        labels = torch.cat([client.labels, client.labels.new_full((len(features) - client.n,), -1)])
+        found = torch.stack(measure_distances(features, labels))
+        client.state = {**client.state, "distances": client.state.get("distances", 0) + found}
+
+    def predict_held_out(self, client: Client, broadcast: Mapping[str, Any]) -> HeldOut:
         held, seen = (client.state[name] / client.state[name].sum(1, keepdim=True) for name in ("held", "seen"))
-        return held, (held + seen) / 2
+        mixed, (mean, nearest) = (held + seen) / 2, client.state["distances"]
+        near = find_near_copies(mean, nearest, client.net.features_size)
+        return held, mixed, {"out_of_scope": score_scope(mean, mixed), "near_copy": near}

@@ -12,7 +12,7 @@ of 1 - p(given), and an interval from two estimates. docs/wrong_labels.md has th
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class SiteLabels:
         low: Lower end of the 90 % interval of `wrong`.
         high: Upper end of the 90 % interval of `wrong`.
         told: Whether `wrong` can be told. If not, errors cannot be told from images that are hard for the model.
+        more: Further columns of suspects.csv, name -> [n].
     """
 
     site: int
@@ -57,6 +58,7 @@ class SiteLabels:
     low: float
     high: float
     told: bool = True
+    more: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def classify_labels(p_wrong: np.ndarray) -> np.ndarray:
@@ -211,6 +213,7 @@ def estimate_held_out(
     samples: Sequence[np.ndarray],
     sites: Sequence[int],
     current: Sequence[np.ndarray] | None = None,
+    more: Sequence[Mapping[str, np.ndarray]] | None = None,
 ) -> list[SiteLabels]:
     """Estimate which given labels are wrong, by models that have not seen a sample and by models that have.
 
@@ -224,6 +227,7 @@ def estimate_held_out(
         samples: Rows of the data set for each site, int64 [n]. They are only copied into the result.
         sites: Numbers of the sites, all different.
         current: Labels of each site as they are now, int64 [n]. Default: the given ones.
+        more: Further columns of each site. They are only copied into the result.
 
     Returns:
         The estimates, in the order of the sites.
@@ -247,7 +251,9 @@ def estimate_held_out(
         at = site == number
         less = float((p_wrong - p_now)[at].sum())  # wrong labels that the corrections have put right
         low, wrong, high = (min(max(one - less, 0.0), len(rows)) for one in (count.low, count.wrong, count.high))
-        found.append(SiteLabels(name, rows, p_now[at], proposed[at], p_proposed[at], wrong, low, high, count.told))
+        columns = {} if more is None else more[number]
+        judged = (p_now[at], proposed[at], p_proposed[at])
+        found.append(SiteLabels(name, rows, *judged, wrong, low, high, count.told, columns))
     return found
 
 

@@ -24,9 +24,11 @@ def made_data(wrong_share: float = 0.1) -> tuple[np.ndarray, np.ndarray, np.ndar
 def test_feature_vectors_of_several_owners():
     x, y, wrong = made_data()
     x[7], y[7], y[8] = x[8], "cat", "dog"
-    wrong[7:9] = True
+    x[20], y[20] = 1.0001 * x[23], "owl" if y[23] == "cat" else "cat"  # at one site
+    wrong[[7, 8, 20]] = True
     frame = fn.find_label_errors(x, y, OWNERS, progress=False)
-    assert list(frame.columns) == [*SUSPECTS, "contradicts", "blank"]
+    assert list(frame.columns) == [*SUSPECTS, "out_of_scope", "near_copy", "contradicts", "blank"]
+    assert set(frame.loc[frame["near_copy"], "sample"]) == {20, 23}
     assert set(frame.loc[frame["contradicts"], "sample"]) == {7, 8}
     assert not frame["blank"].any()
     assert sorted(frame["sample"]) == list(range(360))

@@ -108,7 +108,7 @@ def test_a_random_sample_of_each_site_does_not_depend_on_suspicion(
     assert again == drawn
 
 
-def test_contradicting_copies_and_blank_images_are_listed_whatever_the_models_think(found: LabelRun) -> None:
+def test_copies_blank_and_strange_images_are_listed_whatever_the_models_think(found: LabelRun) -> None:
     kept = [one for one in read_rows(found.folder / "suspects.csv", Suspect) if one.verdict == "keep"]
     first, blank = kept[0], kept[1]
     other = next(one for one in kept[2:] if one.given != first.given)
@@ -116,11 +116,17 @@ def test_contradicting_copies_and_blank_images_are_listed_whatever_the_models_th
     images[other.sample] = images[first.sample]
     images[blank.sample] = 9
     dataclasses.replace(found.arrays, x_train=images).save(found.folder / "arrays.npz")
+    near, strange, ordinary = kept[-3:]
+    ends = {near.sample: ",0.4,1", strange.sample: ",1.4,0", ordinary.sample: ",1.2,0"}
+    path = found.folder / "suspects.csv"
+    head, *lines = path.read_text().splitlines()
+    lines = [line + ends.get(int(line.split(",")[0]), ",0.1,0") for line in lines]
+    path.write_text("\n".join([f"{head},out_of_scope,near_copy", *lines]) + "\n")
     text = page_of(found)
     data = data_of(text)
     kinds = {row[0]: row[9] for row in suspects_of(data) if row[9]}
-    assert kinds == {first.sample: 1, other.sample: 1, blank.sample: 2}
-    assert data["kinds"] == ["contradicting copy", "blank image"]
+    assert kinds == {first.sample: 1, other.sample: 1, blank.sample: 2, near.sample: 3, strange.sample: 4}
+    assert data["kinds"] == ["contradicting copy", "blank image", "contradicting near copy", "out of scope"]
     assert f"{32 * found.arrays.n / 1000:.0f} kB here" in text
 
 

@@ -9,6 +9,7 @@ import fednoise_core as fn
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.federation import Federation
 from fednoise_core.methods.cross_fitted import CrossFitted
+from fednoise_core.ops.scope import find_near_copies, measure_distances, score_scope
 
 TRAIN = {**toy.TRAIN, "fraction": 1.0, "rounds": 2}
 
@@ -45,9 +46,9 @@ def test_predictions_are_means_over_the_models_that_have_not_seen_a_sample() -> 
     fed = toy.toy_federation(train=TRAIN)
     method, client = made_method(), client_of(fed)
     models = [fed.init_weights("model", fold) for fold in range(5)]
-    for _ in range(2):  # rounds
+    for keep in (method.keep_predictions, method.keep_distances):  # two rounds
         for fold, model in enumerate(models):
-            method.keep_predictions(client, {"model": model, "fold": fold})
+            keep(client, {"model": model, "fold": fold})
     p = torch.stack([torch.softmax(client.predict(model).double(), -1) for model in models])
     folds, own = method.find_folds(client), torch.arange(client.n)
     answer = method.predict_held_out(client, {})
@@ -55,6 +56,10 @@ def test_predictions_are_means_over_the_models_that_have_not_seen_a_sample() -> 
     torch.testing.assert_close(answer[0], p[folds, own])
     seen = (p.sum(0) - p[folds, own]) / 4
     torch.testing.assert_close(answer[1], (p[folds, own] + seen) / 2)
+    apart = [measure_distances(client.features(model), client.labels) for model in models]
+    mean, nearest = (torch.stack(part).mean(0) for part in zip(*apart, strict=True))
+    torch.testing.assert_close(answer[2]["out_of_scope"], score_scope(mean, answer[1]))
+    assert answer[2]["near_copy"].tolist() == find_near_copies(mean, nearest, client.net.features_size).tolist()
 
 
 def test_corrected_labels_are_held_out_and_judged_as_they_are_now() -> None:
