@@ -37,6 +37,7 @@ def labels_page(
     sites: Sequence[Site],
     title: str,
     *,
+    summary: Mapping[str, Any],
     donor: np.ndarray | None = None,
     per_site: int = PER_SITE,
     most: int = MOST,
@@ -49,6 +50,7 @@ def labels_page(
         suspects: The rows of its suspects.csv.
         sites: The rows of its sites.csv.
         title: Shown above the page.
+        summary: Content of the run's summary.json.
         donor: Images of open-set noise, uint8 [n, …].
         per_site: How many suspects of one site the page holds at most.
         most: How many it holds at most.
@@ -64,13 +66,10 @@ def labels_page(
     chosen, drawn = _choose_suspects(suspects, kinds, per_site, most), _draw_samples(suspects)
     taken = {(one.client, one.sample) for one in chosen}
     page_rows = [*chosen, *(one for one in suspects if (one.client, one.sample) in drawn.keys() - taken)]
-    rows = [one.sample for one in page_rows]
-    packed = pack_sheets(shown_images(arrays, labels, donor, rows), len(rows), max(arrays.x_train.shape[1:3]))
-    number = {one.client: at for at, one in enumerate(sites)}
-    told = _page_data(arrays, suspects, sites, page_rows, len(chosen), drawn, kinds, packed, title)
-    worst_first = sorted(sites, key=lambda one: -_site_share(one.wrong, one))
+    images = shown_images(arrays, labels, donor, [one.sample for one in page_rows])
+    packed = pack_sheets(images, len(page_rows), max(arrays.x_train.shape[1:3]))
+    worst_first = sorted(enumerate(sites), key=lambda pair: -_site_share(pair[1].wrong, pair[1]))
     longest = max([1.0, *(math.ceil(100 * _site_share(one.wrong_high, one)) for one in sites)])
-    total = sum(one.verdict in SHOWN or one.sample in kinds for one in suspects)
     return render_page(
         "labels.html",
         ("page.css", "labels.css"),
@@ -78,16 +77,17 @@ def labels_page(
         folder=Path(__file__).parent,
         title=title,
         tiles=_summary_counts(sites),
-        sites=[_site_row(number[one.client], one, longest) for one in worst_first],
+        sites=[_site_row(number, one, longest) for number, one in worst_first],
         longest=f"{longest:.0f}",
+        accuracy=_describe_accuracy(summary),
         shown=len(chosen),
-        total=total,
+        total=sum(one.verdict in SHOWN or one.sample in kinds for one in suspects),
         judged=len(suspects),
         per_site=per_site,
         most=most,
         random=RANDOM,
         sent=f"{SENT_BYTES * len(suspects) / 1000:,.0f}",
-        data=json_text(told),
+        data=json_text(_page_data(arrays, suspects, sites, page_rows, len(chosen), drawn, kinds, packed, title)),
         sheets=packed.texts,
     )
 
@@ -176,6 +176,16 @@ def _draw_samples(suspects: Sequence[Suspect]) -> dict[tuple[int, int], int]:
         taken = stream(0, "random sample", client).permutation(sorted(samples))[:RANDOM]
         drawn |= {(client, int(sample)): place for place, sample in enumerate(taken, 1)}
     return drawn
+
+
+def _describe_accuracy(summary: Mapping[str, Any]) -> str:
+    """What the run's models are able to, "" if they diverged."""
+    last = summary["accuracy"].get("last")
+    if last is None:
+        return ""
+    if summary.get("test_known", True):
+        return f"the accuracy is {100 * last:.1f} % on test images"
+    return f"the models agree with {100 * last:.1f} % of the given labels that were held out"
 
 
 def _site_share(count: float, site: Site) -> float:

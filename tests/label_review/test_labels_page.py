@@ -19,6 +19,7 @@ from PIL import Image
 
 from fednoise_core.engine.label_files import SITES as SITE_COLUMNS
 from fednoise_core.engine.label_files import SUSPECTS
+from fednoise_core.io import write_json
 from fednoise_core.report.runs.suspects import Site, read_rows
 from label_review import make_labels
 from label_review.decisions import Suspect
@@ -170,6 +171,23 @@ def test_replaced_images_are_shown_as_training_saw_them(found: LabelRun) -> None
     np.testing.assert_array_equal(with_donor[0], found.arrays.x_train[2])
     assert (with_donor[1] == 7).all()
     assert (next(shown_images(found.arrays, labels, None, [3])) == 128).all()
+
+
+@pytest.mark.parametrize(
+    ("summary", "words"),
+    [
+        ({"accuracy": {"last": 0.8321}, "test_known": False}, "the models agree with 83.2 % of the given labels that"),
+        ({"accuracy": {"last": 0.4}}, "Here the accuracy is 40.0 % on test images."),
+        ({"accuracy": {"last": None}}, None),
+    ],
+)
+def test_the_accuracy_stands_beside_the_rule_that_needs_it(
+    found: LabelRun, summary: dict[str, Any], words: str | None
+) -> None:
+    write_json(found.folder / "summary.json", summary)
+    text = page_of(found)
+    assert ("below 50 %" in text) == (words is not None)
+    assert (words or "") in text
 
 
 def test_a_run_that_judged_nothing_says_so(found: LabelRun) -> None:
