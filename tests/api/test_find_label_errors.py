@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import fednoise_core as fn
+from fednoise_core.api.find_label_errors import take_majority
 from fednoise_core.engine.label_files import SITES, SUSPECTS
 from fednoise_core.engine.truth import auroc
 from fednoise_core.io import SpecError
@@ -62,6 +63,39 @@ def test_images_and_a_seed():
     assert not one.equals(other)
 
 
+def test_votes_of_several_annotators():
+    x, y, wrong = made_data(0.0)
+    assert not wrong.any()
+    draw = np.random.default_rng(1)
+    votes = np.repeat(y[:, None], 4, 1).astype(object)
+    errs = draw.random((360, 4)) < [0.1, 0.3, 0.5, 0.0]
+    votes[errs] = draw.choice(["cat", "dog", "owl"], errs.sum())
+    votes[:, 3] = None
+    votes[7] = [None, "", "owl", None]
+    frame = fn.find_label_errors(x, votes, OWNERS, progress=False)
+    given, rows = frame["given_name"].to_numpy(), frame["sample"].to_numpy()
+    cast = np.array([sum(bool(vote) for vote in row) for row in votes[rows]])
+    for_given = (votes[rows] == given[:, None]).sum(1)
+    np.testing.assert_allclose(frame["agreement"], for_given / cast)
+    most = np.max([(votes[rows] == name).sum(1) for name in ("cat", "dog", "owl")], 0)
+    assert (for_given == most).all()
+    first, second, third, nobody = frame.attrs["annotators"]
+    assert (first["votes"], third["votes"], nobody) == (359, 360, {"votes": 0, "agreement": None})
+    assert first["agreement"] > second["agreement"] > third["agreement"]
+    assert auroc(frame["p_wrong"].to_numpy(), given != y[rows]) > 0.97
+    assert auroc(-frame["agreement"].to_numpy(), given != y[rows]) < 0.95  # the models know more than the votes
+
+
+@pytest.mark.parametrize("missing", [-1, np.nan])
+def test_votes_by_number_and_ties(missing: float):
+    votes = np.array([[2, 1, 1], [0, missing, missing], *[[0, 1, missing]] * 200])
+    labels = take_majority(votes)
+    assert labels.dtype == np.int64
+    assert labels[:2].tolist() == [1, 0]
+    assert 70 < labels[2:].sum() < 130
+    assert (take_majority(votes) == labels).all()
+
+
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
@@ -69,6 +103,7 @@ def test_images_and_a_seed():
         (np.array([[0.0, np.nan]] * 4), [0, 1] * 2, "x holds NaN"),
         (np.array([[1e300, 1.0]] * 4), [0, 1] * 2, "x holds values beyond"),
         (np.ones((4, 8, 8)), [0, 1] * 2, "x is float64; images are integers"),
+        (np.ones((2, 3)), [[0, 1], [-1, -1]], "y: expected a vote for each sample, got none for row 1"),
         (np.ones((4, 3)), [0, 1] * 2, "the same image everywhere"),
     ],
 )
