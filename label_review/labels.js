@@ -67,7 +67,8 @@
     const seen = new Set();
     if (at("view").value) return []; // a random sample is to be looked at
     return shown.map((i) => data.rows[i]).filter((row) => {
-      const open = data.verdicts[row[VERDICT]] !== "keep" && !decided.has(row[SAMPLE]) && !seen.has(row[SAMPLE]);
+      const right = data.verdicts[row[VERDICT]] !== "keep" && !data.classless.includes(row[KIND]);
+      const open = right && !decided.has(row[SAMPLE]) && !seen.has(row[SAMPLE]);
       seen.add(row[SAMPLE]);
       return open;
     });

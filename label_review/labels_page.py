@@ -27,6 +27,7 @@ PER_SITE, MOST = 1000, 10_000  # suspects of one site, and of all, that a page h
 SHOWN = ("wrong", "check")  # verdicts; what is to be kept is in suspects.csv
 VERDICTS = (*SHOWN, "keep")
 KINDS = ("contradicting copy", "blank image", "contradicting near copy", "out of scope")
+CLASSLESS = (2, 4)  # kinds, from 1, without a right label: they are not relabelled with all others
 RANDOM = 50  # judged labels of each site that are drawn for an unbiased look
 
 
@@ -114,6 +115,7 @@ def _page_data(
         "verdicts": VERDICTS,
         "listed": listed,
         "kinds": KINDS,
+        "classless": CLASSLESS,
         "rows": [
             [
                 *(one.sample, one.source, number[one.client], one.given, one.proposed),
