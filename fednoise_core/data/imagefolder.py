@@ -10,7 +10,7 @@ from pydantic import MISSING, Field
 from fednoise_core.data.array_checks import owners_of
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.from_user import from_user
-from fednoise_core.data.images import SUFFIXES, UNREAD, ImageFiles
+from fednoise_core.data.images import BESIDE, SUFFIXES, ImageFiles
 from fednoise_core.data.label_table import Line, read_table, rows_of
 from fednoise_core.data.locate import user_path
 from fednoise_core.data.settings import Dataset, OwnTest
@@ -225,10 +225,11 @@ def _require_several(names: list[str], what: str) -> list[str]:
 
 
 def _is_image(path: Path) -> bool:
-    """Whether it is an image by its name. Raises ArtifactError for one of a format that is not read."""
+    """Whether it is an image by its name. Raises ArtifactError for one that may be of a format not read."""
     suffix, hidden = path.suffix.lower(), path.name.startswith(".")
-    if suffix in UNREAD and not hidden:
-        raise ArtifactError(f"{path}: {suffix} is not read; save it as .png or .jpg, or move it elsewhere")
+    if not hidden and suffix not in BESIDE | SUFFIXES and path.exists() and not path.is_dir():
+        what = suffix or "a file without a suffix"
+        raise ArtifactError(f"{path}: {what} is not read; save it as .png or .jpg, or move it elsewhere")
     return suffix in SUFFIXES and not hidden
 
 
@@ -244,8 +245,10 @@ def _find_images(folder: Path, names: Sequence[str]) -> list[tuple[str, str]]:
                 if path.is_dir() or (_is_image(path) and leads_out):
                     cure = "copy what it leads to, or set path to the folder that holds all"
                     raise ArtifactError(f"{path}: a link to {path.resolve()}, read below {inside}; {cure}")
-            if not _is_image(path) or not path.is_file():
+            if not _is_image(path):
                 continue
+            if not path.is_file():
+                raise ArtifactError(f"{path}: expected an image, got no regular file; move it elsewhere")
             below = path.relative_to(folder).as_posix()
             try:
                 below.encode()

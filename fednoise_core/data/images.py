@@ -12,11 +12,10 @@ import numpy as np
 
 from fednoise_core.io import ArtifactError
 
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "PPM", "TIFF")  # what a file may be, whatever its suffix says
-UNREAD = frozenset(
-    {".gif", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".eps", ".ps", ".svg", ".psd", ".tga", ".ico", ".dcm", ".exr"}
-)
+BESIDE = frozenset({".txt", ".csv", ".tsv", ".json", ".yaml", ".yml", ".xml", ".md", ".html", ".ini", ".db", ".log"})
+"""What may lie beside images."""
 
 
 class ImageFiles:

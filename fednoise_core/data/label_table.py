@@ -37,7 +37,7 @@ def read_table(path: Path, images: Sequence[str], known: Sequence[str] | None = 
         where, name = f"{path}, line {number}", row["file"]
         name = name if name in there else plain_cell(name)
         if name not in there:
-            raise ArtifactError(f"{where}: train/{name} does not exist")
+            raise ArtifactError(f"{where}: file: {name[:60]!r} does not exist below train/")
         if name in lines:
             raise ArtifactError(f"{where}: {name} comes twice")
         texts = {key: _read_text(row, key, where) for key in ("label", "client", "first_label") if key in columns}
@@ -92,6 +92,6 @@ def rows_of(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     except csv.Error as error:  # such as a field of more than 128 KiB: a quote that is not closed
         raise ArtifactError(f"{path}, line {line + 1}: {error}") from error
     if "file" not in columns or not {"label", "client"} & set(columns):
-        has = ", ".join(columns)
+        has = ", ".join(map(repr, columns))[:LONGEST]
         raise ArtifactError(f"{path}: the columns file and label (or client, or both) are needed; it has {has}")
     return columns, rows

@@ -519,7 +519,7 @@ def _require_distinct(clients: Iterable[int]) -> list[int]:
     found = list(clients)
     for c, times in Counter(found).items():
         if times > 1:
-            raise ValueError(f"client {c} stands twice among those of one call: each may do it once")
+            raise ValueError(f"client {c} is listed twice in one call")
     return found
 
 

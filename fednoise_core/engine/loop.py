@@ -327,7 +327,7 @@ class _Running:
             self.saved_at = time.monotonic()
             self.saving_took = self.saved_at - before
         if stop:
-            raise Stopped(f"{self.label}: stopped after round {state.round}; the same command goes on")
+            raise Stopped(f"{self.label}: paused after round {state.round}; run the same command to resume")
 
     def finish_run(self) -> Outcome:
         """What the run leaves."""

@@ -77,7 +77,7 @@ def method_class(name: str) -> type[FedAvg]:
 
     found = import_named(name, "method.name")
     if not (isinstance(found, type) and issubclass(found, FedAvg)):
-        raise SpecError(f"method.name: {name!r} is no subclass of fednoise_core.methods.fedavg.FedAvg")
+        raise SpecError(f"method.name: {name!r} is not a subclass of fednoise_core.methods.fedavg.FedAvg")
     return found
 
 

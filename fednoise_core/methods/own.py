@@ -48,10 +48,10 @@ def check_class(cls: type) -> type[FedAvg]:
 
     Raises:
         SpecError: Nobody would call its functions.
-        TypeError: It is no subclass of FedAvg, or no dataclass itself.
+        TypeError: It is not a subclass of FedAvg, or no dataclass itself.
     """
     if not issubclass(cls, FedAvg):
-        raise TypeError(f"method: {cls.__name__} is no subclass of fednoise_core.methods.fedavg.FedAvg")
+        raise TypeError(f"method: {cls.__name__} is not a subclass of fednoise_core.methods.fedavg.FedAvg")
     if "__dataclass_params__" not in vars(cls):
         raise TypeError(f"method: {cls.__name__}: write @dataclass(frozen=True, kw_only=True) above the class")
     check_hooks(cls)

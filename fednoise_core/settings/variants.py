@@ -4,7 +4,7 @@ A variant's id is part of paths. No other id may hold an `@`, so the id alone gi
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fednoise_core.io import SpecError
@@ -93,7 +93,7 @@ def strip_settings(label: str, method: str) -> str:
     return label.removesuffix(f", {words}") if words else label
 
 
-def swept_field(methods: Iterable[str], asked: str | None = None) -> str:
+def swept_field(methods: Sequence[str], asked: str | None = None) -> str:
     """Field on the axis of a figure.
 
     Args:
@@ -104,7 +104,7 @@ def swept_field(methods: Iterable[str], asked: str | None = None) -> str:
         The field that was asked for, else the only one.
 
     Raises:
-        SpecError: No method is a variant by this field, or there are several to choose from.
+        SpecError: No method is a variant by this field, all have one value of it, or there are several to choose from.
     """
     fields = list(dict.fromkeys(field for method in methods for field in parse_settings(method)))
     if not fields:
@@ -113,7 +113,10 @@ def swept_field(methods: Iterable[str], asked: str | None = None) -> str:
         raise SpecError(f"no method sweeps {asked!r}; swept: {', '.join(fields)}")
     if asked is None and len(fields) > 1:
         raise SpecError(f"its methods sweep {', '.join(fields)}; choose one by `field`")
-    return asked or fields[0]
+    field = asked or fields[0]
+    if len({dict(parse_settings(method)).get(field) for method in methods} - {None}) < 2:
+        raise SpecError(f"expected methods with two values of {field!r} or more, got one")
+    return field
 
 
 def _path_value(value: Any) -> str:

@@ -273,7 +273,7 @@ def test_a_method_of_ones_own_is_recorded_and_checked(tmp_path: Path):
         play({"name": Pulled, "mu": -1})
     with pytest.raises(SpecError, match="train: the method was made with other training settings"):
         play(Pulled(train=Train(**SHORT)), {**SHORT, "rounds": 5})
-    with pytest.raises(TypeError, match="method: Path is no subclass of fednoise_core"):
+    with pytest.raises(TypeError, match="method: Path is not a subclass of fednoise_core"):
         play(Path)
     undecorated = type("Undecorated", (FedAvg,), {})
     with pytest.raises(TypeError, match=r"method: Undecorated: write @dataclass\(frozen=True, kw_only=True\)"):

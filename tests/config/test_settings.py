@@ -113,8 +113,8 @@ def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(
         ({"name": named, "nu": 1}, "nu: unknown key; did you mean 'mu'?"),
         ({"name": "contract_methods:Puled"}, "name: .*has no attribute 'Puled'"),
         ({"name": "nowhere:It"}, "name: .*No module named 'nowhere'"),
-        ({"name": "json:JSONDecoder"}, "name: .*is no subclass of"),
-        ({"name": "toy:subject"}, "name: .*is no subclass of"),
+        ({"name": "json:JSONDecoder"}, "name: .*is not a subclass of"),
+        ({"name": "toy:subject"}, "name: .*is not a subclass of"),
         *(({"name": f"{module}:It"}, message) for module, (_, message) in OWN.items()),
     ):
         with pytest.raises(SpecError, match=rf"^config/studies/toy\.yaml: methods\.own\.{message}"):

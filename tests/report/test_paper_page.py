@@ -98,7 +98,7 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
         assert "Scale cpu: the paper" in page
         assert "a small normalised CNN in place of its nine-layer CNN" in page
         assert "CPU hours" in page
-        assert "of 10 claims" in page.lower()
+        assert "10 claims in every column that was run" in page
         assert "Not run: 90 of 98 cells, among them all of Table 1." in page
     assert "](scoreboard.png)" in first_screen(text)
     assert "](gains.png)" in section(text, "Figures")
@@ -240,7 +240,9 @@ def test_scores_add_up() -> None:
     assert (both.ran, len(both.ranks)) == (6, 2)
     assert [both.cells[name] for name in JUDGED] == [0, 2, 4]
     assert sorted(claim.state for claim in both.claims) == ["agrees", "agrees", "not run", "not run"]
-    assert states_words(one.claims).endswith(": agrees 1, not run 1.")
+    assert states_words(one.claims).endswith(
+        " 1 of the paper's 2 claims in every column that was run, 0 in some columns and 0 in none. Not run: 1."
+    )
 
 
 def test_the_page_counts_claims_as_its_csv_and_the_list_of_papers_do(folder: Path) -> None:

@@ -260,7 +260,7 @@ def test_a_rate_that_is_the_settings_is_not_compared_in_a_figure(
     hollow = [sum(line.get_markerfacecolor() == "white" for line in axis.get_lines()) for axis in made.figure.axes]
     assert hollow == [1, 0]
     assert "assumes is the true one in “40 % of labels wrong”. It is not compared there, like †." in made.notes[-1]
-    assert [text.get_text() for text in made.figure.legends[0].get_texts()][1] == "not compared: †"
+    assert [text.get_text() for text in made.figure.legends[0].get_texts()][1] == "not counted: has the true noise rate"
 
 
 def test_the_caption_says_which_rounds_were_evaluated(root: Path, tmp_path: Path) -> None:

@@ -64,7 +64,9 @@ def test_the_figures_of_the_documentation_work(found: list[ListedRun], monkeypat
     monkeypatch.setitem(draw.FIGURES, "sizes", sizes_kind)
     monkeypatch.setitem(draw.SETTING_FIGURES, "sizes", sizes_kind)
     with style.use_house_style():
-        made = draw.draw_figure(found, {"kind": "bars", "noises": ["random40"], "start": 10.0, "title": "Bars"})
+        made = draw.draw_figure(
+            found, {"kind": "bars", "noises": ["random40"], "start": 10, "title": "Bars", "width": "column"}
+        )
         sizes = draw.draw_figure(found, {"kind": "sizes", "noises": ["sym40"]})
         assert problems(made.figure) == problems(sizes.figure) == []
     bars = made.figure.axes[0].patches

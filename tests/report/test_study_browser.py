@@ -136,7 +136,7 @@ def test_runs_sort_and_filter(page: Any) -> None:
     assert falling == sorted(falling, reverse=True)
     find(page, f"#runs-table th:nth-child({column + 1}) button").send_keys(Keys.ENTER)
     assert [float(text) for text in texts(page, cells)] == sorted(falling)
-    find(page, "#runs-search").send_keys("fedcorr uniform")
+    find(page, "#runs-search").send_keys("fedcorr equal")
     assert texts(page, "#runs-count") == ["2 of 16 runs"]
     assert set(texts(page, "#runs-table tbody tr:not([hidden]) a")) == {"FedCorr"}
 

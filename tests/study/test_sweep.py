@@ -60,8 +60,8 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Stud
 
 def test_a_variant_is_an_ordinary_run(study: Callable[..., Study]) -> None:
     made = study()
-    ids = ["fedavg", "prox@mu=0", "prox@mu=0.1", "prox@mu=1e-05"]
-    assert list(dict.fromkeys(run.method for run in made.runs)) == ids
+    methods = dict.fromkeys(run.method for run in made.runs)
+    assert list(methods) == ["fedavg", "prox@mu=0", "prox@mu=0.1", "prox@mu=1e-05"]
     run = made.find_run("digits", "sym40", "held", "prox@mu=0.1", 1)
     assert run.folder.startswith("store/runs/digits/symmetric-0.4/iid-5/fedprox/seed1/")
     assert run.label == "Prox, mu 0.1"
@@ -84,7 +84,7 @@ def test_selections_name_methods_or_single_variants(study: Callable[..., Study])
 
     def one(data: dict[str, Any]) -> None:
         data["grid"][0]["methods"] = ["prox@mu=0.1"]
-        data["tables"] = {"one": {"kind": "accuracy", "methods": ["prox@mu=0.1"]}}
+        data["tables"], data["figures"] = {"one": {"kind": "accuracy", "methods": ["prox@mu=0.1"]}}, {}
 
     assert {run.method for run in study(one).runs} == {"prox@mu=0.1"}
 
@@ -95,14 +95,22 @@ def test_every_combination_of_two_fields(study: Callable[..., Study]) -> None:
         data["figures"]["mu"]["field"] = "mu"
 
     methods = list(dict.fromkeys(run.method for run in study(two).runs))
-    assert methods[1:3] == ["prox@mu=1@weighting=uniform", "prox@mu=1@weighting=samples"]
-    assert len(methods) == 5
+    values = [
+        "mu=1@weighting=uniform",
+        "mu=1@weighting=samples",
+        "mu=0.5@weighting=uniform",
+        "mu=0.5@weighting=samples",
+    ]
+    assert methods == ["fedavg", *(f"prox@{value}" for value in values)]
 
 
 def test_training_settings_are_swept_too(study: Callable[..., Study]) -> None:
     def edit(data: dict[str, Any]) -> None:
-        entry = {"name": "fedprox", "train": {"epochs": 2}, "sweep": {"mu": [0.1], "train.lr": [0.1, 0.01]}}
-        data["methods"]["prox"] = entry
+        data["methods"]["prox"] = {
+            "name": "fedprox",
+            "train": {"epochs": 2},
+            "sweep": {"mu": [0.1], "train.lr": [0.1, 0.01]},
+        }
         data["figures"] = {"rate": {"kind": "sweep", "field": "train.lr"}}
 
     found = {run.method: run for run in study(edit).runs if run.seed == 0}
@@ -204,7 +212,9 @@ def test_ids_are_read_back() -> None:
     assert (base_method("fedavg"), parse_settings("fedavg"), strip_settings("A, b", "fedavg")) == ("fedavg", {}, "A, b")
     assert variant_id("p", {"v": 1.0}) == variant_id("p", {"v": 1}) == "p@v=1"
     assert len({variant_id("p", {"v": value}) for value in (0.1, 0.1 + 1e-16 * 2, 1e-8, 2**53, 1e22)}) == 5
-    assert swept_field(["a", "b@q=1"]) == "q"
+    assert swept_field(["a", "b@q=1", "b@q=2"]) == "q"
+    with pytest.raises(SpecError, match="two values of 'q' or more, got one"):
+        swept_field(["a", "b@q=1", "c@q=1"])
     for value in ("a/b", "", "a@b", "x" * 40, "..="):
         with pytest.raises(SpecError, match="cannot be part of a path"):
             variant_id("p", {"v": value})

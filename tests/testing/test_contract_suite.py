@@ -109,7 +109,7 @@ class Given:
         (["--method", "fedavgg"], "method.name: unknown method 'fedavgg'; did you mean 'fedavg'?"),
         (["--method", "nowhere:It"], "method.name: 'nowhere:It': ModuleNotFoundError: No module named 'nowhere'"),
         (["--method", "broken_methods:Missing"], "has no attribute 'Missing'"),
-        (["--method", "broken_methods:NO_METHOD"], "'broken_methods:NO_METHOD' is no subclass of fednoise_core"),
+        (["--method", "broken_methods:NO_METHOD"], "'broken_methods:NO_METHOD' is not a subclass of fednoise_core"),
         (["--method", "fedavg", "--fields", "mu"], "--fields 'mu': no JSON"),
         (["--method", "fedavg", "--fields", "[1]"], "--fields '[1]': expected a mapping"),
         (["--method", "fedavg", "--fields", "{}", "--fields", "{}"], "--fields: given 2 times, but --method 1 times"),

@@ -1,4 +1,4 @@
-"""Check every file of the store against its SHA-256, and name those that are missing, changed or extra.
+"""Check the files in the folders of the store against their SHA-256: which are missing, changed or extra.
 
 fednoise audit [--remove | --store]        (make audit)
 
@@ -115,5 +115,5 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     cure = "`fednoise audit --remove` moves them away, and `snakemake` makes them again"
     done = f"moved to {DISCARDED}/{now}; `snakemake` makes them again" if options.remove else f"damaged; {cure}"
-    print(f"audit: {len(found)} folders or copies {done}")
+    print(f"audit: {len(found)} folder{'s' * (len(found) != 1)} or copies {done}")
     return 0 if options.remove else 1

@@ -23,7 +23,7 @@ VERBS = {  # verb → module with a function `main`; the first line of its docst
     "schema": "workflow_scripts.docgen.config_schema",
     "publish": "workflow_scripts.docgen.publish",
 }
-EXIT_CODES = "Exit status: 0 done, 1 problems or a defect, 2 a mistake in a file or argument, 75 interrupted: rerun it"
+EXIT_CODES = "Exit status: 0 done, 1 problems or a refused plan, 2 a wrong file or argument, 75 interrupted: rerun it"
 
 
 def main(arguments: list[str] | None = None) -> int:

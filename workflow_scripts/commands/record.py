@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 from workflow_scripts.commands.audit import audit_store, running_process
+from workflow_scripts.config.yaml_file import read_yaml
 
 CURE = "`fednoise audit --remove && snakemake` makes them again"
 
@@ -18,6 +19,8 @@ def _refusal_reason() -> str | None:
     """Why the results cannot be recorded now, or None."""
     if reason := running_process():
         return reason
+    if (scale := read_yaml("config/config.yaml").get("scale", "paper")) != "paper":
+        return f"config/config.yaml: scale: DVC records results of scale paper, got {scale}"
     found = [f"AUDIT: {problem}" for problems in audit_store().values() for problem in problems]
     if found:
         return "\n".join(["the audit finds:", *found, CURE])

@@ -218,7 +218,7 @@ def _picture_markdown(name: str, words: Sequence[Any]) -> str:
 
 
 def _hardware_sentence(runs: Sequence[RecordedRun]) -> str:
-    seconds = sorted(float(run.cost["seconds"]) for run in runs)
+    seconds = sorted({run.listed.dir: float(run.cost["seconds"]) for run in runs}.values())
     devices = sorted({str(run.cost.get("device", "unknown")) for run in runs})
     versions = sorted({f"{name} {one}" for run in runs for name, one in run.cost.get("versions", {}).items()})
     return (

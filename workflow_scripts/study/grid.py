@@ -12,7 +12,7 @@ from fednoise_core.settings.variants import base_method, index_of
 from workflow_scripts.config import definitions
 from workflow_scripts.config.definitions import FAMILY_OF_KEY, MethodDefinition
 from workflow_scripts.config.project import Project
-from workflow_scripts.config.yaml_file import ConfigPath
+from workflow_scripts.config.yaml_file import ConfigPath, read_yaml
 from workflow_scripts.study import compatibility
 from workflow_scripts.study.compatibility import ORACLE
 from workflow_scripts.study.file_at_scale import FileAtScale, read_file
@@ -209,15 +209,20 @@ class StudyGrid(FileAtScale):
 
 
 def _select_subset(study: StudyGrid, runs: Runs) -> Runs:
-    """Those of `runs` in the subset that the project asks for; all if it asks for none, or the study has none.
+    """Those of `runs` in the subset that the project asks for; all if it asks for none, or only other studies have it.
 
     Raises SpecError for an unknown subset, for an id that the grid does not have, and if no run is left.
     """
     name, known = study.project.subset, study.data.get("subsets", {})
+    if name is not None and name not in known:
+        files = () if known else study.project.study_files.values()
+        near = [*known, *(one for file in files for one in read_yaml(file).get("subsets", {}))]
+        if name not in near:
+            raise (study.place / "subsets").error(
+                f"unknown subset {name!r} in --config subset{did_you_mean(name, near)}"
+            )
     if name is None or not known:
         return runs
-    if name not in known:
-        raise (study.place / "subsets").error(f"unknown subset {name!r} in --config subset{did_you_mean(name, known)}")
     boxes = [_read_box(study, name, number) for number in range(len(known[name]))]
     found = {ids: run for ids, run in runs.items() if any(_lies_in(run, box) for box in boxes)}
     if not found:

@@ -75,8 +75,8 @@ def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None =
             spec = paper_tables.with_source_tables(tables or {}, spec, place)
         substituted = _with_substitutes(study, spec)
         runs = study.select_runs(substituted)
-        if runs:
-            _check_compared(spec, runs, place, whole=not study.project.subset)
+        if runs and not _has_comparison(study, spec, runs, place):
+            continue
         if key == "tables" and study.project.schemas.kind_flags(spec).get("of_a_paper"):
             own = {"datasets": substituted["datasets"]} if "datasets" in substituted else {}
             found[name] = paper_tables.with_study_context(study, spec, place) | own
@@ -130,14 +130,18 @@ def _with_substitutes(study: StudyGrid, spec: Mapping[str, Any]) -> dict[str, An
     return {**spec, "datasets": list(used)} if named else dict(spec)
 
 
-def _check_compared(spec: Mapping[str, Any], runs: Sequence[PlannedRun], place: ConfigPath, *, whole: bool) -> None:
-    """Whether a figure has what it compares, which a subset of the runs may lack. Raises SpecError."""
+def _has_comparison(study: StudyGrid, spec: Mapping[str, Any], runs: Sequence[PlannedRun], place: ConfigPath) -> bool:
+    """Whether a figure has what it compares. A subset of the runs, or a small scale, may lack it. Raises SpecError."""
+    whole = not study.project.subset
     if spec["kind"] == "sweep":
         try:
             swept_field([run.method for run in runs], spec.get("field"))
         except SpecError as error:
-            raise place.error(str(error)) from error
+            if whole and study.data is study.full:
+                raise place.error(str(error)) from error
+            return False
     if spec["kind"] == "paired_gains" and whole:
         asked = spec.get("baseline")
         methods = {run.method if asked else run.spec["method"]["name"] for run in runs}
         _check_id(asked or "fedavg", methods, place / "baseline")
+    return True

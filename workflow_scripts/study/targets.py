@@ -263,7 +263,8 @@ class Targets:
         """What won in a study: the log of its numbers says it, where these were made here."""
         log = Path(f"logs/metrics/{self.outputs.plan_summary(self._study_in(root)).digest}.log")
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-        return [f"results/{root}:", *(f"  {line}" for line in lines), f"  page: results/{root}/report.html"]
+        page = "labels.html" if os.path.isfile(f"results/{root}/labels.html") else "report.html"
+        return [f"results/{root}:", *(f"  {line}" for line in lines), f"  page: results/{root}/{page}"]
 
     def copy_command(self, root: str, key: str, name: str = "") -> str:
         """The shell command that copies files to results/, for the arguments of `copy_inputs`."""

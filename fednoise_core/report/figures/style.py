@@ -300,8 +300,9 @@ def add_legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
     columns = int(np.clip((width * 72 + gap * size) // entry, 1, min(len(handles), 5)))
     rows = -(-len(handles) // columns)
     columns = -(-len(handles) // rows)  # as even as possible
-    figure.set_size_inches(width, height + 0.024 * size * rows + 0.1)
-    look: dict[str, Any] = {"fontsize": size, "handlelength": handle_long, "columnspacing": gap, "labelspacing": 0.35}
+    apart = max(0.35, max(handle.get_markersize() for handle in handles) / size - 0.9)  # between rows, times a letter
+    figure.set_size_inches(width, height + 0.0178 * (1 + apart) * size * rows + 0.1)
+    look: dict[str, Any] = {"fontsize": size, "handlelength": handle_long, "columnspacing": gap, "labelspacing": apart}
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
 
 

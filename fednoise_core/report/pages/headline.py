@@ -21,8 +21,8 @@ DIGITS = 1  # of points: what a sentence can say
 METRIC = "last10_mean"  # which no test label chooses
 NAMED = 3  # names in a sentence; beyond, a count
 LINES = 12  # settings that closing lines name
-PAIRS = "pairs of runs with the same setting and seed"
-NOTHING = "Nothing is compared: no setting has the accuracy of two methods that a federation can have."
+OF = "of runs with the same setting and seed"
+NOTHING = "No methods are compared: no setting has two that a federation can use."
 
 
 @dataclass(frozen=True)
@@ -132,21 +132,23 @@ def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
     table["words"] = [method_words(group) for _, group in grouped]
     all_won = table[table["won"] == table["pairs"]]
     counted = all_won if len(all_won) else table
-    pairs = f"{PAIRS} ({count_words(counted['pairs'], 'pair').removeprefix('n = ')} each)"
+    few, most = counted["pairs"].min(), counted["pairs"].max()
+    pairs = f"all {few} pairs {OF}" if few == most else f"all pairs {OF} ({few} to {most} each)"
+    pairs = f"the only pair {OF}" if most == 1 else pairs
     if not len(all_won):
         share = (table["won"] / table["pairs"]).to_numpy()
         near = table.iloc[int(share.argmax())]
         nearest = f" {near['words']} comes nearest with {near['won']} of {near['pairs']}." if share.max() > 0 else ""
-        return f"No method beats {baseline} in all {pairs}.{nearest}"
+        return f"No method beats {baseline} in {pairs}.{nearest}"
     if len(all_won) <= NAMED:
         verb, means = ("beats", "mean gain is") if len(all_won) == 1 else ("beat", "mean gains are")
         points = _join_words([format_signed(gain, DIGITS) for gain in all_won["gain"]])
-        return f"{_join_words(all_won['words'])} {verb} {baseline} in all {pairs}. The {means} {points} points."
+        return f"{_join_words(all_won['words'])} {verb} {baseline} in {pairs}. The {means} {points} points."
     top = all_won.nlargest(NAMED, "gain")
     best = _join_words(
         [f"{words} ({format_signed(gain, DIGITS)})" for words, gain in zip(top["words"], top["gain"], strict=True)]
     )
-    said = f"{len(all_won)} of {len(table)} methods beat {baseline} in all {pairs}."
+    said = f"{len(all_won)} of {len(table)} methods beat {baseline} in {pairs}."
     return f"{said} The largest mean gains in points: {best}."
 
 
@@ -166,6 +168,6 @@ def _join_words(words: Sequence[str] | pd.Series) -> str:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    """For instance "A", "A, B", "A, B, C and 4 more"."""
+    """For instance "A", "A; B", "A; B; C and 4 more"."""
     more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    return "; ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -162,7 +162,8 @@ def _scale_words(told: Mapping[str, Any], scale: str) -> str:
 def _describe_runs(runs: Sequence[RecordedRun]) -> str:
     """Seeds, CPU hours and runs."""
     seeds = sorted({run.listed.seed for run in runs})
-    hours = sum(float(run.cost.get("cpu_seconds") or run.cost["seconds"]) for run in runs) / 3600
+    trained = {run.listed.dir: run for run in runs}.values()  # two methods with equal settings are one run
+    hours = sum(float(run.cost.get("cpu_seconds") or run.cost["seconds"]) for run in trained) / 3600
     word = "CPU hours" if all(run.cost.get("cpu_seconds") for run in runs) else "hours"
     told = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; {format_number(hours, 1)} {word}"
     return f"{told}; {len(runs):,}"
@@ -269,7 +270,7 @@ def _claims_table(scores: Mapping[str, Score], titles: Mapping[str, str]) -> tup
 
 
 def _settings_table(rows: Sequence[Mapping[str, str]], scale: str) -> tuple[list[str], list[list[str]]]:
-    heads = ["of", "setting", "value", "who says so", "note"]
+    heads = ["of", "setting", "value", "source", "note"]
     shown = [[row["part"], row["name"], row["value"], row["says"] or MISSING, row["note"]] for row in rows]
     if scale == "paper":
         return heads, shown

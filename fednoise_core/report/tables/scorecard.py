@@ -51,9 +51,11 @@ def states_words(claims: Iterable[Claim]) -> str:
         claims: Judged ones, maybe of several tables.
     """
     found = Counter(claim.state for claim in claims)
-    words = ", ".join(f"{name} {found[name]}" for name in STATES if found[name])
-    whole = sum(found.values())
-    return f"Of {whole} claims, judged by the columns that were run: {words}." if whole else "No claim is judged here."
+    if not found:
+        return "No claim is judged here."
+    every, some, none, left = (found[name] for name in STATES)
+    words = f"Our numbers support {every} of the paper's {found.total()} claims in every column that was run"
+    return f"{words}, {some} in some columns and {none} in none." + (f" Not run: {left}." if left else "")
 
 
 def score_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:

@@ -61,7 +61,7 @@ def _lay_out_setup(frame: pd.DataFrame, spec: Spec) -> Grid:
         found: dict[str, Any] = {row["column"]: row for row in group.to_dict("records")}
         rows.append(GridRow(str(parameter), [Cell(_format_setup_cell(found.get(head))) for head in heads]))
     level = [(str(spec["heads"].get(head, head)), 1) for head in heads]
-    caption = f"As printed; where this study has another value, it stands behind. Scale: {frame['scale'].iloc[0]}."
+    caption = f"From the paper; this study's values in brackets where they differ. Scale: {frame['scale'].iloc[0]}."
     checked = int((frame["ours"] != "").sum())
     notes = [f"{checked} of {len(frame)} cells are settings of this study, and were compared."]
     return Grid(spec["title"] or "Setup", caption_of(spec, caption), "", [level], rows, notes)

@@ -15,7 +15,8 @@ MARKS = {
     PERSONAL: "the mean over personal models, not one global model",
     POOLED: "no federation: trained in one place on everybody's samples, as a reference",
 }
-NO_MEMBERS = ORACLE + POOLED  # not compared with the others: no federation can have them, so they are never set in bold
+# Not compared with the others, and never set in bold: no federation can have what they have.
+NO_MEMBERS = {ORACLE: "has the true noise rate", POOLED: "trained in one place"}
 
 
 def marks_of(summary: Mapping[str, Any], view: str | None = None) -> str:

@@ -183,7 +183,7 @@ def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]],
         if told or not is_compared([mark]):
             found.add((run.listed.setting, run.listed.method))
             marks += mark + (ORACLE if told else "")
-    return found, f"not compared: {' '.join(mark for mark in NO_MEMBERS if mark in marks)}"
+    return found, f"not counted: {', '.join(words for mark, words in NO_MEMBERS.items() if mark in marks)}"
 
 
 def embolden_own(labels: Iterable[Text], order: Sequence[str], runs: Sequence[RecordedRun]) -> None:
@@ -313,7 +313,8 @@ def finish_figure(
         for setting, group in groups.items()
         if setting not in ceiling
     ]
-    alt = f"{shape}, {end['method'].nunique()} methods. "
+    methods = int(end["method"].nunique())
+    alt = f"{shape}, {methods} method{'s' * (methods != 1)}. "
     alt += (
         f"Highest {which or metric_words(settings)}: {'; '.join(said)}." if said else "None has an accuracy at the end."
     )

@@ -201,7 +201,7 @@ def _describe_curves(
     text += f", {window}" if window else ""
     text += f", {count_words(table['n'])}" if table["n"].max() > 1 else ", one seed"
     text += ", bands of one standard deviation." if band else "."
-    text += f" Beside each line: {metric_words(settings)}."
+    text += f" Numbers: {metric_words(settings)}."
     text += " Work counts passes over samples." if settings.x == "work" else ""
     return text
 

@@ -47,9 +47,9 @@ def _draw_dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     labels = {run.listed.method: run.label for run in runs}
     lines = [Line2D([], [], label=labels[base], **BASELINE)] if base else []
     lines += [Line2D([], [], label=dotted, **CEILING)] if dotted else []
-    rows.add_legend("test accuracy, %", "mean" if several else "one seed", "a seed" if several else "", lines)
+    rows.add_legend("test accuracy, %", "mean" if several else "one seed", "one seed" if several else "", lines)
     caption = f"Test accuracy ({metric_words(settings)}), {count_words(here['n'])}. "
-    caption += "Rows: the highest mean over the settings first." if len(shown) > 1 else "Rows: the highest mean first."
+    caption += "Sorted by the mean over the settings." if len(shown) > 1 else "Sorted by the mean."
     caption += cut
     caption += " No dot: no accuracy." if here["mean"].isna().any() else ""
     title, shape = "Accuracy of every method", "dots, a row a method"

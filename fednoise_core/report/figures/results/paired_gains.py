@@ -76,6 +76,7 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
         _draw_row(axis, place, looks[method].colour, found[found["method"] == method], shown)
         count = f"{table.loc[method, 'won']:.0f} of {table.loc[method, 'of']}"
         axis.annotate(count, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center")
+    axis.axhline(table["compared"].sum() - 0.5, color=QUIET, linewidth=0.6)  # below it what is not counted
     axis.set_yticks(range(len(order)), words)
     embolden_own(axis.get_yticklabels(), list(order), runs)
     axis.set_ylim(len(order) - 0.5, -0.5)
@@ -96,15 +97,14 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
     if handles:
         add_legend_below(figure, handles)
     caption = f"Test accuracy ({metric_words(settings)}) minus that of {label} with the same setting and seed"
-    caption += f", {count_words(found.groupby(frames.IDS)['seed'].size())}. At the right: pairs with a gain."
+    caption += f", {count_words(found.groupby(frames.IDS)['seed'].size())}. At the right: in how many pairs it gains."
     if found["gain"].min() < axis.get_xlim()[0]:
-        caption += " A lower gain stands at the left as a number (◂)."
+        caption += " What lies left of the axis is a number (◂)."
     columns = [*frames.RUN, "method_label", "baseline", settings.metric, "gain", "compared"]
     end = found.groupby([*frames.IDS, "method_label"], sort=False)["gain"].mean().rename("mean").reset_index()
     end["mean"] = end["mean"].where(np.isfinite(end["mean"]))
     told: dict[str, Any] = {"shape": "dots, a row a method", "which": f"gain over {label}", "unit": "points"}
-    title = f"Gain over {label}"
-    return finish_figure(figure, found[columns], settings, title, caption, end, runs, names, {}, **told)
+    return finish_figure(figure, found[columns], settings, f"Gain over {label}", caption, end, runs, names, {}, **told)
 
 
 def _find_gains(runs: Sequence[RecordedRun], settings: PairedGainsSettings) -> tuple[str, pd.DataFrame]:
@@ -132,7 +132,7 @@ def _draw_row(axis: Axes, place: int, colour: str, gains: pd.DataFrame, shown: S
         seen = here["gain"][here["gain"] >= low]
         axis.plot(here["gain"].clip(lower=low), [y] * len(here), color=colour, linewidth=1.0, alpha=0.6, zorder=2)
         face = colour if here["compared"].all() else "white"
-        axis.plot(seen, [y] * len(seen), zorder=3, **_dot_style(colour, marker, face))
+        axis.plot(seen, [y] * len(seen), zorder=3, clip_on=False, in_layout=False, **_dot_style(colour, marker, face))
     cut = gains["gain"][gains["gain"] < low]
     if len(cut):
         ends = dict.fromkeys(

@@ -46,6 +46,8 @@ def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     figure, axes = make_panels(len(groups), settings, height, columns, sharex=True, sharey=one)
     parts, heads, ends = [], [], []
     varies = [len({group[place] for group in groups}) > 1 for place in range(3)]
+    ticks = np.sort(100 * frame["rate"].unique())
+    ticks = ticks[np.diff(ticks, prepend=-np.inf) > np.ptp(ticks) / 12]  # those with room for their number
     for axis, (dataset, kind, partition) in zip(axes, groups, strict=True):
         here = frame[(frame["dataset"] == dataset) & (frame["partition"] == partition)]
         found = []
@@ -61,26 +63,16 @@ def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
         ends.append(found)
         words = (names.parts[0][dataset], kind, names.parts[2][partition])
         heads.append(" · ".join(word for word, use in zip(words, varies, strict=True) if use))
-        axis.set_xticks(_spaced_ticks(100 * frame["rate"].unique()))
+        axis.set_xticks(ticks)
     cut = finish_panels(axes, heads, [group[0] for group in groups], "wrong labels, %", ends, settings.y)
     table = pd.concat(parts, ignore_index=True)
-    caption = f"Test accuracy ({metric_words(settings)}) against the nominal share of wrong labels, "
-    caption += f"means of {count_words(table['n'])}. Beside each panel the values at the highest share.{cut}"
-    caption += "" if varies[1] else f" Noise: {groups[0][1]}."
-    came_out = {run.listed.noise: names.parts[1][run.listed.noise] for run in runs if nominal_run_rate(run) is None}
-    if came_out:
-        caption += f" Of {', '.join(came_out.values())} nobody states a rate: it is the one that came out."
+    caption = f"Test accuracy ({metric_words(settings)}) against the nominal share of wrong labels"
+    caption += f"{'' if varies[1] else f' ({groups[0][1]})'}, means of {count_words(table['n'])}. "
+    caption += f"In the legend the values at the highest share.{cut}"
+    unstated = {names.parts[1][run.listed.noise]: None for run in runs if nominal_run_rate(run) is None}
+    caption += f" No rate is stated for {', '.join(unstated)}: the measured rate is shown." if unstated else ""
     title, shape = "Accuracy against the share of wrong labels", "lines over the share of wrong labels"
     return finish_figure(figure, table, settings, title, caption, table, runs, names, ceiling, shape=shape)
-
-
-def _spaced_ticks(rates: np.ndarray) -> list[float]:
-    """The rates whose numbers have room beside each other on the axis."""
-    ticks: list[float] = []
-    for rate in np.sort(rates):
-        if not ticks or rate - ticks[-1] > np.ptp(rates) / 12:
-            ticks.append(float(rate))
-    return ticks
 
 
 def _noise_rates(runs: Sequence[RecordedRun]) -> dict[Setting, float]:

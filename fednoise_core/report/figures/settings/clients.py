@@ -45,13 +45,13 @@ def _draw_clients(shown: Sequence[SettingArtifacts], settings: ClientsSettings) 
     frames = [_client_frame(one) for one in shown]
     for row, (one, frame) in enumerate(zip(shown, frames, strict=True)):
         _draw_setting(axes[wide * row : wide * (row + 1)], one, frame)
+    set_titles(axes, [panel_title(shown, one) if kind == kinds[0] else "" for one in shown for kind in kinds])
+    many = max(map(len, frames)) > NAMED
+    label_outer_axes(axes, "client, sorted by samples" if many else "client", "")
     for place in range(wide):
         top = max(axis.get_ylim()[1] for axis in axes[place::wide])
         for axis in axes[place::wide]:
-            axis.set_ylim(0, top)
-    set_titles(axes, [panel_title(shown, one, kind) for one in shown for kind in kinds])
-    many = max(map(len, frames)) > NAMED
-    label_outer_axes(axes, "client, sorted by samples" if many else "client", "")
+            axis.set(ylim=(0, top), ylabel=kinds[place])
     title = "How much and how noisy" if known else "How much"
     return finish_figure(figure, frames, settings, title, _describe_clients(shown, known))
 
@@ -85,7 +85,7 @@ def _draw_rates(axis: Axes, mean: float, frame: pd.DataFrame, width: float) -> N
     axis.axhline(mean, color=FAINT, linewidth=1.0, linestyle=(0, (1.2, 1.6)), zorder=1)
     spread = 1.96 * np.sqrt(mean * (1 - mean) / np.maximum(frame["samples"], 1))
     bottom = np.maximum(mean - spread, 0)
-    axis.bar(x, mean + spread - bottom, width, bottom, color=CHANCE, zorder=0.5)
+    axis.bar(x, np.minimum(mean + spread, 1) - bottom, width, bottom, color=CHANCE, zorder=0.5)
     size = 4 if len(frame) <= NAMED else 2
     axis.plot(x, frame["noise_rate"], linestyle="", marker="o", markersize=size, color=WRONG, clip_on=False)
 

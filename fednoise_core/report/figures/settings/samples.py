@@ -55,14 +55,14 @@ def _draw_sample(axis: Axes, one: SettingArtifacts, row: Mapping[Any, Any]) -> N
     axis.text(0.5, 1.06, given, ha="center", va="bottom", transform=axis.transAxes)
     if row["wrong"] == 1:
         foreign = one.labels.replaced is not None and row["sample"] in one.labels.replaced
-        truth = "foreign" if foreign else shorten_text(one.names[row["clean"] or 0])
+        truth = "other data" if foreign else shorten_text(one.names[row["clean"] or 0])
         axis.text(0.5, -0.06, _label_words("is", truth), ha="center", va="top", transform=axis.transAxes, color=WRONG)
 
 
 def _describe_samples(one: SettingArtifacts, index: np.ndarray) -> dict[str, str]:
     wrong = one.labels.wrong
     text = f"Training images (n = {len(index)}). Above: the given label" + (
-        "; the clean labels are unknown." if wrong is None else "; below, where that is wrong: what it is."
+        "; the clean labels are unknown." if wrong is None else ". Below a wrong label: the right one."
     )
     alt = f"{len(index)} training images of {one.dataset} with their given labels"
     alt += "." if wrong is None else f", {int(wrong[index].sum())} of them wrong, with the right label below."

@@ -35,7 +35,8 @@ MINUS = "realised minus nominal"
 DIFFERENCE = "PRGn"  # green: more than asked for; for red-green blind readers, too
 CELL, NAMED = 18, 9  # points: the width of a cell with a number, of one with its class's name
 FEW = 2  # noises that stand one above the other; of more, pairs stand side by side
-HEADS = {"nominal": "requested", MINUS: "difference", "realised": "realised", "": ""}
+HEADS = {"nominal": "requested", MINUS: "realised − requested", "realised": "realised", "": ""}
+HEADED = ("dataset", "noise")  # parts of a setting that stand over its matrix
 LEAST = 0.05  # the end of the differences' colours is no smaller
 
 
@@ -80,7 +81,9 @@ def _place_panels(
     """Figure, axes with their titles, and the side of a matrix in inches."""
     side = (width_inches(settings) - 0.8) / columns
     heads = [
-        panel_title(shown, one, HEADS[kind], parts=() if kind == MINUS else ("dataset", "noise"))
+        HEADS[kind]
+        if kind in (MINUS, "")
+        else panel_title(shown, one, "" if kind == "nominal" and len(shown) > 1 else HEADS[kind], parts=HEADED)
         for one, kind, _ in grid
     ]
     figure, axes = make_panels(len(grid), settings, side + 0.14 * count_title_lines(heads, side) + 0.4, columns)
