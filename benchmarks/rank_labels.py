@@ -25,7 +25,7 @@ import torch
 
 import fednoise_core as fn
 from benchmarks.corruptions import Spoilt
-from benchmarks.label_scores import CHOSEN, CLEANLAB, OWN, ROUNDS, TODAY, Count, score_labels
+from benchmarks.label_scores import CHOSEN, CLEANLAB, OWN, ROUNDS, TODAY, score_labels
 from benchmarks.unlike_sites import KINDS, SIZES, load_images, make_federation
 from benchmarks.wrong_labels import average_precision, near
 from fednoise_core import Partition
@@ -36,6 +36,7 @@ from fednoise_core.engine.truth import auroc
 from fednoise_core.io import open_atomic
 from fednoise_core.methods import METHODS
 from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.ops.label_errors import Count
 
 FOLDER = Path("benchmarks/results/rank_labels")
 DATA = ("fashion_mnist", "mnist")

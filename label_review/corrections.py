@@ -21,6 +21,8 @@ Corrected = tuple[int, list[Decision]]  # number of samples, what was decided, o
 def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str | None = None) -> Corrected:
     """Write an npz with these labels changed and rows dropped, of every array that has one for each training image.
 
+    What was given at first goes to `first_given`, so that the next list does not take a correction for evidence.
+
     Args:
         path: The npz to correct. All else in it stays as it is.
         out: The npz to write.
@@ -51,6 +53,7 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
         return i
 
     chosen = _by_sample(wanted, find_row)
+    found.setdefault("first_given", y)
     found[key], stays = y.copy(), np.ones(len(y), bool)
     for i, one in chosen.items():
         found[key][i] = one.label if one.decision == "relabel" else y[i]
@@ -77,6 +80,8 @@ def _class_names(found: Mapping[str, np.ndarray]) -> tuple[list[str], int]:
 
 def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Corrected:
     """Write a CSV of corrected labels, as the setting `given` of an image folder takes it.
+
+    What was given at first goes to the column `first_label`.
 
     Args:
         path: Such a CSV, all of whose columns stay, or the folder itself, whose class folders are the labels.
@@ -117,6 +122,8 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Correcte
         return i
 
     chosen = _by_sample(wanted, find_line)
+    for row in rows:
+        row.setdefault("first_label", row["label"])
     for i, one in chosen.items():
         if one.decision == "relabel":
             rows[i]["label"] = safe_cell(one.label_name)
@@ -130,8 +137,8 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Correcte
 
 
 def _write_rows(out: Path, columns: list[str], rows: Sequence[Mapping[str, str]]) -> None:
-    if any("drop" in row for row in rows) and "drop" not in columns:
-        columns = [*columns, "drop"]
+    added = [name for name in ("first_label", "drop") if any(name in row for row in rows)]
+    columns = [*columns, *(name for name in added if name not in columns)]
     with open_atomic(out) as file:
         table = csv.DictWriter(file, columns, restval="", lineterminator="\n")
         table.writeheader()

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fednoise_core.io import json_digest
-from fednoise_core.report.runs.suspects import Count, CsvRow
+from fednoise_core.report.runs.suspects import Amount, Count, CsvRow
 
 DECISIONS = (*("sample", "source", "client", "site", "given", "given_name", "decision", "label", "label_name", "data"),)
 """Columns of decisions.csv; the page's script writes the same."""
@@ -15,7 +15,7 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Suspect(CsvRow):
-    """One row of suspects.csv. sample: row in the arrays artifact."""
+    """One row of suspects.csv. sample: row in the arrays artifact. Not all methods have the last two columns."""
 
     sample: Count
     source: str
@@ -28,6 +28,8 @@ class Suspect(CsvRow):
     p_wrong: Probability
     p_proposed: Probability
     verdict: Literal["wrong", "check", "keep"]
+    out_of_scope: Amount = 0.0
+    near_copy: bool = False
 
 
 class Decision(CsvRow):

@@ -25,6 +25,9 @@ from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.steps.common import report_error
 from workflow_scripts.study.study import Study
 
+METHOD = "cross_fitted"
+ROUNDS, MOMENTUM = 8, 0.9  # of it; docs/wrong_labels.md has the study that chose them
+NET = "{name: small_cnn, width: 16}"
 HOLDOUT = 0.1  # share of the given data that stands in for a trusted test set; its labels are not judged
 STUDY = """\
 # Finds wrong labels in {path}; written by `fednoise label-study`. Every key: docs/reference.md.
@@ -34,8 +37,9 @@ noises:
 partitions:
   sites: {partition}
 methods:
-  found: {{name: {method}}}
-train: {{net: {net}, rounds: {rounds}, fraction: 1.0, epochs: 2, batch: 32, lr: 0.05, eval_every: 5}}
+  found: {{name: {method}, label: {method}}}
+train:
+  {{net: {net}, rounds: {rounds}, fraction: 1.0, epochs: 2, batch: 32, lr: 0.05, momentum: {momentum}, eval_every: 4}}
 seeds: [0]
 grid:
   - {{datasets: [{dataset}], noises: [asis], partitions: [sites], methods: [found]}}
@@ -59,9 +63,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--name", help="of the study and the data set; default: the data's file name")
     parser.add_argument("--given", help="CSV of given labels and owners in the image folder")
     parser.add_argument("--size", type=int, default=64, help="side in pixels that images of a folder are scaled to")
-    parser.add_argument("--method", default="fedavg", help="method to judge the labels by")
-    parser.add_argument("--net", default="{name: small_cnn, width: 16}", help="net; default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=30, help="rounds of training")
+    parser.add_argument("--method", default=METHOD, help="method to judge the labels by; default: %(default)s")
+    parser.add_argument("--net", help=f"net; default: {NET}, for feature vectors linear")
+    parser.add_argument("--rounds", type=int, help=f"rounds of training; default: {ROUNDS}, or 30 with another method")
     args = parser.parse_args(argv)
     try:
         name = args.name or re.sub(r"[^A-Za-z0-9_-]+", "-", args.data.stem).strip("-_")
@@ -82,12 +86,13 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
         raise SpecError(f"{file} exists: remove it, or choose another --name")
     if name in read_yaml(datasets):
         raise SpecError(f"{datasets} has {name!r} already: remove it there, or choose another --name")
+    spec, owners = _folder_settings(args) if args.data.is_dir() else _npz_settings(args)
+    *_, sides = sources.read_facts(spec)  # whether it can be read at all
+    chosen = args.net or ("linear" if sides == (1, 1) else NET)
     try:
-        net = json.dumps(yaml.safe_load(args.net))
+        net = json.dumps(yaml.safe_load(chosen))
     except (yaml.YAMLError, TypeError, ValueError) as error:  # YAML has dates, JSON has none
         raise SpecError(f"--net: expected a name or {{name: …, options…}}, got {args.net!r}") from error
-    spec, owners = _folder_settings(args) if args.data.is_dir() else _npz_settings(args)
-    sources.read_facts(spec)  # whether it can be read at all
     before = datasets.read_text(encoding="utf-8")
     with open_atomic(datasets) as out:
         out.write(f"{before.rstrip()}\n{json.dumps(name)}: {json.dumps(spec)}\n")
@@ -97,7 +102,8 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
         "partition": "{kind: natural}" if owners else "{kind: iid, clients: 1}",
         "method": json.dumps(args.method),
         "net": net,
-        "rounds": args.rounds,
+        "rounds": args.rounds or (ROUNDS if args.method == METHOD else 30),
+        "momentum": MOMENTUM if args.method == METHOD else 0.0,
         "dataset": json.dumps(name),
     }
     try:

@@ -2,7 +2,7 @@
 (() => {
   const at = (id) => document.getElementById(id);
   const data = JSON.parse(at("data").textContent);
-  const [SAMPLE, SOURCE, SITE, GIVEN, PROPOSED, WRONG, RIGHT, VERDICT] = [0, 1, 2, 3, 4, 5, 6, 7];
+  const [SAMPLE, SOURCE, SITE, GIVEN, PROPOSED, WRONG, RIGHT, VERDICT, DRAWN, KIND] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
   const WORDS = { keep: "Keep", relabel: "Relabel", drop: "Drop" };
   const DONE = { keep: "kept", relabel: "relabelled", drop: "dropped" };
   const STORE = "fednoise-labels:" + data.key;
@@ -12,8 +12,11 @@
 
   // sample -> {choice, label}; from a loaded file also source -> {choice, label, cells}, of samples that are not here
   const decided = new Map();
+  const suspects = data.rows.slice(0, data.listed);
+  const random = data.sites.map((_, site) => data.rows.filter((row) => row[SITE] === site && row[DRAWN]));
   const past = []; // of changes: [[sample, what was decided before or undefined], ...]
   let shown = []; // indices of data.rows that the filters let through
+  let offered = 0; // rows of the list that is chosen
   let current = 0; // position in `shown`
   let unsaved = false, stored = true;
 
@@ -49,7 +52,7 @@
     if (!row) return false;
     const before = decided.get(row[SAMPLE]);
     if (label === undefined) label = choice === "relabel" ? target(row) : row[GIVEN];
-    const again = before && before.choice === choice && before.label === label;
+    const again = before && !before.unseen && before.choice === choice && before.label === label;
     const to = again ? undefined : { choice, label };
     const what = again ? "undecided again" : DONE[choice] + (choice === "relabel" ? ` as ${name(label)}` : "");
     change([[row[SAMPLE], to]], `${row[SOURCE]}: ${what}.`);
@@ -62,8 +65,10 @@
 
   function acceptable() {
     const seen = new Set();
+    if (at("view").value) return []; // a random sample is to be looked at
     return shown.map((i) => data.rows[i]).filter((row) => {
-      const open = !decided.has(row[SAMPLE]) && !seen.has(row[SAMPLE]);
+      const right = data.verdicts[row[VERDICT]] !== "keep" && !data.classless.includes(row[KIND]);
+      const open = right && !decided.has(row[SAMPLE]) && !seen.has(row[SAMPLE]);
       seen.add(row[SAMPLE]);
       return open;
     });
@@ -71,7 +76,7 @@
 
   function accept() {
     const rows = acceptable();
-    if (rows.length) change(rows.map((row) => [row[SAMPLE], { choice: "relabel", label: target(row) }]),
+    if (rows.length) change(rows.map((row) => [row[SAMPLE], { choice: "relabel", label: target(row), unseen: true }]),
       `${rows.length.toLocaleString("en")} relabelled as proposed.`);
   }
 
@@ -88,7 +93,7 @@
       for (const [sample, one] of JSON.parse(localStorage.getItem(STORE) ?? "[]")) {
         const here = first.has(sample), fits = Object.hasOwn(WORDS, one.choice) && Object.hasOwn(data.classes, one.label);
         const line = Array.isArray(one.cells) && one.cells.length === data.columns.length;
-        if (fits && here) decided.set(sample, { choice: one.choice, label: one.label });
+        if (fits && here) decided.set(sample, { choice: one.choice, label: one.label, unseen: one.unseen });
         else if (fits && line) decided.set(sample, one);
       }
     } catch {
@@ -164,21 +169,25 @@
 
   function counted(column, text) {
     const counts = new Map();
-    for (const row of data.rows) counts.set(row[column], (counts.get(row[column]) ?? 0) + 1);
+    for (const row of suspects) counts.set(row[column], (counts.get(row[column]) ?? 0) + 1);
     return [...counts.keys()].sort((a, b) => a - b).map((key) => [key, `${text(key)} (${counts.get(key)})`]);
   }
 
   function filter(keep) {
     const value = (id) => at(id).value, state = value("state");
-    const wanted = [["site", SITE], ["given", GIVEN], ["proposed", PROPOSED], ["verdict", VERDICT]]
+    const wanted = [["site", SITE], ["given", GIVEN], ["proposed", PROPOSED], ["verdict", VERDICT], ["kind", KIND]]
       .filter(([id]) => value(id) !== "").map(([id, column]) => [column, Number(value(id))]);
-    const held = keep ? undefined : shown[current];
-    shown = [];
+    const held = keep ? undefined : shown[current], byDraw = value("view") === "random";
+    [shown, offered] = [[], 0];
     data.rows.forEach((row, i) => {
+      if (byDraw ? !row[DRAWN] : i >= data.listed) return;
+      offered++;
       const choice = decided.get(row[SAMPLE])?.choice;
       if (wanted.every(([column, number]) => row[column] === number)
         && (state === "" || (state === "open" ? !choice : state === "done" ? choice : choice === state))) shown.push(i);
     });
+    const order = (i) => data.rows[i][SITE] * 1000 + data.rows[i][DRAWN];
+    if (byDraw) shown.sort((a, b) => order(a) - order(b));
     body.replaceChildren();
     drawn.clear();
     const place = held === undefined ? -1 : shown.indexOf(held);
@@ -235,7 +244,7 @@
     paint(thumb, i, 72);
     const labels = make("div", "labels"), sure = make("div", "sure"), verdict = data.verdicts[row[VERDICT]];
     const where = make("div", "where", `${data.sites[row[SITE]][1]} · ${row[SOURCE]}`);
-    sure.append(make("span", verdict, verdict), `, ${percent(row[WRONG])}`);
+    sure.append(make("span", verdict, verdict), `, ${percent(row[WRONG])}`, row[KIND] ? ` · ${data.kinds[row[KIND] - 1]}` : "");
     words.append(labels, sure, where);
     words.title = `${name(row[GIVEN])} → ${name(row[PROPOSED])}\n${where.textContent}`;
     for (const [choice, word] of Object.entries(WORDS)) {
@@ -284,11 +293,45 @@
     status();
   }
 
+  // The share of wrong labels in a site's random sample, once all of it is decided: before, the decided are no random part.
+  // What was relabelled with all others, unseen, is the models' word.
+  function rate(site) {
+    const choices = random[site].map((row) => decided.get(row[SAMPLE])).map((one) => (one?.unseen ? undefined : one?.choice)), n = choices.length;
+    const open = choices.filter((choice) => !choice).length;
+    const wrong = choices.filter((choice) => choice === "relabel" || choice === "drop").length;
+    const whole = (share) => Math.round(100 * share), [low, high] = interval(wrong, n);
+    at("rate" + site).textContent = open === n ? "" : open ? `${n - open} of ${n} decided`
+      : `${wrong} of ${n} wrong: ${whole(wrong / n)} %, ${whole(low)} to ${whole(high)} %`;
+  }
+
+  // 90 % interval of a share of which k of n were seen (Clopper and Pearson, 1934)
+  function interval(k, n) {
+    const atMost = (most, p) => {
+      let sum = 0, term = (1 - p) ** n;
+      for (let i = 0; i <= most; i++) {
+        sum += term;
+        term *= (n - i) / (i + 1) * p / (1 - p);
+      }
+      return sum;
+    };
+    const solve = (most, chance) => {
+      let [low, high] = [0, 1];
+      for (let step = 0; step < 40; step++) {
+        const middle = (low + high) / 2;
+        if (atMost(most, middle) > chance) low = middle;
+        else high = middle;
+      }
+      return low;
+    };
+    return [k ? solve(k - 1, 0.95) : 0, k < n ? solve(k, 0.05) : 1];
+  }
+
   function status() {
     const counts = { keep: 0, relabel: 0, drop: 0 }, number = (n) => n.toLocaleString("en");
     for (const { choice } of decided.values()) counts[choice]++;
     const open = acceptable().length;
-    at("count").textContent = `${number(shown.length)} of ${number(data.rows.length)} shown · decided: `
+    data.sites.forEach((_, site) => rate(site));
+    at("count").textContent = `${number(shown.length)} of ${number(offered)} shown · decided: `
       + Object.entries(counts).map(([choice, n]) => `${number(n)} ${DONE[choice]}`).join(", ");
     at("accept").textContent = `Relabel ${number(open)} undecided as proposed`;
     at("accept").disabled = !open;
@@ -354,17 +397,67 @@
     if (!event.target.matches("select, option")) list.focus({ preventScroll: true });
   }
 
+  // ---- the grid: the largest groups of given -> proposed with the verdict wrong, each most suspect first
+
+  const GROUPS = 12, EACH = 10, TILE = 44;
+
+  function fillGrid() {
+    const groups = new Map();
+    suspects.forEach((row, i) => {
+      const key = row[GIVEN] * data.classes.length + row[PROPOSED];
+      if (row[VERDICT] !== 0) return;
+      if (!groups.has(key)) groups.set(key, []);
+      groups.get(key).push(i);
+    });
+    const largest = [...groups.values()].sort((a, b) => b.length - a.length).slice(0, GROUPS);
+    at("grid").append(...largest.map((rows) => {
+      const group = make("div"), first = data.rows[rows[0]];
+      const text = `${name(first[GIVEN])} → ${name(first[PROPOSED])} (${rows.length.toLocaleString("en")})`;
+      const tiles = rows.slice(0, EACH).map((i) => {
+        const tile = makeButton("tile", "", i);
+        paint(tile, i, TILE);
+        tile.setAttribute("aria-label", `${data.rows[i][SOURCE]}, ${percent(data.rows[i][WRONG])}`);
+        return tile;
+      });
+      group.append(makeButton("link", text, rows[0]), ...tiles);
+      return group;
+    }));
+  }
+
+  function makeButton(className, text, i) {
+    const button = make("button", className, text);
+    button.type = "button";
+    button.addEventListener("click", () => {
+      for (const id of ["view", "site", "kind", "state"]) at(id).value = "";
+      [at("given").value, at("proposed").value, at("verdict").value] = [data.rows[i][GIVEN], data.rows[i][PROPOSED], 0];
+      filter(true);
+      move(shown.indexOf(i));
+      list.scrollIntoView({ block: "nearest" });
+      list.focus({ preventScroll: true });
+    });
+    return button;
+  }
+
   function start() {
-    options(at("site"), "all", counted(SITE, (site) => data.sites[site][1]));
+    const held = (site) => suspects.filter((row) => row[SITE] === site).length;
+    options(at("site"), "all", data.sites.map(([, text], site) => [site, `${text} (${held(site)})`]));
     options(at("given"), "all", counted(GIVEN, name));
     options(at("proposed"), "all", counted(PROPOSED, name));
-    options(at("verdict"), "wrong and check", counted(VERDICT, (verdict) => data.verdicts[verdict]));
+    options(at("verdict"), "all", counted(VERDICT, (verdict) => data.verdicts[verdict]));
+    options(at("kind"), "all", counted(KIND, (kind) => data.kinds[kind - 1]).filter(([kind]) => kind));
     options(at("state"), "all", [["open", "undecided"], ["done", "decided"], ...Object.entries(DONE)]);
-    for (const id of ["site", "given", "proposed", "verdict", "state"]) at(id).addEventListener("change", () => filter());
+    for (const id of ["view", "site", "given", "proposed", "verdict", "kind", "state"]) at(id).addEventListener("change", () => filter());
     for (const button of document.querySelectorAll("[data-site]"))
       button.addEventListener("click", () => {
         at("site").value = button.dataset.site;
-        if (at("site").value !== button.dataset.site) at("site").value = ""; // it has no suspects here
+        filter(true);
+        at("suspects").scrollIntoView();
+        list.focus({ preventScroll: true });
+      });
+    for (const button of document.querySelectorAll("[data-random]"))
+      button.addEventListener("click", () => {
+        for (const id of ["given", "proposed", "verdict", "kind", "state"]) at(id).value = "";
+        [at("view").value, at("site").value] = ["random", button.dataset.random];
         filter(true);
         at("suspects").scrollIntoView();
         list.focus({ preventScroll: true });
@@ -402,6 +495,7 @@
       if (unsaved && !stored) event.preventDefault();
     });
     at("tool").hidden = false;
+    fillGrid();
     restore();
     filter(true);
   }

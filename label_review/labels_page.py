@@ -6,7 +6,7 @@ hashes, so nothing that a name of a class or site holds can run.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,20 @@ import numpy as np
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.io import ArtifactError, json_digest
 from fednoise_core.noise.labels import Labels
+from fednoise_core.ops.image_checks import SENT_BYTES, find_blank, find_contradictions
+from fednoise_core.ops.scope import FAR
 from fednoise_core.report.pages.html import json_text, render_page
 from fednoise_core.report.runs.suspects import Site
+from fednoise_core.rng import stream
 from label_review.decisions import DECISIONS, Suspect, data_digest
 from label_review.thumbnails import COLUMNS, PER_SHEET, Sheets, pack_sheets, shown_images
 
 PER_SITE, MOST = 1000, 10_000  # suspects of one site, and of all, that a page holds: the most suspect
 SHOWN = ("wrong", "check")  # verdicts; what is to be kept is in suspects.csv
+VERDICTS = (*SHOWN, "keep")
+KINDS = ("contradicting copy", "blank image", "contradicting near copy", "out of scope")
+CLASSLESS = (2, 4)  # kinds, from 1, without a right label: they are not relabelled with all others
+RANDOM = 50  # judged labels of each site that are drawn for an unbiased look
 
 
 def labels_page(
@@ -31,6 +38,7 @@ def labels_page(
     sites: Sequence[Site],
     title: str,
     *,
+    summary: Mapping[str, Any],
     donor: np.ndarray | None = None,
     per_site: int = PER_SITE,
     most: int = MOST,
@@ -43,6 +51,7 @@ def labels_page(
         suspects: The rows of its suspects.csv.
         sites: The rows of its sites.csv.
         title: Shown above the page.
+        summary: Content of the run's summary.json.
         donor: Images of open-set noise, uint8 [n, …].
         per_site: How many suspects of one site the page holds at most.
         most: How many it holds at most.
@@ -54,14 +63,14 @@ def labels_page(
         ArtifactError: The files are about other data than `arrays` and `labels`.
     """
     _check_files(arrays, labels, suspects, sites)
-    chosen = _choose_suspects(suspects, per_site, most)
-    rows = [one.sample for one in chosen]
-    packed = pack_sheets(shown_images(arrays, labels, donor, rows), len(rows), max(arrays.x_train.shape[1:3]))
-    number = {one.client: at for at, one in enumerate(sites)}
-    told = _page_data(arrays, suspects, sites, chosen, packed, title)
-    worst_first = sorted(sites, key=lambda one: -_site_share(one.wrong, one))
+    kinds = _find_kinds(arrays, suspects)
+    chosen, drawn = _choose_suspects(suspects, kinds, per_site, most), _draw_samples(suspects)
+    taken = {(one.client, one.sample) for one in chosen}
+    page_rows = [*chosen, *(one for one in suspects if (one.client, one.sample) in drawn.keys() - taken)]
+    images = shown_images(arrays, labels, donor, [one.sample for one in page_rows])
+    packed = pack_sheets(images, len(page_rows), max(arrays.x_train.shape[1:3]))
+    worst_first = sorted(enumerate(sites), key=lambda pair: -_site_share(pair[1].wrong, pair[1]))
     longest = max([1.0, *(math.ceil(100 * _site_share(one.wrong_high, one)) for one in sites)])
-    total = sum(one.verdict in SHOWN for one in suspects)
     return render_page(
         "labels.html",
         ("page.css", "labels.css"),
@@ -69,14 +78,17 @@ def labels_page(
         folder=Path(__file__).parent,
         title=title,
         tiles=_summary_counts(sites),
-        sites=[_site_row(number[one.client], one, longest) for one in worst_first],
+        sites=[_site_row(number, one, longest) for number, one in worst_first],
         longest=f"{longest:.0f}",
+        accuracy=_describe_accuracy(summary),
         shown=len(chosen),
-        total=total,
+        total=sum(one.verdict in SHOWN or one.sample in kinds for one in suspects),
         judged=len(suspects),
         per_site=per_site,
         most=most,
-        data=json_text(told),
+        random=RANDOM,
+        sent=f"{SENT_BYTES * len(suspects) / 1000:,.0f}",
+        data=json_text(_page_data(arrays, suspects, sites, page_rows, len(chosen), drawn, kinds, packed, title)),
         sheets=packed.texts,
     )
 
@@ -85,11 +97,14 @@ def _page_data(
     arrays: Arrays,
     suspects: Sequence[Suspect],
     sites: Sequence[Site],
-    chosen: Sequence[Suspect],
+    page_rows: Sequence[Suspect],
+    listed: int,
+    drawn: Mapping[tuple[int, int], int],
+    kinds: Mapping[int, int],
     packed: Sheets,
     title: str,
 ) -> dict[str, Any]:
-    """What the page's script reads."""
+    """What the page's script reads. The first `listed` rows are its suspects, the others are in random samples only."""
     number = {one.client: at for at, one in enumerate(sites)}
     return {
         "key": json_digest(title, [(one.sample, one.given, one.proposed) for one in suspects]),
@@ -97,13 +112,17 @@ def _page_data(
         "columns": DECISIONS,
         "classes": list(arrays.names) or [str(label) for label in range(arrays.classes)],
         "sites": [[one.client, one.site] for one in sites],
-        "verdicts": SHOWN,
+        "verdicts": VERDICTS,
+        "listed": listed,
+        "kinds": KINDS,
+        "classless": CLASSLESS,
         "rows": [
             [
                 *(one.sample, one.source, number[one.client], one.given, one.proposed),
-                *(round(one.p_wrong, 3), round(one.p_proposed, 3), SHOWN.index(one.verdict)),
+                *(round(one.p_wrong, 3), round(one.p_proposed, 3), VERDICTS.index(one.verdict)),
+                *(drawn.get((one.client, one.sample), 0), kinds.get(one.sample, 0)),
             ]
-            for one in chosen
+            for one in page_rows
         ],
         "side": packed.side,
         "type": packed.type,
@@ -125,15 +144,50 @@ def _check_files(arrays: Arrays, labels: Labels, suspects: Sequence[Suspect], si
             raise ArtifactError(f"{one.where}: client {one.client} is not in sites.csv")
 
 
-def _choose_suspects(suspects: Sequence[Suspect], per_site: int, most: int) -> list[Suspect]:
+def _find_kinds(arrays: Arrays, suspects: Sequence[Suspect]) -> dict[int, int]:
+    """Sample -> number of its kind in KINDS, from 1, for samples that more than their P(wrong) speaks about."""
+    given = {one.sample: one.given for one in suspects}
+    rows, labels = np.array(sorted(given)), np.array([given[row] for row in sorted(given)], np.int64)
+    blank = find_blank(np.asarray(arrays.x_train[row]) for row in rows)
+    contradicts = find_contradictions((np.asarray(arrays.x_train[row]) for row in rows), labels)
+    kinds = {one.sample: 4 for one in suspects if one.out_of_scope > FAR}
+    kinds |= {one.sample: 3 for one in suspects if one.near_copy}
+    kinds |= dict.fromkeys(rows[contradicts].tolist(), 1)
+    return kinds | dict.fromkeys(rows[blank].tolist(), 2)
+
+
+def _choose_suspects(suspects: Sequence[Suspect], kinds: Mapping[int, int], per_site: int, most: int) -> list[Suspect]:
     """Those that the page holds, in the order of the file: most suspect first."""
     taken: Counter[int] = Counter()
     found: list[Suspect] = []
     for one in suspects:
-        if one.verdict in SHOWN and taken[one.client] < per_site and len(found) < most:
+        listed = one.verdict in SHOWN or one.sample in kinds
+        if listed and taken[one.client] < per_site and len(found) < most:
             taken[one.client] += 1
             found.append(one)
     return found
+
+
+def _draw_samples(suspects: Sequence[Suspect]) -> dict[tuple[int, int], int]:
+    """Samples of each site that are drawn at random: (client, sample) -> place in the draw, from 1."""
+    held: dict[int, list[int]] = {}
+    for one in suspects:
+        held.setdefault(one.client, []).append(one.sample)
+    drawn: dict[tuple[int, int], int] = {}
+    for client, samples in held.items():
+        taken = stream(0, "random sample", client).permutation(sorted(samples))[:RANDOM]
+        drawn |= {(client, int(sample)): place for place, sample in enumerate(taken, 1)}
+    return drawn
+
+
+def _describe_accuracy(summary: Mapping[str, Any]) -> str:
+    """What the run's models are able to, "" if they diverged."""
+    last = summary["accuracy"].get("last")
+    if last is None:
+        return ""
+    if summary.get("test_known", True):
+        return f"the accuracy is {100 * last:.1f} % on test images"
+    return f"the models agree with {100 * last:.1f} % of the given labels that were held out"
 
 
 def _site_share(count: float, site: Site) -> float:
@@ -141,28 +195,32 @@ def _site_share(count: float, site: Site) -> float:
 
 
 def _site_row(number: int, one: Site, longest: float) -> dict[str, Any]:
-    """A site's row; its bar ends at `longest` per cent."""
+    """A site's row; its bar ends at `longest` per cent. Where the number cannot be told, the interval stays."""
     low, share, high = (100 * _site_share(count, one) for count in (one.wrong_low, one.wrong, one.wrong_high))
     return {
         "number": number,
         "name": one.site,
         "samples": f"{one.samples:,}",
-        "wrong": f"{one.wrong:,.0f}",
+        "wrong": f"{one.wrong:,.0f}" if one.told else "cannot tell",
         "interval": f"{one.wrong_low:,.0f} to {one.wrong_high:,.0f}",
-        "share": f"{share:.1f} %",
+        "share": f"{share:.1f} %" if one.told else "",
+        "told": one.told,
         "range": f"{low:.1f} to {high:.1f} %",
         "bar": [f"{100 * value / longest:.2f}" for value in (low, high - low, share)],
         "named": f"{one.named:,}",
         "check": f"{one.check:,}",
+        "random": min(RANDOM, one.samples),
     }
 
 
 def _summary_counts(sites: Sequence[Site]) -> list[tuple[str, str]]:
     """The run in numbers. The sites' intervals do not simply add up, so the total has none."""
-    samples, wrong = sum(one.samples for one in sites), sum(one.wrong for one in sites)
+    told = [one for one in sites if one.told]
+    samples, wrong = sum(one.samples for one in told), sum(one.wrong for one in told)
+    missing = f" at {len(told):,} of {len(sites):,} sites" if len(told) < len(sites) else ""
     return [
-        ("labels judged", f"{samples:,}"),
-        ("wrong, estimated", f"{wrong:,.0f} ({100 * wrong / max(samples, 1):.1f} %)"),
+        ("labels judged", f"{sum(one.samples for one in sites):,}"),
+        ("wrong, estimated", f"{wrong:,.0f} ({100 * wrong / max(samples, 1):.1f} %){missing}"),
         ("verdict wrong", f"{sum(one.named for one in sites):,}"),
         ("verdict check", f"{sum(one.check for one in sites):,}"),
         ("sites", f"{len(sites):,}"),

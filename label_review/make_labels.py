@@ -12,6 +12,7 @@ import numpy as np
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.io import ArtifactError, open_atomic
 from fednoise_core.noise.labels import Labels
+from fednoise_core.report.runs.run import read_json
 from fednoise_core.report.runs.suspects import Site, read_rows
 from label_review.decisions import Suspect
 from label_review.labels_page import MOST, PER_SITE, labels_page
@@ -45,9 +46,16 @@ def main(argv: list[str] | None = None) -> int:
             raise ArtifactError(f"{args.labels}: {len(labels.noisy)} labels for {arrays.n} samples of {args.arrays}")
         suspects, sites = read_rows(args.run / "suspects.csv", Suspect), read_rows(args.run / "sites.csv", Site)
         title = args.title or args.run.as_posix()
-        limits = {"per_site": args.per_site, "most": args.most}
         page = labels_page(
-            arrays, labels, suspects, sites, title, donor=_donor_images(arrays, labels, args.donor), **limits
+            arrays,
+            labels,
+            suspects,
+            sites,
+            title,
+            summary=read_json(args.run / "summary.json", ("accuracy",)),
+            donor=_donor_images(arrays, labels, args.donor),
+            per_site=args.per_site,
+            most=args.most,
         )
         with open_atomic(args.out) as file:
             file.write(page)

@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import io
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -65,8 +66,9 @@ def pack_sheets(images: Iterator[np.ndarray], count: int, longest: int) -> Sheet
     Args:
         images: The images. Those that are not square get grey edges.
         count: How many there are.
-        longest: Pixels of their longer side.
+        longest: Pixels of their longer side. 1 for feature vectors, which are shown as squares of grey cells.
     """
+    longest = SHARP if longest == 1 else longest
     sharp = longest <= SHARP
     side = longest if sharp else min(longest, LARGE if count <= FEW else SMALL)
     kind, options = ("PNG", {"optimize": True}) if sharp else ("JPEG", {"quality": 85})
@@ -83,6 +85,16 @@ def pack_sheets(images: Iterator[np.ndarray], count: int, longest: int) -> Sheet
 
 
 def _square_picture(image: np.ndarray, side: int) -> Image.Image:
+    if image.dtype.kind == "f":
+        image = _draw_vector(image.ravel())
     if image.ndim == 3 and image.shape[2] != 3:  # neither grey nor colour: the mean of the channels
         image = image.mean(2).astype(np.uint8)
     return ImageOps.pad(Image.fromarray(image), (side, side), Image.Resampling.LANCZOS, "gray")
+
+
+def _draw_vector(vector: np.ndarray) -> np.ndarray:
+    """Features as grey cells, row by row, the least one black and the greatest white."""
+    width = math.ceil(len(vector) ** 0.5)
+    cells, low, high = np.zeros(width * width), vector.min(), vector.max()
+    cells[: len(vector)] = 255 * (vector - low) / max(high - low, 1e-9)
+    return cells.reshape(width, width).astype(np.uint8)

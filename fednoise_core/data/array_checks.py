@@ -31,15 +31,20 @@ def check(arrays: Any) -> None:
 def as_images(name: str, x: np.ndarray) -> np.ndarray:
     """Images of any integer type as uint8. Floats are refused: NaN has no grey level, and 0..1 would be black.
 
+    Feature vectors [n, d] are the exception. They become float32 [n, 1, 1, d], images of one pixel with d channels.
+
     Args:
         name: the argument's name, for messages.
-        x: integers 0..255, [n, H, W] or [n, H, W, C].
+        x: integers 0..255, [n, H, W] or [n, H, W, C], or floats [n, d].
 
     Raises:
         ArraysError: the type, the shape or a value does not fit.
     """
     known = x.dtype.kind != "f" or np.isfinite(x).all()
     _require_valid(known, f"{name} holds NaN or infinite values; images are integers 0..255")
+    if x.dtype.kind == "f" and x.ndim == 2 and x.size:
+        _require_valid(np.abs(x).max() < 1e30, f"{name} holds values beyond 1e30")
+        return np.ascontiguousarray(x[:, None, None, :], np.float32)
     _require_valid(x.dtype.kind in "ui", f"{name} is {x.dtype}; images are integers 0..255 (255 * x, rounded)")
     _require_valid(x.ndim in (3, 4), f"{name} has shape {x.shape}, not [n, H, W] or [n, H, W, C]")
     _require_valid(x.size, f"{name} has shape {x.shape}: it holds no pixel")
@@ -100,11 +105,12 @@ def _check_images(arrays: Any) -> None:
         readable = isinstance(x, np.ndarray) or hasattr(x, "paths")  # paths: ImageFiles, read on demand
         _require_valid(readable, f"{name} is of type {type(x).__name__}; a numpy array is needed")
         cure = ": np.rint(255 * x).astype(np.uint8) for images in 0..1" if x.dtype.kind == "f" else ""
-        _require_valid(x.dtype == np.uint8, f"{name} is {x.dtype}, not uint8 (0..255){cure}")
+        vectors = x.dtype == np.float32 and tuple(x.shape[1:3]) == (1, 1)
+        _require_valid(vectors or x.dtype == np.uint8, f"{name} is {x.dtype}, not uint8 (0..255){cure}")
         shape, train = tuple(x.shape), tuple(arrays.x_train.shape[1:])
         _require_valid(len(shape) in (3, 4), f"{name} has shape {shape}, not [n, H, W] or [n, H, W, C]")
         _require_valid(0 not in shape, f"{name} has shape {shape}: it holds no pixel")
-        first = len(shape) == 4 and shape[1] <= 4 < shape[3]
+        first = not vectors and len(shape) == 4 and shape[1] <= 4 < shape[3]
         cure = f"channels last are needed: {name}.transpose(0, 2, 3, 1)"
         _require_valid(not first, f"{name} has shape {shape}, which looks like channels first; {cure}")
         _require_valid(shape[1:] == train, f"{name} has images {shape[1:]}, x_train {train}")
@@ -117,6 +123,7 @@ def _check_labels(arrays: Any) -> None:
     _require_valid(isinstance(arrays.given, Mapping), "given is no mapping from a name to labels")
     labels = {"y_train": (arrays.y_train, n), "y_test": (arrays.y_test, len(arrays.x_test))}
     labels |= {f"given_{key}": (given, n) for key, given in arrays.given.items()}
+    labels |= {} if arrays.first is None else {"first": (arrays.first, n)}
     for name, (y, length) in labels.items():
         _check_vector(name, y, length)
         where = "; classes are counted from 0: subtract 1" if y.min() == 1 and y.max() == k else ""

@@ -17,7 +17,7 @@ from fednoise_core.io import ArtifactError, load_npz, open_atomic, save_npz
 
 SIDE_BYTES = 1 << 30  # images above this go to a memory-mapped .npy beside the npz
 IMAGES = ("x_train", "x_test", "x_public")  # arrays of images
-VECTORS = ("y_train", "y_test", "client", "coarse", "origin")
+VECTORS = ("y_train", "y_test", "client", "coarse", "origin", "first")
 FACTS = ("classes", "clean_known", "test_known", "mean", "std", "source_sha256")
 BLOCK = 256  # images decoded at a time on their way to a side file
 
@@ -31,7 +31,8 @@ def take_rows(x: Any, index: np.ndarray) -> Any:
 class Arrays:
     """Images, labels and facts of one data set. Arrays that do not fit together raise ArraysError (a ValueError).
 
-    x_train, x_test: uint8 [n, H, W] or [n, H, W, C], 0..255; memory-mapped (read only) if too big for memory.
+    x_train, x_test: uint8 [n, H, W] or [n, H, W, C], 0..255; memory-mapped (read only) if too big for memory. Feature
+    vectors are float32 [n, 1, 1, d].
     y_train: int64 [n], clean labels 0..classes-1; the *given* ones if `clean_known` is False. y_test: int64 [m].
     x_public: uint8 [p, ...] or None: unlabelled images that nobody owns.
     given: key -> int64 [n], labels that people gave to the training images (CIFAR-N, the user's own).
@@ -39,8 +40,9 @@ class Arrays:
     called, or (): their numbers.
     origin: what a training image is called in the user's data, int64 [n] (row of the file) or texts [n] (file below
     train/); None: its number here. test_known: False where held-out given labels stand in for a trusted test set.
-    coarse: int64 [classes] or None: superclass of each class. names: class names, all different, or ().
-    mean, std: per channel, of pixels scaled to [0, 1]; the normalisation the networks see.
+    first: int64 [n] or None: labels as first given, if somebody has corrected them since; y_train has them as they are
+    now. coarse: int64 [classes] or None: superclass of each class. names: class names, all different, or ().
+    mean, std: per channel, of pixels scaled to [0, 1] or of features as they are; the normalisation the networks see.
     spec: the data set's settings. source_sha256: content name -> SHA-256.
     """
 
@@ -60,6 +62,7 @@ class Arrays:
     origin: np.ndarray | None = None
     sites: tuple[str, ...] = ()
     test_known: bool = True
+    first: np.ndarray | None = None
     spec: Mapping[str, Any] = field(default_factory=dict)
     source_sha256: Mapping[str, str] = field(default_factory=dict)
 
@@ -93,6 +96,7 @@ class Arrays:
             given={key: labels[index] for key, labels in self.given.items()},
             client=None if self.client is None else self.client[index],
             origin=None if self.origin is None else self.origin[index],
+            first=None if self.first is None else self.first[index],
         )
 
     def save(self, path: str | os.PathLike[str], side_bytes: int = SIDE_BYTES) -> None:
@@ -177,7 +181,7 @@ def _write_side(path: Path, x: Any) -> dict[str, Any]:
     """Write `x` as an npy file block by block; return the entry that the spec keeps about it."""
     sha = hashlib.sha256()
     with open_atomic(path, "wb") as file:
-        header = {"descr": "|u1", "fortran_order": False, "shape": tuple(x.shape)}
+        header = {"descr": np.lib.format.dtype_to_descr(x.dtype), "fortran_order": False, "shape": tuple(x.shape)}
         np.lib.format.write_array_header_1_0(file, header)
         for block in _iter_blocks(x):
             sha.update(block.data)

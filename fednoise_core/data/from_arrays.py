@@ -24,7 +24,8 @@ def arrays(
 ) -> Arrays:
     """Your own images as a data set for `inject`, `partition_of` and `run`.
 
-    x: images, integers 0..255, [n, H, W] or [n, H, W, C]. y: their labels [n], class numbers from 0 or class names.
+    x: images, integers 0..255, [n, H, W] or [n, H, W, C], or feature vectors, floats [n, d]. y: their labels [n], class
+    numbers from 0 or class names.
     test: (images, labels) to measure accuracy on, which should be right; `{"holdout": share}` sets a share of the given
     data aside instead, and what is measured on it is called agreement with given labels. owner: who holds each image
     [n], numbers or texts; then `fn.partition_of(data, "natural")` makes each owner a client, in sorted order of owners.

@@ -91,6 +91,7 @@ class ImageFolder(Dataset):
             given=listed.given,
             clean_known=bool(spec.get("clean_known", True)),
             origin=np.array(listed.paths),
+            first=listed.first,
             source_sha256={} if listed.table is None else {listed.table.name: sha256_file(listed.table)},
         )
 
@@ -115,7 +116,7 @@ class _Listed(NamedTuple):
     """What is known of the folder without opening an image.
 
     names: of the classes. paths: training images below train/. labels int64 [n]: of the folders, or the CSV's where
-    these are the only ones, else they are `given`. owners: texts.
+    these are the only ones, else they are `given`. owners: texts. first: labels before corrections, int64 [n].
     """
 
     root: Path
@@ -124,6 +125,7 @@ class _Listed(NamedTuple):
     labels: np.ndarray
     given: dict[str, np.ndarray]
     owners: list[str] | None
+    first: np.ndarray | None
     table: Path | None
 
 
@@ -141,12 +143,16 @@ def _list_training(spec: Mapping[str, Any], places: Sequence[Path]) -> _Listed:
         folder_of = dict(_find_images(root / "train", names))
     lines = read_table(table, list(folder_of), names) if table else [Line(path, None, None) for path in folder_of]
     paths, labels = [line.file for line in lines], [line.label or "" for line in lines]
+    firsts, first = [line.first for line in lines if line.first is not None], None  # of every line, or of none
     if names is None:
-        names = _require_several(sorted({*labels, *_list_folders(root, tests)}), f"{table}: the column label names")
+        classes = sorted({*labels, *firsts, *_list_folders(root, tests)})
+        names = _require_several(classes, f"{table}: the column label names")
         folder_of, told = dict(zip(paths, labels, strict=True)), False
+        first = _class_numbers(firsts, names) if firsts else None
     owners = [line.owner or "" for line in lines] if "client" in columns else None
     given = {"given": _class_numbers(labels, names)} if told else {}
-    return _Listed(root, names, paths, _class_numbers((folder_of[path] for path in paths), names), given, owners, table)
+    numbers = _class_numbers((folder_of[path] for path in paths), names)
+    return _Listed(root, names, paths, numbers, given, owners, first, table)
 
 
 def _class_numbers(labels: Iterable[str], names: Sequence[str]) -> np.ndarray:

@@ -12,11 +12,12 @@ LONGEST = 200  # letters of a class or an owner: all are stored at the length of
 
 
 class Line(NamedTuple):
-    """An image's line. label, owner: None where the CSV has no such column."""
+    """An image's line. label, owner, first: None where the CSV has no such column."""
 
     file: str
     label: str | None
     owner: str | None
+    first: str | None = None
 
 
 def read_table(path: Path, images: Sequence[str], known: Sequence[str] | None = None) -> list[Line]:
@@ -39,8 +40,8 @@ def read_table(path: Path, images: Sequence[str], known: Sequence[str] | None = 
             raise ArtifactError(f"{where}: file: {name[:60]!r} does not exist below train/")
         if name in lines:
             raise ArtifactError(f"{where}: {name} comes twice")
-        texts = {key: _read_text(row, key, where) for key in ("label", "client") if key in columns}
-        line = lines[name] = Line(name, texts.get("label"), texts.get("client"))
+        texts = {key: _read_text(row, key, where) for key in ("label", "client", "first_label") if key in columns}
+        line = lines[name] = Line(name, texts.get("label"), texts.get("client"), texts.get("first_label"))
         if known is not None and line.label is not None and line.label not in known:
             raise ArtifactError(f"{where}: {line.label!r} is no class folder{did_you_mean(line.label, known)}")
         if (word := row.get("drop", "").strip()) not in ("", "no", "yes"):

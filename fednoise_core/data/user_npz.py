@@ -20,8 +20,9 @@ from fednoise_core.io import ArtifactError, SpecError, read_npz
 class Npz(Dataset):
     """The user's arrays x_train, x_test, y_train, y_test in an npz file.
 
-    Images are uint8 [n,H,W] or [n,H,W,C] (channels last). Labels count from 0, with every class in training. Optional
-    arrays are given or given_<name> (labels as collected), client (owners: integers or texts), x_public and names.
+    Images are uint8 [n,H,W] or [n,H,W,C] (channels last), or feature vectors float32 [n,d]. Labels count from 0, with
+    every class in training. Optional arrays are given or given_<name> (labels as collected), client (owners: integers
+    or texts), x_public, names and first_given (labels as collected, where given has been corrected since).
     """
 
     example: ClassVar = {"path": "mine.npz", "clean_known": False}
@@ -63,6 +64,7 @@ class Npz(Dataset):
             y_train, given = next(iter(given.values())), {}
         else:
             raise ArtifactError(f"{path}: it needs y_train, or clean_known: false and exactly one set of given labels")
+        collected = not clean_known and "first_given" in found
         images = {name: as_images(name, found[name]) for name in ("x_train", "x_test", "x_public") if name in found}
         if "x_train" not in images:
             raise ArtifactError(f"{path}: it has no x_train")
@@ -79,6 +81,7 @@ class Npz(Dataset):
             given=given,
             x_public=images.get("x_public"),
             clean_known=clean_known,
+            first=as_labels("first_given", found["first_given"]) if collected else None,
             origin=np.arange(len(images["x_train"])),
             source_sha256=hash_content(found),
         )
@@ -88,6 +91,8 @@ class Npz(Dataset):
         """From the headers and the labels."""
         path = user_path(spec, places)
         images = read_shape(path, "x_train")
+        if len(images) == 2:  # feature vectors
+            images = (*images[:1], 1, 1)
         if len(images) not in (3, 4):
             raise ArtifactError(f"{path}: x_train has shape {images}, not [n, H, W] or [n, H, W, C]")
         n, sides = images[0], (images[1], images[2])
@@ -105,11 +110,12 @@ class Npz(Dataset):
         return [user_path(spec, places)]
 
 
-KNOWN = ("x_train", "y_train", "x_test", "y_test", "x_public", "client", "names")  # others are left alone
+# others are left alone
+KNOWN = ("x_train", "y_train", "x_test", "y_test", "x_public", "client", "names", "first_given")
 
 
 def hash_content(found: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """Checksums of the arrays of integers that are read.
+    """Checksums of the arrays of numbers that are read.
 
     Args:
         found: arrays by name. There may be others among them.
@@ -118,7 +124,7 @@ def hash_content(found: Mapping[str, np.ndarray]) -> dict[str, str]:
         Name -> SHA-256.
     """
     names = [name for name in sorted(found) if name in KNOWN or is_given(name)]
-    return {name: content_sha256(found[name]) for name in names if found[name].dtype.kind in "ui"}
+    return {name: content_sha256(found[name]) for name in names if found[name].dtype.kind in "uif"}
 
 
 def _check_test(path: Path, spec: Mapping[str, Any], names: Collection[str]) -> None:

@@ -3,6 +3,7 @@
 It is handed to `prepare_fit`, `after_fit` and the functions of `fed.run_on_clients`.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -88,6 +89,11 @@ class Client:
         return self._world.labels[self._world.index[self.id]]
 
     @property
+    def corrected(self) -> Tensor:
+        """Whether somebody has changed a given label since it was collected, bool [n]."""
+        return (self._world.first != self._world.labels)[self._world.index[self.id]]
+
+    @property
     def targets(self) -> Tensor:
         """The targets that the client trains on now, [n] int64 or [n, K].
 
@@ -128,6 +134,16 @@ class Client:
         The same words in one round give the same number again.
         """
         return int(self.numpy_rng(*words).integers(2**31))
+
+    def group_images(self) -> Tensor:
+        """Number the client's images, equal ones alike.
+
+        Returns:
+            int64 [n], from 0.
+        """
+        raw = self._world.pool("train").raw(self._world.index[self.id]).cpu().numpy()
+        seen: dict[bytes, int] = {}
+        return torch.tensor([seen.setdefault(hashlib.sha256(image).digest(), len(seen)) for image in raw])
 
     def predict(self, w: Weights, *, on: str = "train", ids: Tensor | None = None, net: Net | None = None) -> Tensor:
         """Compute logits of a model on the client's samples, in evaluation mode.

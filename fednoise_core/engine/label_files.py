@@ -4,8 +4,9 @@ Classes and sites have the names of the user's own data.
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -18,7 +19,7 @@ SUSPECTS = (
     *("sample", "source", "client", "site", "given", "given_name", "proposed", "proposed_name"),
     *("p_wrong", "p_proposed", "verdict"),
 )
-SITES = ("client", "site", "samples", "wrong", "wrong_low", "wrong_high", "share", "named", "check")
+SITES = ("client", "site", "samples", "wrong", "wrong_low", "wrong_high", "share", "named", "check", "told")
 
 
 def write_suspects(
@@ -35,19 +36,33 @@ def write_suspects(
         given: Given labels [n].
         sites: The user's name of each client.
     """
-    names = _name_classes(arrays)
+    with open_atomic(path) as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(list_columns(found))
+        for row in list_suspects(found, arrays, given, sites):
+            table.writerow(map(_format_cell, row))
+
+
+def list_columns(found: Sequence[SiteLabels]) -> list[str]:
+    """The columns of suspects.csv for these judged labels."""
+    return [*SUSPECTS, *(found[0].more if found else ())]
+
+
+def list_suspects(
+    found: Sequence[SiteLabels], arrays: Arrays, given: np.ndarray, sites: Sequence[str]
+) -> Iterator[list[Any]]:
+    """The rows of suspects.csv as values. The arguments are those of `write_suspects`."""
+    names = list(arrays.names) or [str(label) for label in range(arrays.classes)]
     sample = _join_column(found, "samples", np.int64)
     site = np.repeat(np.array([one.site for one in found], np.int64), [len(one.samples) for one in found])
     p_wrong, p_proposed = (_join_column(found, name, np.float64) for name in ("p_wrong", "p_proposed"))
     proposed, verdict = _join_column(found, "proposed", np.int64), classify_labels(p_wrong)
-    with open_atomic(path) as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(SUSPECTS)
-        for k in np.lexsort((site, sample, -p_wrong)).tolist():
-            i, c, y, other = int(sample[k]), int(site[k]), int(given[sample[k]]), int(proposed[k])
-            where = [i, safe_cell(arrays.source(i)), c, safe_cell(sites[c])]
-            numbers = [f"{p_wrong[k]:.6f}", f"{p_proposed[k]:.6f}"]
-            table.writerow([*where, y, names[y], other, names[other], *numbers, verdict[k]])
+    more = [np.concatenate([one.more[name] for one in found]) for name in list_columns(found)[len(SUSPECTS) :]]
+    for k in np.lexsort((site, sample, -p_wrong)).tolist():
+        i, c, y, other = int(sample[k]), int(site[k]), int(given[sample[k]]), int(proposed[k])
+        numbers = [float(p_wrong[k]), float(p_proposed[k])]
+        row = [i, arrays.source(i), c, sites[c], y, names[y], other, names[other], *numbers, str(verdict[k])]
+        yield [*row, *(values[k].item() for values in more)]
 
 
 def write_sites(path: Path, found: Sequence[SiteLabels], sites: Sequence[str]) -> None:
@@ -61,11 +76,18 @@ def write_sites(path: Path, found: Sequence[SiteLabels], sites: Sequence[str]) -
     with open_atomic(path) as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(SITES)
-        for one in found:
-            n, verdict = len(one.samples), classify_labels(one.p_wrong)
-            counts = [f"{value:.1f}" for value in (one.wrong, one.low, one.high)]
-            by_verdict = [int((verdict == word).sum()) for word in ("wrong", "check")]
-            table.writerow([one.site, safe_cell(sites[one.site]), n, *counts, f"{one.wrong / n:.4f}", *by_verdict])
+        for client, site, n, *counts, share, named, check, told in list_sites(found, sites):
+            numbers = [*(f"{value:.1f}" for value in counts), f"{share:.4f}"]
+            table.writerow([client, safe_cell(site), n, *numbers, named, check, int(told)])
+
+
+def list_sites(found: Sequence[SiteLabels], sites: Sequence[str]) -> Iterator[list[Any]]:
+    """The rows of sites.csv as values. The arguments are those of `write_sites`."""
+    for one in found:
+        n, verdict = len(one.samples), classify_labels(one.p_wrong)
+        counts = [float(value) for value in (one.wrong, one.low, one.high, one.wrong / n)]
+        by_verdict = [int((verdict == word).sum()) for word in ("wrong", "check")]
+        yield [one.site, sites[one.site], n, *counts, *by_verdict, one.told]
 
 
 def write_confusion(path: Path, counts: Tensor | None, arrays: Arrays) -> None:
@@ -82,6 +104,12 @@ def write_confusion(path: Path, counts: Tensor | None, arrays: Arrays) -> None:
         table.writerow(["class", "name", *(f"predicted_{k}" for k in range(arrays.classes))])
         for k, row in enumerate([] if counts is None else counts.tolist()):
             table.writerow([k, names[k], *row])
+
+
+def _format_cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    return int(value) if isinstance(value, bool) else safe_cell(value) if isinstance(value, str) else value
 
 
 def _name_classes(arrays: Arrays) -> list[str]:

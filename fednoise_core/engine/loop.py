@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from torch import Tensor
 
+from fednoise_core.engine.client import Client
 from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.evaluate import (
     EvaluatedModels,
@@ -29,7 +30,7 @@ from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.record import Progress, Record
 from fednoise_core.engine.state import State, kept_folder, load_checkpoint, save_checkpoint
-from fednoise_core.engine.suspects import judge_sites
+from fednoise_core.engine.suspects import judge_held_out, judge_sites
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.io import ArtifactError, SpecError
@@ -354,7 +355,11 @@ class RunLoop:
         record.diagnostics += self.truth.target_noise(state.round, targets)
         with state.store.server_side():
             views = self.method.list_models(self.fed, state)
-        suspects = judge_sites(self.fed, views, state.clients, self._ask_suspects())
+        held_out = self._ask_clients(self.method.predict_held_out)
+        if any(answer is not None for answer in held_out.values()):
+            suspects = judge_held_out(self.fed, held_out)
+        else:
+            suspects = judge_sites(self.fed, views, state.clients, self._ask_clients(self.method.suspect_labels))
         record.diagnostics += self.truth.suspects(state.round, suspects)
         self._record_validation(views)
         headline, test = next(iter(views.values())), self.evaluator
@@ -372,7 +377,7 @@ class RunLoop:
             phase = record.metrics[-1][2]
             record.metrics.append((self.state.round, record.work, phase, headline, SERVER, "valid_accuracy", value))
 
-    def _ask_suspects(self) -> dict[int, tuple[Tensor, Tensor] | None]:
+    def _ask_clients(self, question: Callable[[Client, Any], Any]) -> dict[int, Any]:
         """Ask what the method finds out about each client's labels.
 
         The answer is for the client's owner and does not count as traffic.
@@ -381,7 +386,7 @@ class RunLoop:
         before = fed.bytes_up, fed.bytes_down
         with state.store.server_side():
             broadcast = self.method.make_broadcast(fed, state)
-        answers = fed.run_on_clients(state, fed.all, self.method.suspect_labels, broadcast)
+        answers = fed.run_on_clients(state, fed.all, question, broadcast)
         fed.bytes_up, fed.bytes_down = before
         return dict(zip(fed.all, answers, strict=True))
 

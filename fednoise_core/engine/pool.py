@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class Pool:
     """Images [n, H, W, C] uint8: a tensor on the device, or a memory-mapped array that is read piece by piece.
 
+    Feature vectors are float32 [n, 1, 1, d].
+
     `take` returns float32 [m, H, W, C], normalised with the data set's mean and std: channels last in memory, so that a
     batch is one gather and `permute(0, 3, 1, 2)` makes it [m, C, H, W] in channels_last layout.
     """
@@ -25,6 +27,7 @@ class Pool:
     ):
         self.shape = (images.shape[3] if images.ndim == 4 else 1, images.shape[1], images.shape[2])  # C, H, W
         self.n, self.device = len(images), torch.device(device)
+        self.scale = 255.0 if images.dtype == np.uint8 else 1.0
         self._mapped = images if isinstance(images, np.memmap) else None
         if self._mapped is None:
             whole = torch.from_numpy(np.ascontiguousarray(images))
@@ -55,7 +58,7 @@ class Pool:
         Returns:
             float32 of the same shape.
         """
-        return (x.to(torch.float32) / 255.0 - self.mean) / self.std
+        return (x.to(torch.float32) / self.scale - self.mean) / self.std
 
     def take(self, index: Tensor) -> Tensor:
         """Look up normalised images.

@@ -1,7 +1,7 @@
 """Judge the given labels at the end of a run.
 
 The headline model's predictions at each site and the method's own scores, if it has any, go into
-`estimate_label_errors`.
+`estimate_label_errors`. Predictions of models that have not seen a sample go into `estimate_held_out`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from torch import Tensor
 from fednoise_core.engine.evaluate import EvaluatedModels, iterate_models
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.world import SERVER
-from fednoise_core.ops.label_errors import MethodScores, SiteLabels, estimate_label_errors
+from fednoise_core.ops.label_errors import MethodScores, SiteLabels, estimate_held_out, estimate_label_errors
 from fednoise_core.ops.weights import Weights
 
 Answer = tuple[Any, Any] | None  # of `suspect_labels`
@@ -54,6 +54,34 @@ def judge_sites(
                     opinions[site] = opinion
     found = estimate_label_errors(log_p, given, rows, sites, opinions)
     return sorted(found, key=lambda one: one.site)
+
+
+def judge_held_out(fed: Federation, answers: Mapping[int, Any]) -> list[SiteLabels]:
+    """Judge the labels of every site by models that have not seen them.
+
+    Left out are sites whose models are not finite or agree with the given labels no more often than chance.
+
+    Args:
+        fed: The federation.
+        answers: client -> what `predict_held_out` says about its training and validation samples.
+
+    Returns:
+        The judged labels, in order of sites.
+    """
+    world, found = fed.world, list[tuple[Any, ...]]()
+    for client, answer in answers.items():
+        if answer is None:
+            continue
+        rows, (held, mixed) = _list_rows(fed, client), (p.log().clamp_min(-100.0) for p in answer[:2])
+        if _beats_chance([(client, rows, held)], world.first, fed.classes):
+            for site, at in world.split_by_site(client):
+                parts = (held[at], mixed[at], world.first[rows[at]], world.labels[rows[at]], rows[at])
+                columns = {name: values[at].cpu().numpy() for name, values in answer[2].items()}
+                found.append((site, *(part.cpu().numpy() for part in parts), columns))
+    if not found:
+        return []
+    sites, held_out, by_all, given, now, samples, more = zip(*sorted(found, key=lambda one: one[0]), strict=True)
+    return estimate_held_out(held_out, by_all, given, samples, sites, now, more)
 
 
 # (client, rows of the data set [n], log-probabilities [n, K])

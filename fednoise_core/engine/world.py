@@ -69,6 +69,10 @@ class World:
         if arrays.x_public is not None and len(arrays.x_public):
             self.pools["public"] = Pool(arrays.x_public, arrays.mean, arrays.std, self.device)
         self.labels = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)).to(self.device)  # [n]
+        self.first = self.labels  # as first given: labels that somebody has changed since are judged by these
+        if arrays.first is not None:
+            changed = arrays.first != arrays.y_train
+            self.first = torch.from_numpy(np.where(changed, arrays.first, labels).astype(np.int64)).to(self.device)
         self.n = partition.clients
         index, offsets = np.asarray(partition.index), np.asarray(partition.offsets)
         held = np.zeros(len(index), bool) if partition.valid is None else np.asarray(partition.valid, bool)

@@ -56,6 +56,7 @@ METHODS: dict[str, str] = {
     "feddf": "fednoise_core.methods.feddf:FedDF",
     "rhfl": "fednoise_core.methods.mutual:RHFL",
     "fedhnl": "fednoise_core.methods.mutual:FedHNL",
+    "cross_fitted": "fednoise_core.methods.cross_fitted:CrossFitted",
     "centralised": "fednoise_core.methods.centralised:Centralised",
     "local": "fednoise_core.methods.local:LocalOnly",
 }

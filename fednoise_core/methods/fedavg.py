@@ -21,6 +21,8 @@ from fednoise_core.engine.api import (
 from fednoise_core.io import SpecError
 from fednoise_core.settings.train import ValidatedSettings, public_functions
 
+HeldOut = tuple[Tensor, Tensor, Mapping[str, Tensor]]  # of `predict_held_out`
+
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(Local, ValidatedSettings):
@@ -165,6 +167,17 @@ class FedAvg(Local, ValidatedSettings):
             P(given label is wrong) [n], or any score by which labels are more suspect, and the proposed labels [n].
             None if the
             method knows no better than its headline model.
+        """
+        return None
+
+    def predict_held_out(self, client: Client, broadcast: Mapping[str, Any]) -> HeldOut | None:
+        """Predict the client's own samples at the end of the run, on the client, its validation samples last.
+
+        Labels are then judged by `ops.label_errors.estimate_held_out`, and `suspect_labels` is not asked.
+
+        Returns:
+            Probabilities [n, K] by models that have not seen the sample, and by all models. Further columns of
+            suspects.csv, each [n]. None: there are no such models.
         """
         return None
 

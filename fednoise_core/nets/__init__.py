@@ -16,6 +16,7 @@ __all__ = ["NETS", "build_net"]
 NETS: dict[str, str] = {
     "cnn9": "fednoise_core.nets.cnn9:cnn9",
     "lenet": "fednoise_core.nets.small:lenet",
+    "linear": "fednoise_core.nets.small:linear",
     "mlp": "fednoise_core.nets.small:mlp",
     "mobilenet_v1": "fednoise_core.nets.mobile:mobilenet_v1",
     "mobilenet_v2": "fednoise_core.nets.mobile:mobilenet_v2",

@@ -1,4 +1,4 @@
-"""Small nets: a two-layer perceptron, LeNet-5, and a two-convolution net.
+"""Small nets: a linear classifier, a two-layer perceptron, LeNet-5, and a two-convolution net.
 
 By default they have no normalisation, which exact invariants need.
 """
@@ -12,6 +12,22 @@ from torch import Tensor
 
 from fednoise_core.nets.net import Body, Ops
 from fednoise_core.settings.functions import with_settings
+
+
+@with_settings(
+    example={},
+    input=(1, 28, 28),
+    classes=10,
+    smallest=1,
+    parameters=7850,
+)
+def linear() -> Body:
+    """A linear classifier, for feature vectors (784-10 for 28x28: 7,850 parameters)."""
+
+    def run_body(ops: Ops, x: Tensor) -> Tensor:
+        return x.flatten(1)
+
+    return run_body
 
 
 @with_settings(

@@ -4,12 +4,15 @@ The predictions q are sharpened by an exponent that all sites share, q_i^s / sum
 matrix T of its own. Both are maximum likelihood estimates for the given labels, P(given j | x) = sum_i q_i(x) T_ij. T
 comes from EM with a weak prior for right labels. P(wrong) is then Bayes' rule. So a site with many wrong labels is
 recognised by how often its labels contradict the model beyond the model's own doubt. The sum of P(wrong) over a site
-estimates how many labels are wrong there. docs/wrong_labels.md has the measurements behind this choice.
+estimates how many labels are wrong there.
+
+Predictions of models that have not seen a sample allow for more (`estimate_held_out`): an order that is not below that
+of 1 - p(given), and an interval from two estimates. docs/wrong_labels.md has the measurements behind both.
 """
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,6 +25,11 @@ LIKELY = 0.9  # T's diagonal where EM begins
 PRIOR, SPREAD = 1.0, 0.02  # samples that the prior adds to each right label, and to each entry
 TINY = 1e-12
 Z90 = 1.645  # of the 90 % interval
+SHAPE, RATE = 20.0, 100.0  # samples that pull a row of T to uniform errors, and its rate to that of the site
+APART = 0.1  # share of a site by which two estimates that agree may differ
+ENOUGH = 30  # wrong labels, three a class, that the estimate of a site's matrix must find there
+MISSED = 0.05  # share of the other labels that the model contradicts which the estimate adds
+BELOW, ABOVE = 0.2, 0.25  # of the interval: share of the smaller estimate, share of the other contradicted labels
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,8 @@ class SiteLabels:
         wrong: Estimated number of wrong labels.
         low: Lower end of the 90 % interval of `wrong`.
         high: Upper end of the 90 % interval of `wrong`.
+        told: Whether `wrong` can be told. If not, errors cannot be told from images that are hard for the model.
+        more: Further columns of suspects.csv, name -> [n].
     """
 
     site: int
@@ -47,6 +57,8 @@ class SiteLabels:
     wrong: float
     low: float
     high: float
+    told: bool = True
+    more: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def classify_labels(p_wrong: np.ndarray) -> np.ndarray:
@@ -175,3 +187,194 @@ def _climb_to_maximum(value: Callable[[int], float]) -> int:
         while value_at(k + way) > value_at(k):
             k += way
     return k
+
+
+@dataclass(frozen=True)
+class Count:
+    """Wrong labels of a site.
+
+    Attributes:
+        wrong: The estimate.
+        low: Lower end of the interval.
+        high: Its upper end.
+        told: Whether two estimates agree. If not, the site cannot be told from one whose images are hard.
+    """
+
+    wrong: float
+    low: float
+    high: float
+    told: bool
+
+
+def estimate_held_out(
+    held: Sequence[np.ndarray],
+    mixed: Sequence[np.ndarray],
+    given: Sequence[np.ndarray],
+    samples: Sequence[np.ndarray],
+    sites: Sequence[int],
+    current: Sequence[np.ndarray] | None = None,
+    more: Sequence[Mapping[str, np.ndarray]] | None = None,
+) -> list[SiteLabels]:
+    """Estimate which given labels are wrong, by models that have not seen a sample and by models that have.
+
+    Labels that somebody has corrected are estimated from what was given at first, so that the errors that were found
+    still show how often labels are wrong at a site. What is reported is about the labels as they are now.
+
+    Args:
+        held: Log-probabilities for each site by models that have not seen the sample, finite [n, K].
+        mixed: The same by all models.
+        given: Given labels of each site, int64 [n].
+        samples: Rows of the data set for each site, int64 [n]. They are only copied into the result.
+        sites: Numbers of the sites, all different.
+        current: Labels of each site as they are now, int64 [n]. Default: the given ones.
+        more: Further columns of each site. They are only copied into the result.
+
+    Returns:
+        The estimates, in the order of the sites.
+    """
+    site = np.repeat(np.arange(len(sites)), [len(y) for y in given])
+    y, held_out, by_all = np.concatenate(given), np.concatenate(held), np.concatenate(mixed)
+    counts = count_wrong(held_out, y, site)
+    posterior = judge_labels(by_all, y, site)
+    p_wrong = judge_by_number(held_out, by_all, posterior, y, site, counts)
+    row, belief = np.arange(len(y)), posterior.copy()
+    belief[row, y] = 0.0
+    belief *= (p_wrong / np.maximum(belief.sum(1), TINY))[:, None]
+    belief[row, y] = 1.0 - p_wrong
+    now = y if current is None else np.concatenate(current)
+    p_now = np.where(now == y, p_wrong, 1.0 - belief[row, now])
+    belief[row, now] = -1.0
+    proposed = belief.argmax(1)
+    p_proposed = np.maximum(_pick_columns(belief, proposed), 0.0)
+    found = []
+    for number, (name, rows, count) in enumerate(zip(sites, samples, counts, strict=True)):
+        at = site == number
+        less = float((p_wrong - p_now)[at].sum())  # wrong labels that the corrections have put right
+        low, wrong, high = (min(max(one - less, 0.0), len(rows)) for one in (count.low, count.wrong, count.high))
+        columns = {} if more is None else more[number]
+        judged = (p_now[at], proposed[at], p_proposed[at])
+        found.append(SiteLabels(name, rows, *judged, wrong, low, high, count.told, columns))
+    return found
+
+
+def judge_labels(log_p: np.ndarray, given: np.ndarray, site: np.ndarray) -> np.ndarray:
+    """P(true label) by a smoothed matrix for each site, at the sharpness of the largest likelihood of all sites.
+
+    Args:
+        log_p: Log-probabilities, float64 [n, K].
+        given: Given labels, int64 [n].
+        site: Site of each sample, int64 [n], from 0.
+
+    Returns:
+        float64 [n, K].
+    """
+    rows = [np.flatnonzero(site == number) for number in range(site.max() + 1)]
+    best, largest = np.zeros_like(log_p), -np.inf
+    for step in STEPS:
+        found = [fit_site(log_p[r], given[r], step) for r in rows]
+        likelihood = sum(one for _, one in found)
+        if likelihood > largest:
+            largest = likelihood
+            best[np.concatenate(rows)] = np.concatenate([posterior for posterior, _ in found])
+    return best
+
+
+def fit_site(log_p: np.ndarray, given: np.ndarray, sharpness: float) -> tuple[np.ndarray, float]:
+    """(P(true label) [n, K] of one site, log-likelihood of its labels), by EM with a smoothed T.
+
+    A row's rate of errors is pulled to the site's, and where its errors go to all classes alike. With all of the pull
+    P(wrong) has the order of 1 - p(given), with none of it that of the EM in `estimate_label_errors`.
+    """
+    n, K = log_p.shape
+    z = log_p * sharpness
+    q = np.exp(z - z.max(1, keepdims=True))
+    q /= q.sum(1, keepdims=True)
+    off = 1.0 - np.eye(K)
+    even, one_hot = off / (K - 1), np.eye(K)[given]
+    T = LIKELY * np.eye(K) + (1.0 - LIKELY) * even
+    for _ in range(ROUNDS):
+        joint = q * T.T[given]
+        counts = (joint / joint.sum(1, keepdims=True)).T @ one_hot
+        wrong = (counts * off).sum(1)
+        rate = (wrong.sum() + 1) / (n + 20)
+        rates = (wrong + RATE * rate) / (counts.sum(1) + RATE)
+        T = rates[:, None] * (counts * off + SHAPE * even) / (wrong + SHAPE)[:, None] + np.diag(1 - rates)
+    joint = q * T.T[given]
+    total = joint.sum(1)
+    return joint / total[:, None], float(np.log(total).sum())
+
+
+def count_wrong(log_p: np.ndarray, given: np.ndarray, site: np.ndarray) -> list[Count]:
+    """Number of wrong labels of every site, by two estimates from predictions out of fold.
+
+    One is the sum of P(wrong), which is too small where the model has learnt the errors. The other takes the site
+    where the model disagrees least with the given labels, and counts what other sites have beyond that share, which
+    is too large where their images are harder. A site exchanges its number of disagreements for it. A site that is
+    alone has only the first, and its interval ends at the number of disagreements.
+
+    Args:
+        log_p: Log-probabilities of models that have not seen the sample, float64 [n, K].
+        given: Given labels, int64 [n].
+        site: Site of each sample, int64 [n], from 0.
+    """
+    sizes = np.bincount(site)
+    by_model = np.bincount(site, 1.0 - _pick_columns(judge_labels(log_p, given, site), given))
+    disagree = np.bincount(site, log_p.argmax(1) != given)
+    least = (disagree / sizes).min()
+    alone = len(sizes) == 1
+    beyond = by_model if alone else (disagree - least * sizes) / max(1 - least, TINY)
+    found = []
+    for n, *both, most in zip(sizes, by_model, beyond, disagree, strict=True):
+        few, many = min(both), max(both)
+        told = bool(max(most if alone else 0, many) <= 2 * few + APART * n)
+        noise = Z90 * float(np.sqrt(many * (1 - many / n)))
+        rest = max(most - many, 0.0)
+        wrong = many + MISSED * rest
+        low, high = max(few - BELOW * few - noise, 0.0), min(many + (1.0 if alone else ABOVE) * rest + noise, n)
+        found.append(Count(wrong, low, high, told))
+    return found
+
+
+def judge_by_number(
+    held: np.ndarray,
+    mixed: np.ndarray,
+    posterior: np.ndarray,
+    given: np.ndarray,
+    site: np.ndarray,
+    counts: Sequence[Count],
+) -> np.ndarray:
+    """P(wrong) [n]: how many and how sure by models that have not seen the sample, the order by all models.
+
+    The order is that of P(wrong) where the site's matrix can be estimated, so where two estimates of the number agree
+    and P(wrong) finds enough wrong labels. Elsewhere it is the order of 1 - p(given). The sharpness of a site is the
+    one at which the sum of P(wrong) is the estimated number.
+
+    Args:
+        held: Log-probabilities of models that have not seen the sample, float64 [n, K].
+        mixed: Of all models.
+        posterior: What `judge_labels` makes of `mixed`.
+        given: Given labels, int64 [n].
+        site: Site of each sample, int64 [n], from 0.
+        counts: What `count_wrong` makes of `held`.
+    """
+    by_matrix, own = 1.0 - _pick_columns(posterior, given), 1.0 - np.exp(_pick_columns(mixed, given))
+    p_wrong = np.zeros(len(given))
+    for number, count in enumerate(counts):
+        rows = np.flatnonzero(site == number)
+        known = count.told and by_matrix[rows].sum() >= ENOUGH
+        order = np.lexsort((own[rows], by_matrix[rows] if known else own[rows]))
+        p_wrong[rows[order]] = np.sort(match_number(held[rows], given[rows], count.wrong))
+    return p_wrong
+
+
+def match_number(log_p: np.ndarray, given: np.ndarray, wrong: float) -> np.ndarray:
+    """P(wrong) [n] of a site at the sharpness where its sum is this number, as far as there is one."""
+
+    def judge_at(power: float) -> np.ndarray:
+        return 1.0 - _pick_columns(fit_site(log_p, given, 2.0**power)[0], given)
+
+    low, high = -2.0, 5.0  # log2 of the sharpness
+    for _ in range(9):
+        middle = (low + high) / 2
+        low, high = (low, middle) if judge_at(middle).sum() >= wrong else (middle, high)
+    return judge_at(high)

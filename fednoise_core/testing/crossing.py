@@ -167,7 +167,7 @@ def watch_crossing() -> Iterator[Crossed]:
     def seen_calls(
         self: Federation, state: Any, clients: Any, fn: Any, broadcast: Any = None, *, per_client: Any = None
     ) -> Any:
-        if fn.__name__ == "suspect_labels":  # the run's last question, whose answers stay with the clients' owners
+        if fn.__name__ in ("predict_held_out", "suspect_labels"):  # the last questions: answers stay with the owners
             return on_clients(self, state, clients, fn, broadcast, per_client=per_client)
 
         @functools.wraps(fn)

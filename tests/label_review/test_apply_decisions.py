@@ -59,13 +59,14 @@ def test_an_npz_is_corrected_row_by_row(found: LabelRun, capsys: pytest.CaptureF
     assert apply(found, [decide(found, 7, "relabel", to), decide(found, 8, "keep"), decide(found, 9, "drop")]) == 0
     assert "119 samples; 1 relabelled, 1 dropped, 1 kept, 117 not decided" in capsys.readouterr().out
     with np.load(found.folder / "out.npz") as file:
-        assert list(file.files) == list(before)
+        assert list(file.files) == [*before, "first_given"]
         stays = np.arange(120) != 9
         for name in ("x_train", "client", "note"):
             np.testing.assert_array_equal(file[name], before[name][stays])
         expected = before["given"].copy()
         expected[7] = to
         np.testing.assert_array_equal(file["given"], expected[stays])
+        np.testing.assert_array_equal(file["first_given"], before["given"][stays])
         np.testing.assert_array_equal(file["names"], before["names"])
     spec = {"source": "npz", "path": str(found.folder / "out.npz"), "test": {"holdout": 0.1}}
     assert sources.read_facts(spec)[0] == found.arrays.n - 1  # it can be read again
@@ -185,7 +186,7 @@ def test_a_csv_of_labels_is_corrected_and_read_again(photos: Path, tmp_path: Pat
     arguments = ["--decisions", str(decisions), "--data", str(photos / "labels.csv")]
     assert apply_decisions.main([*arguments, "--out", str(photos / "corrected.csv")]) == 0
     old, new = ((photos / name).read_text().splitlines() for name in ("labels.csv", "corrected.csv"))
-    assert [f"{line}," for line in old[3:]] == new[3:]  # what was not decided stays as it is
+    assert [f"{line},{line.split(',')[1]}," for line in old[3:]] == new[3:]  # what was not decided stays as it is
     with open(photos / "corrected.csv", newline="", encoding="utf-8") as file:
         lines = {row["file"]: row for row in csv.DictReader(file)}
     assert lines["dog/0.png"] == {
@@ -193,6 +194,7 @@ def test_a_csv_of_labels_is_corrected_and_read_again(photos: Path, tmp_path: Pat
         "label": "'=cat",
         "client": "A",
         "seen by": "me, too",
+        "first_label": "dog",
         "drop": "",
     }
     assert lines["=cat/1.png"]["drop"] == "yes"
@@ -202,6 +204,9 @@ def test_a_csv_of_labels_is_corrected_and_read_again(photos: Path, tmp_path: Pat
     assert counts(after).tolist() == [8, 3]  # of 8 cats and 4 dogs, a cat is gone and a dog has become one
     at = sources_after.index("dog/0.png") if "dog/0.png" in sources_after else None
     assert at is None or after.names[after.y_train[at]] == "=cat"
+    assert after.first is not None
+    changed = [after.source(int(i)) for i in np.flatnonzero(after.first != after.y_train)]
+    assert changed == ([] if at is None else ["dog/0.png"])
 
 
 def test_folders_that_are_labels_give_a_csv(photos: Path, tmp_path: Path) -> None:
@@ -210,7 +215,10 @@ def test_folders_that_are_labels_give_a_csv(photos: Path, tmp_path: Path) -> Non
     assert apply_decisions.main(arguments) == 0
     assert counts(arrays_of(photos)).tolist() == [6, 6]
     assert counts(arrays_of(photos, given="corrected.csv")).tolist() == [7, 5]
-    assert (photos / "corrected.csv").read_text().splitlines()[:2] == ["file,label", "'=cat/1.png,'=cat"]
+    assert (photos / "corrected.csv").read_text().splitlines()[:2] == [
+        "file,label,first_label",
+        "'=cat/1.png,'=cat,'=cat",
+    ]
 
 
 @pytest.mark.parametrize(

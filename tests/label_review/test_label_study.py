@@ -11,6 +11,8 @@ from PIL import Image
 from label_review import label_study
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.provenance.step_code import StepCode
+from workflow_scripts.study.output_plans import OutputPlans
 from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.study import Study
 
@@ -35,8 +37,9 @@ def planned(name: str) -> PlannedRun:
 
 def test_the_documentation_s_arrays_become_a_study(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "docs/clean_your_labels.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     exec(compile(code, "docs/clean_your_labels.md", "exec"), {})
+    assert "wrong_low" in capsys.readouterr().out
     assert label_study.main(["mine.npz"]) == 0
     said = capsys.readouterr().out
     run = planned("mine")
@@ -48,6 +51,9 @@ def test_the_documentation_s_arrays_become_a_study(folder: Path, capsys: pytest.
     assert run.spec["partition"] == {"kind": "natural"}
     assert run.spec["noise"] == {"kind": "given"}
     assert read_yaml("config/studies/mine.yaml")["labels"] is True
+    study = Study(Project(read_yaml("config/config.yaml")), "mine")
+    links = OutputPlans(StepCode(ROOT)).plan_page(study).spec["study"]["label_pages"]
+    assert links == {"mine · cross_fitted, seed 0": f"../../{run.labels_page}"}
 
 
 def test_labels_without_owners_or_with_a_test_set(folder: Path) -> None:
@@ -60,6 +66,13 @@ def test_labels_without_owners_or_with_a_test_set(folder: Path) -> None:
     assert run.spec["partition"] == {"kind": "iid", "clients": 1}
     assert run.spec["train"]["rounds"] == 3
     assert run.spec["train"]["net"] == "mlp"
+
+
+def test_feature_vectors_get_a_linear_net(folder: Path) -> None:
+    draw = np.random.default_rng(0)
+    np.savez("vectors.npz", x_train=draw.normal(0, 1, (60, 5)).astype(np.float32), given=np.arange(60) % 3)
+    assert label_study.main(["vectors.npz"]) == 0
+    assert planned("vectors").spec["train"]["net"] == "linear"
 
 
 def test_a_folder_with_a_csv(folder: Path) -> None:

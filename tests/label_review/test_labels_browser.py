@@ -182,7 +182,10 @@ def test_a_saved_file_is_loaded_and_gone_on_with(page: Any, found: LabelRun, tmp
     assert len(saved(page, tmp_path)) == 4
 
 
-def test_what_a_shorter_page_does_not_show_stays_decided(page: Any, found: LabelRun, tmp_path: Path) -> None:
+def test_what_a_shorter_page_does_not_show_stays_decided(
+    page: Any, found: LabelRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("label_review.labels_page.RANDOM", 0)
     rows = listed(found)
     click(page, "#accept")
     everything = saved(page, tmp_path)
@@ -242,3 +245,57 @@ def test_everything_fits_and_can_be_read(page: Any, found: LabelRun, width: int,
         assert seen["violations"] == []
     finally:
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_a_random_sample_gives_a_share_and_its_interval(page: Any, found: LabelRun) -> None:
+    """Only once all of it is decided; the interval is that of scipy."""
+    stats = pytest.importorskip("scipy.stats")
+    click(page, "[data-random='1']")
+    count = int(texts(page, "#count")[0].split()[0])
+    assert texts(page, "#count")[0].startswith(f"{count} of ")
+    press(page, "d", "r", *"k" * (count - 3))
+    assert texts(page, "#rate1") == [f"{count - 1} of {count} decided"]
+    press(page, "k")
+    low, high = (100 * share for share in stats.binomtest(2, count).proportion_ci(0.9, method="exact"))
+    assert texts(page, "#rate1") == [f"2 of {count} wrong: {200 / count:.0f} %, {low:.0f} to {high:.0f} %"]
+    assert texts(page, "#rate0") == [""]
+    assert not page.find_element(By.ID, "accept").is_enabled()
+    choose(page, "view", "")
+    choose(page, "site", "")
+    click(page, "#accept")
+    assert texts(page, "#rate0") == [""]  # nobody has looked at them
+    assert texts(page, "#count")[0].startswith(f"{len(listed(found))} of {len(listed(found))} shown")
+
+
+def test_what_the_models_keep_is_not_relabelled_with_the_others(
+    page: Any, found: LabelRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of contradicting copies one may be right, and what is out of scope has no right label."""
+    strange = {one.sample: 4 for one in listed(found)[:2]}
+    kept = [one for one in read_rows(found.folder / "suspects.csv", Suspect) if one.verdict == "keep"]
+    copies = [one.sample for one in kept[:4]]
+    monkeypatch.setattr("label_review.labels_page._find_kinds", lambda *data: strange | dict.fromkeys(copies, 1))
+    assert make_labels.main([*found.arguments(), "--out", str(found.folder / "copies.html")]) == 0
+    load(page, found.folder / "copies.html", 1280)
+    suspects = len(listed(found))
+    assert texts(page, "#count")[0].startswith(f"{suspects + 4} of {suspects + 4} shown")
+    assert texts(page, "#accept") == [f"Relabel {suspects - 2} undecided as proposed"]
+    choose(page, "kind", 1)
+    assert texts(page, "#count")[0].startswith("4 of ")
+    assert all("contradicting copy" in text for text in texts(page, ".row .sure"))
+    assert texts(page, "#accept") == ["Relabel 0 undecided as proposed"]
+
+
+def test_the_grid_groups_what_is_wrong_and_leads_to_the_list(page: Any, found: LabelRun) -> None:
+    wrong = [one for one in listed(found) if one.verdict == "wrong"]
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for one in wrong:
+        groups.setdefault((one.given_name, one.proposed_name), []).append(one)
+    largest = sorted(groups.values(), key=len, reverse=True)[:12]
+    heads = [f"{rows[0].given_name} → {rows[0].proposed_name} ({len(rows)})" for rows in largest]
+    assert texts(page, "#grid .link") == heads
+    tiles = page.find_elements(By.CSS_SELECTOR, "#grid > div:first-child .tile")
+    assert [one.get_attribute("aria-label").split(",")[0] for one in tiles] == [one.source for one in largest[0][:10]]
+    click(page, "#grid > div:first-child .tile:nth-of-type(3)")  # the first button is the group's
+    assert texts(page, "#count")[0].startswith(f"{len(largest[0])} of {len(listed(found))} shown")
+    assert texts(page, ".row[aria-selected=true] .where")[0].endswith(largest[0][1].source)

@@ -19,6 +19,7 @@ from PIL import Image
 
 from fednoise_core.engine.label_files import SITES as SITE_COLUMNS
 from fednoise_core.engine.label_files import SUSPECTS
+from fednoise_core.io import write_json
 from fednoise_core.report.runs.suspects import Site, read_rows
 from label_review import make_labels
 from label_review.decisions import Suspect
@@ -38,6 +39,11 @@ def page_of(run: LabelRun, *more: str) -> str:
 
 def data_of(text: str) -> dict[str, Any]:
     return json.loads(re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[0])
+
+
+def suspects_of(data: dict[str, Any]) -> list[list[Any]]:
+    """The rows of the list; the others are only there because they were drawn at random."""
+    return data["rows"][: data["listed"]]
 
 
 def test_nothing_comes_from_outside_and_only_its_own_script_may_run(found: LabelRun) -> None:
@@ -68,15 +74,15 @@ def test_the_list_holds_wrong_and_check_in_order_of_suspicion(found: LabelRun) -
     with open(found.folder / "suspects.csv", newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["verdict"] != "keep"]
     assert 20 < len(rows) < found.arrays.n
-    assert [row[0] for row in data["rows"]] == [int(row["sample"]) for row in rows]
-    assert [data["verdicts"][row[7]] for row in data["rows"]] == [row["verdict"] for row in rows]
-    assert f"All {len(rows)} labels with the verdict wrong or check" in text
+    assert [row[0] for row in suspects_of(data)] == [int(row["sample"]) for row in rows]
+    assert [data["verdicts"][row[7]] for row in suspects_of(data)] == [row["verdict"] for row in rows]
+    assert f"All {len(rows)} labels with the verdict wrong or check, or of a kind below" in text
 
 
 def test_limits_keep_the_most_suspect_and_are_told(found: LabelRun) -> None:
-    everything = data_of(page_of(found))["rows"]
+    everything = suspects_of(data_of(page_of(found)))
     text = page_of(found, "--per-site", "4", "--most", "10")
-    rows = data_of(text)["rows"]
+    rows = suspects_of(data_of(text))
     assert len(rows) == 10
     per_site = [sum(row[2] == site for row in rows) for site in range(3)]
     assert max(per_site) == 4
@@ -87,12 +93,50 @@ def test_limits_keep_the_most_suspect_and_are_told(found: LabelRun) -> None:
     assert "at most 4 of a site and 10 in all" in text
 
 
+def test_a_random_sample_of_each_site_does_not_depend_on_suspicion(
+    found: LabelRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("label_review.labels_page.RANDOM", 12)
+    drawn = {(row[2], row[0]): row[8] for row in data_of(page_of(found))["rows"] if row[8]}
+    for site in range(3):
+        assert sorted(place for (one, _), place in drawn.items() if one == site) == list(range(1, 13))
+    verdicts = {row[0]: row[7] for row in data_of(page_of(found))["rows"]}
+    assert {verdicts[sample] for _, sample in drawn} >= {0, 2}
+    path = found.folder / "suspects.csv"
+    head, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([head, *reversed(lines)]) + "\n")
+    again = {(row[2], row[0]): row[8] for row in data_of(page_of(found))["rows"] if row[8]}
+    assert again == drawn
+
+
+def test_copies_blank_and_strange_images_are_listed_whatever_the_models_think(found: LabelRun) -> None:
+    kept = [one for one in read_rows(found.folder / "suspects.csv", Suspect) if one.verdict == "keep"]
+    first, blank = kept[0], kept[1]
+    other = next(one for one in kept[2:] if one.given != first.given)
+    images = np.array(found.arrays.x_train)
+    images[other.sample] = images[first.sample]
+    images[blank.sample] = 9
+    dataclasses.replace(found.arrays, x_train=images).save(found.folder / "arrays.npz")
+    near, strange, ordinary = kept[-3:]
+    ends = {near.sample: ",0.4,1", strange.sample: ",1.4,0", ordinary.sample: ",1.2,0"}
+    path = found.folder / "suspects.csv"
+    head, *lines = path.read_text().splitlines()
+    lines = [line + ends.get(int(line.split(",")[0]), ",0.1,0") for line in lines]
+    path.write_text("\n".join([f"{head},out_of_scope,near_copy", *lines]) + "\n")
+    text = page_of(found)
+    data = data_of(text)
+    kinds = {row[0]: row[9] for row in suspects_of(data) if row[9]}
+    assert kinds == {first.sample: 1, other.sample: 1, blank.sample: 2, near.sample: 3, strange.sample: 4}
+    assert data["kinds"] == ["contradicting copy", "blank image", "contradicting near copy", "out of scope"]
+    assert f"{32 * found.arrays.n / 1000:.0f} kB here" in text
+
+
 def test_pictures_are_the_images_that_were_judged(found: LabelRun) -> None:
     text = page_of(found)
     data, side = data_of(text), found.arrays.x_train.shape[1]
-    (sheet,) = re.findall(r'<script type="text/plain" id="sheet\d+">(.*?)</script>', text)
+    sheet, *_ = re.findall(r'<script type="text/plain" id="sheet\d+">(.*?)</script>', text)
     picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet))))
-    for i, row in enumerate(data["rows"]):
+    for i, row in enumerate(data["rows"][:PER_SHEET]):
         y, x = i // data["across"] * side, i % data["across"] * side
         np.testing.assert_array_equal(picture[y : y + side, x : x + side], found.arrays.x_train[row[0]])
 
@@ -107,6 +151,14 @@ def test_pictures_of_any_shape_are_small_squares(shape: tuple[int, ...]) -> None
     assert picture.size == (10 * packed.side, packed.side)
 
 
+def test_feature_vectors_are_shown_as_grey_cells() -> None:
+    packed = pack_sheets(iter(np.array([[0.0, 1.0, 2.0]], np.float32).reshape(1, 1, 1, 3)), 1, 1)
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(packed.texts[0]))))[: packed.side, : packed.side]
+    assert packed.side == SHARP
+    assert picture[2, 2] < 20
+    assert picture[-3, 2] > 235
+
+
 def test_many_large_pictures_are_smaller_and_decoded_sheet_by_sheet() -> None:
     packed = pack_sheets(itertools.repeat(np.zeros((100, 100), np.uint8)), FEW + 1, 100)
     assert (packed.side, len(packed.texts)) == (SMALL, FEW // PER_SHEET + 1)
@@ -119,6 +171,23 @@ def test_replaced_images_are_shown_as_training_saw_them(found: LabelRun) -> None
     np.testing.assert_array_equal(with_donor[0], found.arrays.x_train[2])
     assert (with_donor[1] == 7).all()
     assert (next(shown_images(found.arrays, labels, None, [3])) == 128).all()
+
+
+@pytest.mark.parametrize(
+    ("summary", "words"),
+    [
+        ({"accuracy": {"last": 0.8321}, "test_known": False}, "the models agree with 83.2 % of the given labels that"),
+        ({"accuracy": {"last": 0.4}}, "Here the accuracy is 40.0 % on test images."),
+        ({"accuracy": {"last": None}}, None),
+    ],
+)
+def test_the_accuracy_stands_beside_the_rule_that_needs_it(
+    found: LabelRun, summary: dict[str, Any], words: str | None
+) -> None:
+    write_json(found.folder / "summary.json", summary)
+    text = page_of(found)
+    assert ("below 50 %" in text) == (words is not None)
+    assert (words or "") in text
 
 
 def test_a_run_that_judged_nothing_says_so(found: LabelRun) -> None:

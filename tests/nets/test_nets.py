@@ -21,7 +21,7 @@ from fednoise_core.ops import optim
 from fednoise_core.ops.optim import Trained
 from fednoise_core.ops.weights import Weights
 
-SIDE = {"mlp": 28, "small_cnn": 28, "lenet": 28}  # images that a net is compared on; 3x32x32 for the others
+SIDE = {"linear": 28, "mlp": 28, "small_cnn": 28, "lenet": 28}  # images compared on; 3x32x32 for the others
 SHIPPED = sorted(NETS.keys() - {"module"})  # a module of one's own: test_own_nets.py
 COMPARED = sorted(NETS.keys() - {"resnet50", "module"})  # ResNet-50 is compared with torchvision's
 NARROW: dict[str, dict[str, Any]] = {  # as scale cpu has them
@@ -99,6 +99,7 @@ def masks(u: Tensor, rate: float = 0.25) -> list[Tensor]:
         ("lenet", (1, 28, 28), 10, 61_706),  # LeCun's layer list by hand: 156 + 2416 + 48120 + 10164 + 850
         ("lenet", (3, 32, 32), 10, 62_006),
         ("small_cnn", (1, 28, 28), 10, 52_138),  # 80 + 1168 + 784*64 + 64 + 650
+        ("linear", (1, 28, 28), 10, 7_850),
         ("mlp", (1, 28, 28), 10, 50_890),
         # 9 * (8 + 2*64 + 128 + 2*256 + 512 + 512 + 128) + 3*128 + 90
         ({"name": "cnn9", "width": 8}, (1, 28, 28), 10, 17_826),
@@ -253,7 +254,7 @@ class Formats(TorchFunctionMode):
         return out
 
 
-@pytest.mark.parametrize("name", sorted(NETS.keys() - {"mlp", "module"}))
+@pytest.mark.parametrize("name", sorted(NETS.keys() - {"linear", "mlp", "module"}))
 @pytest.mark.parametrize("channels", [1, 3])
 def test_maps_stay_channels_last(name: str, channels: int) -> None:
     shape = (channels, 32, 32)

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from fednoise_core.engine.truth import auroc
-from fednoise_core.ops.label_errors import MethodScores, classify_labels, estimate_label_errors
+from fednoise_core.ops.label_errors import (
+    MethodScores,
+    classify_labels,
+    estimate_held_out,
+    estimate_label_errors,
+    match_number,
+)
 
 K = 5
 RATES = (0.0, 0.05, 0.2, 0.5)
@@ -125,3 +131,82 @@ def test_verdicts():
     assert classify_labels(np.array([0.0, 0.2, 0.21, 0.5, 0.51, 1.0])).tolist() == [
         *("keep", "keep", "check", "check", "wrong", "wrong")
     ]
+
+
+# predictions of models that have not seen the sample
+
+
+def held_out(n: int, flat: float = 1.0):
+    """The sites of `sites`; the models that have seen the samples lean to the given labels."""
+    parts = [drawn(n, rate, seed, flat) for seed, rate in enumerate(RATES)]
+    held, given = [p for p, _, _ in parts], [y for _, y, _ in parts]
+    mixed = [np.log((np.exp(p) + (np.exp(p) + np.eye(K)[y]) / 2) / 2) for p, y in zip(held, given, strict=True)]
+    found = estimate_held_out(held, mixed, given, [np.arange(n)] * len(parts), [3, 5, 6, 9])
+    return found, [y != true for _, y, true in parts], mixed, given
+
+
+def test_held_out_predictions_name_the_number_and_an_interval():
+    found, wrong, _, given = held_out(1500)
+    assert [one.site for one in found] == [3, 5, 6, 9]
+    for one, mask, y in zip(found, wrong, given, strict=True):
+        assert one.told
+        assert one.low <= mask.sum() <= one.high
+        assert abs(one.wrong - mask.sum()) <= max(0.25 * mask.sum(), 0.02 * len(mask))
+        assert one.p_wrong.sum() == pytest.approx(one.wrong, rel=0.05, abs=3)
+        assert (one.proposed != y).all()
+        assert (one.p_proposed <= one.p_wrong + 1e-12).all()
+
+
+def test_where_few_labels_are_wrong_the_order_is_that_of_the_models_own_doubt():
+    found, _, mixed, given = held_out(300)
+    doubt = 1 - np.exp(mixed[0][np.arange(300), given[0]])
+    assert found[0].wrong < 30
+    assert (np.diff(found[0].p_wrong[np.argsort(doubt)]) >= 0).all()
+
+
+def test_a_site_that_the_models_doubt_for_no_visible_reason_cannot_be_told():
+    """Its labels are right, and its images say nothing."""
+    clear, given, _ = drawn(600, 0.05, 1)
+    dull = np.full((600, K), -np.log(K)) + np.random.default_rng(0).normal(0, 0.01, (600, K))
+    found = estimate_held_out([clear, dull], [clear, dull], [given, given], [np.arange(600)] * 2, [0, 1])
+    assert [one.told for one in found] == [True, False]
+
+
+def test_the_order_gains_from_a_site_s_matrix_and_the_scale_is_that_of_the_number():
+    _, wrong, parts = sites(1500)
+    log_p, given = [p for p, _, _ in parts], [y for _, y, _ in parts]
+    found = estimate_held_out(log_p, log_p, given, [np.arange(1500)] * 4, range(4))
+    for site in (2, 3):
+        own = 1 - np.exp(log_p[site][np.arange(1500), given[site]])
+        assert auroc(found[site].p_wrong, wrong[site]) > auroc(own, wrong[site])
+    log_p, y, _ = drawn(500, 0.2, 7)
+    assert match_number(log_p, y, 60.0).sum() == pytest.approx(60, rel=0.05)
+
+
+def test_a_site_that_is_alone_has_one_estimate_and_a_wide_interval():
+    log_p, given, true = drawn(1000, 0.2, 4)
+    (alone,) = estimate_held_out([log_p], [log_p], [given], [np.arange(1000)], [0])
+    wrong = int((given != true).sum())
+    assert alone.told
+    assert alone.low <= wrong <= alone.high
+    assert alone.high >= (log_p.argmax(1) != given).sum()
+
+
+def test_corrected_labels_still_show_how_often_labels_are_wrong():
+    """Half of the errors are put right: the rest is named, and what is reported is about the labels as they are."""
+    log_p, given, true = drawn(1500, 0.3, 4)
+    other, other_given, _ = drawn(1500, 0.0, 5)
+    wrong = np.flatnonzero(given != true)
+    now = given.copy()
+    now[wrong[::2]] = true[wrong[::2]]
+    logs, labels, rows = [log_p, other], [given, other_given], [np.arange(1500)] * 2
+    before = estimate_held_out(logs, logs, labels, rows, [0, 1])[0]
+    after = estimate_held_out(logs, logs, labels, rows, [0, 1], [now, other_given])[0]
+    left = int((now != true).sum())
+    assert after.low <= left <= after.high
+    assert 0.6 < (before.wrong - after.wrong) / (len(wrong) - left) < 1.2
+    same = now == given
+    np.testing.assert_array_equal(after.p_wrong[same], before.p_wrong[same])
+    assert np.median(after.p_wrong[~same]) < 0.1 < 0.9 < np.median(before.p_wrong[~same])
+    assert (after.proposed != now).all()
+    assert after.p_wrong[np.flatnonzero(now != true)].mean() > 0.7

@@ -107,6 +107,13 @@ def test_a_table_and_a_figure_that_nobody_could_run_say_so(root: Path) -> None:
     assert '<h3>Figure 9: clothes</h3>\n<p class="caption">not run (data absent)</p>' in text
 
 
+def test_a_study_links_its_pages_of_suspect_labels(root: Path) -> None:
+    study = json.loads((root / "study.json").read_text()) | {"label_pages": {"A & B": "../../build/labels/a.html"}}
+    text = study_page(study, listed_runs(root / "runs.json"), root)
+    assert [ref for ref in Page(text).refs if not ref.startswith(("#", "data:"))] == ["../../build/labels/a.html"]
+    assert ">A &amp; B</a>" in text
+
+
 def test_every_picture_has_words_and_a_size(root: Path) -> None:
     page = Page((root / "report.html").read_text(encoding="utf-8"))
     pictures = [image for image in page.images if image["alt"]]  # thumbnails have none: their setting's name is beside

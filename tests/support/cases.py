@@ -8,6 +8,7 @@ from fednoise_core.methods import method_class
 FIELDS: dict[str, dict[str, Any]] = {
     "confident_prestop": {"latest": 2},  # stopped after the second round, pruned in the third
     "coteaching": {"forget_rate": 0.4, "ramp": 2},
+    "cross_fitted": {"skip": 1},
     "dividemix": {"warmup": 1, "ramp": 2, "unlabelled": 5.0},
     "fedcorr": {"iterations": 1, "tune_rounds": 1, "full_rounds": 1, "relabel": 1.0, "confidence": 0.25},
     "feddf": {"public": 6, "distil_batch": 4},
@@ -72,6 +73,12 @@ def traffic(name: str, run: Any) -> list[tuple[int, int]]:
     return [(0, 0)] + [(4 * down, 4 * up)] * 3
 
 
+def _cross_fitted(run: Any) -> list[tuple[int, int]]:
+    """Five models, each with the number of its fold; after the last round once more to all."""
+    down, up = 4 * 5 * (MODEL + 8), 4 * 5 * MODEL
+    return [(0, 0), (down, up), (down, up), (down + 7 * 5 * (MODEL + 8), up)]
+
+
 def _fedcorr(run: Any) -> list[tuple[int, int]]:
     noisy = len(run.summary["notes"]["noisy"])
     clean = sum(level <= 0.1 for c, level in enumerate(run.summary["notes"]["level"]) if c != 2)
@@ -112,6 +119,7 @@ TO_ALL = (7 * MODEL + 4 * MODEL, 4 * MODEL)  # once the model to all, who answer
 UNUSUAL: dict[str, Any] = {
     "centralised": [(0, 72 * (64 + 8)), *[(0, 0)] * 3],  # images of 8 x 8 bytes and labels of 8, once
     "confident_prestop": [(0, 0), FIRST, FIRST, (4 * (MODEL + 8), 4 * (MODEL + 8))],  # the end of phase 1, samples kept
+    "cross_fitted": _cross_fitted,
     "fedcorr": _fedcorr,
     "feddf": _feddf,
     "feddpcont": [(7 * (8 + 5 * 4), 7 * 5 * 8), *[PLAIN] * 3],  # once epsilon, a histogram and the prior

@@ -24,6 +24,15 @@ def conv_norm(into: int, out: int, kernel: int, stride: int = 1, groups: int = 1
     return nn.Conv2d(into, out, kernel, stride, kernel // 2, groups=groups, bias=False), nn.BatchNorm2d(out)
 
 
+class Linear(nn.Module):
+    def __init__(self, channels: int, side: int, classes: int):
+        super().__init__()
+        self.head = nn.Linear(channels * side * side, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x.reshape(len(x), -1))
+
+
 class MLP(nn.Module):
     def __init__(self, channels: int, side: int, classes: int):
         super().__init__()
@@ -230,7 +239,7 @@ def eager(name: str, channels: int, side: int, classes: int, **options: Any) -> 
     if name in blocks:
         return ResNet(channels, side, classes, blocks[name], **options)
     modules: dict[str, Any] = {
-        "mlp": MLP, "small_cnn": SmallCNN, "lenet": LeNet, "cnn9": CNN9, "mobilenet_v1": MobileNetV1,
+        "linear": Linear, "mlp": MLP, "small_cnn": SmallCNN, "lenet": LeNet, "cnn9": CNN9, "mobilenet_v1": MobileNetV1,
         "mobilenet_v2": MobileNetV2, "shufflenet": ShuffleNet,
     }  # fmt: skip
     return modules[name](channels, side, classes, **options)

@@ -31,4 +31,4 @@ def test_a_page_is_made_where_it_is_asked_for(workflow: Workflow) -> None:
 def test_a_study_may_ask_for_the_pages_of_all_its_runs(workflow: Workflow) -> None:
     with workflow.edited(STUDY, "title: Toy\n", "title: Toy\nlabels: true\n"):
         runs = TOY.count("methods: [fedavg, feddpcont, fedcorr]") * 3 + 1
-        assert workflow.stale("toy") == {"labels_page": runs}
+        assert workflow.stale("toy") == {"labels_page": runs, "study_page": 1}  # which links them

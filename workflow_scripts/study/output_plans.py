@@ -1,6 +1,7 @@
 """Plans of what a study shows, made from its runs: tables, figures, numbers and the page."""
 
 import functools
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -84,6 +85,9 @@ class OutputPlans:
             for suffix in suffixes
         }
         given = {"study": as_whole_numbers(study.page_metadata()), "shown": shown}
+        if study.data.get("labels"):
+            links = {run.labels_title: os.path.relpath(run.labels_page, study.root) for run in study.runs}
+            given["study"]["label_pages"] = links
         plans = [*self.plan_tables(study).values(), *self.plan_figures(study).values()]
         order = [[list(given["study"][key]) for key in ("tables", "figures")], list(shown)]
         folder = f"store/pages/{json_digest(given, order, code, template_digest(TEMPLATES), _row_digests(study.runs))}"

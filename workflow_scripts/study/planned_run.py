@@ -64,6 +64,13 @@ class PlannedRun:
         """The page of the run's suspect labels, made where it is asked for."""
         return paths.LABELS_PAGE.format(**{**vars(self), "root": self.root.removeprefix("results/")})
 
+    @property
+    def labels_title(self) -> str:
+        """The title of that page: the data's name, what was made of it, and the method."""
+        noise = [] if self.spec["noise"] == {"kind": "given"} else [self.noise]
+        partition = [] if self.spec["partition"] == {"kind": "natural"} else [self.partition]
+        return " · ".join([self.dataset, *noise, *partition, f"{self.label}, seed {self.seed}"])
+
     @functools.cached_property
     def row(self) -> dict[str, Any]:
         """The run's line in the list that tables and figures are given."""

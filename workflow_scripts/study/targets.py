@@ -325,9 +325,8 @@ class Targets:
         """
         study = self._study_in(ids["root"])
         run = study.find_run(ids["dataset"], ids["noise"], ids["partition"], ids["method"], int(ids["seed"]))
-        words = [run.dataset, run.noise, run.partition, f"{run.label}, seed {run.seed}"]
         files = [word for key in ("arrays", "labels", "donor") if key in run.row for word in (f"--{key}", run.row[key])]
-        arguments = [*files, "--run", run.folder, "--title", " · ".join(words)]
+        arguments = [*files, "--run", run.folder, "--title", run.labels_title]
         made = self.steps.hash_entries(["label_review/make_labels.py"]), template_digest(TEMPLATES, "label_review")
         inputs = run.files.run, *run.files.run.inputs
         return self._plan_built_page(paths.LABELS_PAGE, "label_review.make_labels", made, arguments, inputs, ids)

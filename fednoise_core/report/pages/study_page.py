@@ -72,6 +72,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         study={"id": study.get("id", root.name), "scale": study.get("scale", "")},
         headline=first.sentence,
         won=_winners_table(first, runs, names),
+        label_pages=study.get("label_pages", {}),
         paragraphs=_split_paragraphs(study.get("text") or ""),
         tiles=summary_counts(runs),
         tables=tables,

@@ -107,7 +107,7 @@ class RecordedRun:
     @cached_property
     def cost(self) -> dict[str, Any]:
         """cost.json: seconds, memory, device, versions."""
-        return _read_json(self.listed.dir / "cost.json", ("seconds",))
+        return read_json(self.listed.dir / "cost.json", ("seconds",))
 
 
 def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]:
@@ -164,8 +164,8 @@ def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
     """
     runs = []
     for listed in found:
-        record = _read_json(listed.dir / "spec.json", ("spec",))
-        summary = _read_json(
+        record = read_json(listed.dir / "spec.json", ("spec",))
+        summary = read_json(
             listed.dir / "summary.json", ("run", "accuracy", "headline_view", "spec_digest", "rounds", "classes")
         )
         if summary["run"].get("seed") != listed.seed:
@@ -183,7 +183,12 @@ def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
     return runs
 
 
-def _read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
+def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
+    """Read a JSON object that must have these keys.
+
+    Raises:
+        ArtifactError: The file is missing or damaged, or a key is missing.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -24,7 +24,10 @@ R = TypeVar("R", bound=CsvRow)
 
 
 class Site(CsvRow):
-    """One row of sites.csv. wrong, wrong_low, wrong_high: estimated number of wrong labels and its 90 % interval."""
+    """One row of sites.csv. wrong, wrong_low, wrong_high: estimated number of wrong labels and its 90 % interval.
+
+    told: whether that number can be told. Files of earlier versions do not say.
+    """
 
     client: Count
     site: str
@@ -34,6 +37,7 @@ class Site(CsvRow):
     wrong_high: Amount
     named: Count
     check: Count
+    told: bool = True
 
 
 def read_rows(path: Path, kind: type[R]) -> list[R]:

@@ -1,0 +1,80 @@
+"""Samples that are out of scope, and near copies with another label: distances in the features of models.
+
+A sample is out of scope if it is far from all others and the models are unsure about it. The distance is the one of
+cleanlab's OutOfDistribution (Kuan and Mueller, 2022), a mean over nearest neighbours, here over several models. Images
+that are alike have near neighbours even if they show none of the classes. Models are unsure about blurred images of the
+classes, too. So neither the distance nor the entropy decides alone.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+NEIGHBOURS = 25
+COMPARED = 20_000  # samples that each one of a client is compared with, at most
+CHUNK = 512  # samples compared at a time
+FAR = 1.3  # score above which a sample is out of scope
+NEAR = 0.25  # share of the distance to the nearest neighbours at which a sample is a near copy
+CHANCE = 2e-5  # of a neighbour to be that near, which bounds the share in few dimensions
+
+
+def measure_distances(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Measure how far each sample is from its nearest neighbours, and from the nearest one with another label.
+
+    Args:
+        features: float [n, d]. Those of more than three dimensions are compared by their directions.
+        labels: int64 [n]. -1 differs from no label.
+
+    Returns:
+        Mean distance to the 25 nearest other samples, float64 [n], 0 where there are none. Distance to the nearest
+        sample with another label, float64 [n], infinite where there is none.
+    """
+    points = features.double()
+    points = F.normalize(points) if points.shape[1] > 3 else points
+    n = len(points)
+    step = max(1, -(-n // COMPARED))
+    others, other_labels = points[::step], labels[::step]
+    count = max(min(NEIGHBOURS, len(others) - 1), 1)
+    mean, nearest = points.new_zeros(n), points.new_full((n,), torch.inf)
+    if n < 2:
+        return mean, nearest
+    for rows in torch.arange(n, device=points.device).split(CHUNK):
+        apart = torch.cdist(points[rows], others)
+        own = rows % step == 0
+        apart[own, rows[own] // step] = torch.inf
+        mean[rows] = apart.topk(count, largest=False).values.mean(1)
+        agree = (labels[rows, None] == other_labels) | (labels[rows, None] < 0) | (other_labels < 0)
+        nearest[rows] = apart.masked_fill(agree, torch.inf).min(1).values
+    return mean, nearest
+
+
+def score_scope(distance: Tensor, p: Tensor) -> Tensor:
+    """Score how far out of scope each sample of a client is.
+
+    Args:
+        distance: Of each sample to its nearest neighbours [n].
+        p: Mean probabilities of the models [n, K].
+
+    Returns:
+        Distance as a multiple of the client's median, times the entropy of p as a share of log K, float64 [n].
+    """
+    if not len(distance):
+        return distance.double()
+    entropy = torch.special.entr(p.double()).sum(1) / math.log(p.shape[1])
+    return distance / distance.median().clamp_min(1e-12) * entropy
+
+
+def find_near_copies(mean: Tensor, nearest: Tensor, width: int) -> Tensor:
+    """Find samples of which a near copy has another label.
+
+    Args:
+        mean: Distance to the nearest neighbours [n].
+        nearest: Distance to the nearest sample with another label [n].
+        width: Number of features, d. In few dimensions some samples are near by chance, so a copy must be nearer there.
+
+    Returns:
+        bool [n].
+    """
+    return nearest <= min(NEAR, CHANCE ** (1 / width)) * mean

@@ -1,0 +1,77 @@
+"""Cross-fitting: folds, held-out predictions, and labels that somebody has corrected."""
+
+import dataclasses
+
+import torch
+import toy
+
+import fednoise_core as fn
+from fednoise_core.engine.client import Client
+from fednoise_core.engine.federation import Federation
+from fednoise_core.methods.cross_fitted import CrossFitted
+from fednoise_core.ops.scope import find_near_copies, measure_distances, score_scope
+
+TRAIN = {**toy.TRAIN, "fraction": 1.0, "rounds": 2}
+
+
+def made_method() -> CrossFitted:
+    return CrossFitted(train=fn.Train(**TRAIN), skip=0)
+
+
+def client_of(fed: Federation, number: int = 0) -> Client:
+    return Client(fed.world, number, {}, None, 1)
+
+
+def test_every_sample_has_a_fold_and_equal_images_share_one() -> None:
+    fed = toy.toy_federation(train=TRAIN)
+    rows = fed.world.index[0]
+    images = fed.world.pools["train"]._whole
+    images[rows[5:8]] = images[rows[2]].clone()
+    folds = made_method().find_folds(client_of(fed))
+    assert set(folds.tolist()) == set(range(5))
+    assert len(set(folds[[2, 5, 6, 7]].tolist())) == 1
+
+
+def test_a_model_never_trains_on_its_own_fold() -> None:
+    method, client = made_method(), client_of(toy.toy_federation(train=TRAIN))
+    folds = method.find_folds(client)
+    for fold in range(5):
+        work = method.prepare_fit(client, {"fold": fold})
+        assert work is not None
+        assert work.samples is not None
+        assert sorted(work.samples.tolist()) == torch.where(folds != fold)[0].tolist()
+
+
+def test_predictions_are_means_over_the_models_that_have_not_seen_a_sample() -> None:
+    fed = toy.toy_federation(train=TRAIN)
+    method, client = made_method(), client_of(fed)
+    models = [fed.init_weights("model", fold) for fold in range(5)]
+    for keep in (method.keep_predictions, method.keep_distances):  # two rounds
+        for fold, model in enumerate(models):
+            keep(client, {"model": model, "fold": fold})
+    p = torch.stack([torch.softmax(client.predict(model).double(), -1) for model in models])
+    folds, own = method.find_folds(client), torch.arange(client.n)
+    answer = method.predict_held_out(client, {})
+    assert answer is not None
+    torch.testing.assert_close(answer[0], p[folds, own])
+    seen = (p.sum(0) - p[folds, own]) / 4
+    torch.testing.assert_close(answer[1], (p[folds, own] + seen) / 2)
+    apart = [measure_distances(client.features(model), client.labels) for model in models]
+    mean, nearest = (torch.stack(part).mean(0) for part in zip(*apart, strict=True))
+    torch.testing.assert_close(answer[2]["out_of_scope"], score_scope(mean, answer[1]))
+    assert answer[2]["near_copy"].tolist() == find_near_copies(mean, nearest, client.net.features_size).tolist()
+
+
+def test_corrected_labels_are_held_out_and_judged_as_they_are_now() -> None:
+    data = toy.arrays()
+    labels = data.y_train.copy()
+    first = labels.copy()
+    first[[0, 3]] = (labels[[0, 3]] + 1) % toy.CLASSES
+    data = dataclasses.replace(data, first=first, clean_known=False)
+    train = {**TRAIN, "rounds": 4, "lr": 0.1}
+    done = fn.run(data, labels, toy.toy_partition(), CrossFitted, train, progress=False)
+    assert torch.where(client_of(done.outcome.fed).corrected)[0].tolist() == [0, 3]
+    assert torch.where(done.outcome.state.clients[0]["folds"] < 0)[0].tolist() == [0, 3]
+    site = next(one for one in done.outcome.suspects if one.site == 0)
+    assert (site.proposed != labels[site.samples]).all()
+    assert site.p_wrong[0] < 0.5
