@@ -31,7 +31,8 @@ def check(arrays: Any) -> None:
 def as_images(name: str, x: np.ndarray) -> np.ndarray:
     """Images of any integer type as uint8. Floats are refused: NaN has no grey level, and 0..1 would be black.
 
-    Feature vectors [n, d] are the exception. They become float32 [n, 1, 1, d], images of one pixel with d channels.
+    Feature vectors [n, d] are the exception. They become float32 [n, 1, 1, d], images of one pixel with d channels, and
+    stay so.
 
     Args:
         name: the argument's name, for messages.
@@ -42,9 +43,9 @@ def as_images(name: str, x: np.ndarray) -> np.ndarray:
     """
     known = x.dtype.kind != "f" or np.isfinite(x).all()
     _require_valid(known, f"{name} holds NaN or infinite values; images are integers 0..255")
-    if x.dtype.kind == "f" and x.ndim == 2 and x.size:
+    if x.dtype.kind == "f" and x.size and (x.ndim == 2 or x.shape[1:-1] == (1, 1)):
         _require_valid(np.abs(x).max() < 1e30, f"{name} holds values beyond 1e30")
-        return np.ascontiguousarray(x[:, None, None, :], np.float32)
+        return np.ascontiguousarray(x.reshape(len(x), 1, 1, -1), np.float32)
     _require_valid(x.dtype.kind in "ui", f"{name} is {x.dtype}; images are integers 0..255 (255 * x, rounded)")
     _require_valid(x.ndim in (3, 4), f"{name} has shape {x.shape}, not [n, H, W] or [n, H, W, C]")
     _require_valid(x.size, f"{name} has shape {x.shape}: it holds no pixel")

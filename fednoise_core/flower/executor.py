@@ -29,7 +29,7 @@ from fednoise_core.flower.messages import (
     iterate_weights,
 )
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.ops.weights import Layout, Weights, iterate_leaves
+from fednoise_core.ops.weights import Layout, Weights, all_finite, iterate_leaves
 
 # requests by client, whether to wait for sites that are away -> answers of those that answered before the deadline
 Exchange = Callable[[Mapping[int, bytes], bool], Mapping[int, bytes]]
@@ -224,7 +224,10 @@ class Sites(Sequential):
         for client in requests:
             try:
                 known = self._layouts | {weights.layout for weights in iterate_weights(requests[client])}
-                found[client] = _read_answer(answers.get(client), len(content[client]), known)
+                reply = _read_answer(answers.get(client), len(content[client]), known)
+                if not self._method.answers_nan and not all_finite(reply.get("answer")):
+                    raise MessageError("a number is not finite")
+                found[client] = reply
             except MessageError as error:
                 self._print_problem(client, str(error))
         return found

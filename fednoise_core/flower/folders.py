@@ -6,7 +6,7 @@ import functools
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -133,12 +133,20 @@ class SiteArrays:
     """The part of an `Arrays` that a site or the server has. Its images may be none."""
 
     x_train: np.ndarray
+    y_train: np.ndarray
     x_public: np.ndarray | None
     classes: int
     mean: list[float]
     std: list[float]
     names: list[str]
     origin: np.ndarray | None = None
+    first: np.ndarray | None = None
+    source_sha256: Mapping[str, str] = field(default_factory=dict)  # of files; a site has arrays
+
+    @property
+    def n(self) -> int:
+        """How many training samples there are."""
+        return len(self.x_train)
 
     def source(self, i: int) -> str:
         """What training sample `i` is called in the site's data."""
@@ -168,7 +176,9 @@ def load_data(
     """
     held, spec = load_npz(folder / name, "federation")
     try:
-        images = SiteArrays(held["x"], held.get("public"), **settings.data, origin=held.get("origin"))
+        labels = held.get("labels", np.zeros(len(held["x"]), np.int64))
+        more = {name: held.get(name) for name in ("origin", "first")}
+        images = SiteArrays(held["x"], labels, held.get("public"), **settings.data, **more)  # type: ignore[arg-type]
         return images, held, {name: int(spec[name]) for name in ("client", "release_seed")}
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"{folder / name}: damaged ({type(error).__name__}: {error})") from error
@@ -180,14 +190,13 @@ def make_world(settings: RunSettings, images: SiteArrays, held: Mapping[str, np.
     Args:
         settings: The run's settings.
         images: The images of the process.
-        held: Its arrays: of a site `labels` [n] and `valid` [n].
+        held: Its arrays: of a site `valid` [n].
         client: The site's number (-1: the server).
     """
     n, clients = len(images.x_train), len(settings.sites)
     offsets = np.where(np.arange(clients + 1) > client, n, 0)
     partition = Partition(np.arange(n), offsets, held.get("valid", np.zeros(n, bool)), {})
-    labels = held.get("labels", np.zeros(n, np.int64))
-    return World(images.as_arrays(), labels, partition, settings.make_train(), settings.seed)
+    return World(images.as_arrays(), images.y_train, partition, settings.make_train(), settings.seed)
 
 
 def write_folders(
@@ -223,6 +232,7 @@ def write_folders(
     if any(Path(name).name != name for name in settings.sites) or len(set(settings.sites)) < len(settings.sites):
         raise SpecError(f"partition: sites: expected names of different folders, got {', '.join(settings.sites)}")
     public = None if arrays.x_public is None else np.asarray(arrays.x_public[:])
+    first = None if arrays.first is None else np.where(arrays.first != arrays.y_train, arrays.first, noisy)
     write_server(out / "server", settings, np.asarray(arrays.x_test[:]), arrays.y_test, public)
     for client, name in enumerate(partition.sites):
         rows, at = partition.of(client), slice(*partition.offsets[client : client + 2])
@@ -237,6 +247,7 @@ def write_folders(
             public,
             valid=partition.valid[at],
             origin=origin,
+            first=None if first is None else first[rows],
             release_seed=seed,
         )
     return settings
@@ -269,6 +280,7 @@ def write_site(
     *,
     valid: np.ndarray | None = None,
     origin: np.ndarray | None = None,
+    first: np.ndarray | None = None,
     release_seed: int | None = None,
 ) -> None:
     """Write the folder of a site.
@@ -282,6 +294,7 @@ def write_site(
         public: Public images uint8, the same at every site, for methods that need them.
         valid: Samples of the validation split, bool [n]. Default: none.
         origin: What each sample is called in the site's data, integers or texts [n]. Default: its row.
+        first: Labels as first given, int64 [n], if somebody has corrected them since.
         release_seed: Seed of the noise of released labels. Default: a random one. Who knows it, and the server knows
             that of the run, can take the noise off.
 
@@ -290,7 +303,9 @@ def write_site(
     """
     held = {"x": as_images("images", images) if len(images) else images, "labels": as_labels("labels", labels)}
     held["valid"] = np.zeros(len(images), bool) if valid is None else valid
-    held |= {name: value for name, value in (("public", public), ("origin", origin)) if value is not None}
+    held |= {
+        name: value for name, value in (("public", public), ("origin", origin), ("first", first)) if value is not None
+    }
     if (
         len({len(images), len(labels), len(held["valid"])}) > 1
         or held["labels"].max(initial=0) >= settings.data["classes"]

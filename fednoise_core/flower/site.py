@@ -15,7 +15,7 @@ from fednoise_core.engine.executors.sequential import Sequential, Together
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.fit import FitRequest, FitResult
 from fednoise_core.engine.label_files import write_sites, write_suspects
-from fednoise_core.engine.suspects import judge_sites
+from fednoise_core.engine.suspects import judge_held_out, judge_sites
 from fednoise_core.engine.world import torch_switches
 from fednoise_core.flower.folders import SITE_DATA, RunSettings, load_data, make_world
 from fednoise_core.flower.messages import (
@@ -165,9 +165,13 @@ class Site:
         client_state, targets = self.load_state(request["state"])
         views = {"headline": [(c, [_restore_member(one) for one in models]) for c, models in request["judges"]]}
         client = Client(self.world, self.client, client_state, targets, request["round"])
-        answer = call_on(client, self.method.suspect_labels, request["broadcast"])
         fed = Federation(self.world, self._runner)
-        found = judge_sites(fed, views, {self.client: client_state}, {self.client: answer})  # type: ignore[arg-type]
+        held_out = call_on(client, self.method.predict_held_out, request["broadcast"])
+        if held_out is not None:
+            found = judge_held_out(fed, {self.client: held_out})
+        else:
+            answer = call_on(client, self.method.suspect_labels, request["broadcast"])
+            found = judge_sites(fed, views, {self.client: client_state}, {self.client: answer})  # type: ignore[arg-type]
         arrays, names = self.images.as_arrays(), self.settings.sites
         write_suspects(self.folder / "suspects.csv", found, arrays, self._held["labels"], names)
         write_sites(self.folder / "sites.csv", found, names)

@@ -38,6 +38,7 @@ class FedAvg(Local, ValidatedSettings):
         needs_public: Whether its data sets must have a `public` part.
         several_nets: Whether `train.net` may be a list.
         pooled: Whether all samples lie with one client, as if there were no federation.
+        answers_nan: Whether client-side functions answer NaN, as for a class that the client lacks.
         above_chance: {setting: other}. The setting must exceed 1/K unless the other is given.
         needs_train: {setting: values}. The only values of that training setting that it works with.
         wire: Names of what is sent, in the "broadcast" to a client, its "update", and its "relay" to other clients.
@@ -49,6 +50,7 @@ class FedAvg(Local, ValidatedSettings):
     needs_public: ClassVar[bool] = False
     several_nets: ClassVar[bool] = False
     pooled: ClassVar[bool] = False
+    answers_nan: ClassVar[bool] = False
     above_chance: ClassVar[dict[str, str]] = {}
     wire: ClassVar[Mapping[str, tuple[str, ...]]] = {"broadcast": ("model",), "update": ("model",)}
 

@@ -86,6 +86,7 @@ class FedNoRo(FedAvg):
 
     family = "selection"
     example: ClassVar = {"teacher": 0.8}
+    answers_nan = True  # losses of classes that a client lacks
     wire: ClassVar = {"broadcast": ("model", "noisy"), "update": ("model", "losses")}
 
     warmup: Annotated[

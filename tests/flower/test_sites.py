@@ -1,5 +1,6 @@
 """The federation of sites, with the messages carried inside this process: what the sites compute is bit-equal."""
 
+import dataclasses
 import io
 import itertools
 import math
@@ -8,22 +9,30 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import toy
 
+import fednoise_core as fn
+from fednoise_core.api.simulate import run_federation
+from fednoise_core.data.arrays import IMAGES
 from fednoise_core.data.partition import Partition
+from fednoise_core.engine.client import Client
 from fednoise_core.engine.state import State
+from fednoise_core.engine.suspects import judge_held_out
 from fednoise_core.flower import executor
 from fednoise_core.flower.folders import RunSettings, write_folders, write_site
 from fednoise_core.flower.messages import RELEASE, SiteError, decode_message, describe_function, encode_message
 from fednoise_core.flower.server import run_on_sites
 from fednoise_core.flower.site import Site, answer_request
 from fednoise_core.io import SpecError
-from fednoise_core.methods import METHODS
+from fednoise_core.methods import METHODS, make_method
+from fednoise_core.noise.labels import Labels
 from fednoise_core.testing import world
 from fednoise_core.testing.compare import same_state
 from fednoise_core.testing.subject import Subject
+from label_review import apply_decisions, make_labels
 
 FEDAVG = {"class": "fednoise_core.methods.fedavg:FedAvg", "fields": {}}
 
@@ -71,6 +80,33 @@ def test_every_method_is_bit_equal_to_the_simulation(name: str, tmp_path: Path):
 @pytest.mark.parametrize("net", toy.NETS)
 def test_statistics_and_dropout_are_too(name: str, net: str, toy_nets: None, tmp_path: Path):
     assert_equal_to_simulation(Subject(*toy.settings(name, net=net, lr=0.05)), tmp_path)
+
+
+def test_a_site_lists_its_labels_by_models_that_have_not_seen_them(tmp_path: Path):
+    """Labels that somebody has corrected are judged by what was given at first."""
+    now = world.arrays().y_train
+    arrays = dataclasses.replace(world.arrays(), first=world.toy_labels().noisy, clean_known=False)
+    fields, train = toy.settings("cross_fitted", rounds=20, fraction=1.0)
+    write_folders(tmp_path, arrays, now, world.toy_partition(), fields, train, 0)
+    run_on_sites(tmp_path / "server", Desk(tmp_path), dict(enumerate(world.SIZES)))
+    labels = Labels.of(now, now, arrays.classes, False)
+    whole = run_federation(arrays, labels, world.toy_partition(), fields, train, 0)
+    method = make_method(fields, whole.world.train)
+    held_out = method.predict_held_out(Client(whole.world, 5, whole.outcome.state.store.copy_for(5), None, 20), {})
+    (expected,) = judge_held_out(whole.outcome.fed, {5: held_out})
+    listed = pd.read_csv(tmp_path / "site-5/suspects.csv").sort_values("sample")
+    np.testing.assert_allclose(listed["p_wrong"], expected.p_wrong[expected.samples.argsort()], atol=1e-6)
+    assert {"out_of_scope", "near_copy"} < set(listed.columns)
+
+
+def test_sites_may_have_feature_vectors(tmp_path: Path):
+    vectors = {name: getattr(world.arrays(), name).reshape(-1, 1, 1, 64) / np.float32(255) for name in IMAGES}
+    arrays = dataclasses.replace(world.arrays(), **vectors, mean=(0.3,) * 64, std=(0.2,) * 64)
+    fields, train = toy.settings("fedavg", net="linear")
+    write_folders(tmp_path, arrays, world.toy_labels().noisy, world.toy_partition(), fields, train, 0)
+    made = run_on_sites(tmp_path / "server", Desk(tmp_path), dict(enumerate(world.SIZES)))
+    whole = run_federation(arrays, world.toy_labels(), world.toy_partition(), fields, train, 0)
+    assert same_state(made.state.server, whole.outcome.state.server)
 
 
 # failures
@@ -165,6 +201,7 @@ def test_of_two_answers_that_differ_neither_is_used(tmp_path: Path):
     [
         (lambda answer: torch.ones(2), "its answer has the shapes"),
         (lambda answer: {**answer, "counts": answer["counts"] * 10.0**20}, "a number is beyond 1e+15"),
+        (lambda answer: {**answer, "counts": answer["counts"] * math.nan}, "a number is not finite"),
     ],
 )
 def test_a_hostile_answer_of_a_function_ends_the_run(answer, told: str, tmp_path: Path):
@@ -369,19 +406,29 @@ def test_bytes_are_those_that_the_simulation_counts_and_a_frame(tmp_path: Path):
         assert 0 < frame < 1500, f"{frame} bytes {name} a message"
 
 
-def test_the_code_of_the_page_makes_a_federation_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_code_of_the_page_finds_and_corrects_wrong_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     page = Path(__file__).parents[2] / "docs/real_federation.md"
     at_server, at_site = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    arrays = world.arrays()
-    exec(at_server.replace('"rounds": 50', '"rounds": 2'), {"test_images": arrays.x_test, "test_labels": arrays.y_test})
+    arrays = fn.dataset("digits")
+    noisy = fn.inject(arrays, {"kind": "symmetric", "rate": 0.3}, seed=0).noisy
+    exec(at_server, {"test_images": arrays.x_test, "test_labels": arrays.y_test})
+    sizes = dict.fromkeys(range(4), 290)
     for client in range(4):
         Path("site").mkdir()
         shutil.copy("federation/server/run.json", "site")
-        a, b = world.client_bounds(3 + client)
-        own = {"images": arrays.x_train[a:b], "labels": world.toy_labels().noisy[a:b]}
-        exec(at_site.replace("2, images", f"{client}, images"), own)
+        rows = slice(290 * client, 290 * (client + 1))
+        np.savez(f"mine{client}.npz", x_train=arrays.x_train[rows], given=noisy[rows])
+        shutil.copy(f"mine{client}.npz", "mine.npz")
+        exec(at_site.replace("2, mine", f"{client}, mine"), {})
         Path("site").rename(f"federation/site-{client}")
-    made = run_on_sites(Path("federation/server"), Desk(Path("federation")), dict(enumerate(world.SIZES[3:7])))
-    assert made.state.round == 2
-    assert Path("federation/site-2/suspects.csv").is_file()
+    made = run_on_sites(Path("federation/server"), Desk(Path("federation")), sizes)
+    assert made.state.round == 8
+    site, out = "federation/site-2", "mine2-2.npz"
+    assert make_labels.main(["--site", site, "--out", "labels.html"]) == 0
+    assert "<title>" in Path("labels.html").read_text()
+    assert apply_decisions.main(["--accept-all", f"{site}/suspects.csv", "--data", "mine2.npz", "--out", out]) == 0
+    with np.load(out) as corrected:
+        right = arrays.y_train[580:870]
+        assert (corrected["first_given"] == noisy[580:870]).all()
+        assert (corrected["given"] != right).sum() < 0.5 * (noisy[580:870] != right).sum()
