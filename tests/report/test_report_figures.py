@@ -221,7 +221,7 @@ def test_the_alternative_text_names_what_is_ahead_and_what_the_numbers_are(root:
         for method, mean in ahead[["method", "last_mean"]].to_numpy()
     ]
     assert others
-    assert f": {first} (ahead of it with a seed: {', '.join(others)})" in drawn(root, kind="dots", **select).alt
+    assert f": {first} (ahead of it with a seed: {'; '.join(others)})" in drawn(root, kind="dots", **select).alt
 
 
 def test_a_dot_is_a_pair_and_its_place_the_gain_of_the_pair(root: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_method_has_one_colour_in_every_figure_and_study(root: Path, tmp_path:
         return next(line for line in made.figure.axes[0].get_lines() if line.get_label() == "FedCorr").get_color()
 
     write_study(tmp_path, grid=[{**ONE, "methods": ["fedcorr", "local", "fedavg"]}], rounds=3)
-    wanted = style.FAMILY_COLOURS["correction"][1][0]
+    wanted = style.FAMILY_COLOURS["correction"][0][0]
     assert colour(root, kind="curves") == wanted
     assert colour(root, kind="metric", metric="accuracy", methods=["fedcorr", "fedavg"]) == wanted
     assert colour(tmp_path, kind="curves") == wanted
@@ -296,7 +296,7 @@ def test_the_own_method_is_thick_bold_and_never_grey(studies: dict[str, Path]) -
         curves = draw.draw_figure(listed, {"kind": "curves"})
         dots = draw.draw_figure(listed, {"kind": "dots"})
     (line,) = [line for line in curves.figure.axes[0].get_lines() if line.get_linewidth() > 2]
-    assert (line.get_label(), line.get_color()) == (MANY[own], "#00538A")  # of its family, not grey
+    assert (line.get_label(), line.get_color()) == (MANY[own], "#008BA3")  # of its family, not grey
     bold = [text.get_text() for text in dots.figure.axes[0].get_yticklabels() if text.get_fontweight() == "bold"]
     assert [" ".join(text.split()) for text in bold] == [MANY[own]]
 

@@ -49,7 +49,7 @@ def test_the_figure_has_every_value_and_a_place_for_zero(root: Path) -> None:
     )
     flat = next(line for line in axis.get_lines() if line.get_label() == "FedAvg")
     assert len(set(flat.get_ydata())) == 1
-    assert "Dashed: a method without this setting." in made.caption
+    assert "A level line is a method without this setting." in made.caption
     assert sorted(set(made.frame["value"])) == ["", *MU]
 
 

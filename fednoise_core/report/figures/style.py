@@ -42,16 +42,17 @@ CEILING: dict[str, Any] = {
     "dash_capstyle": "round",
 }
 
-# What a method does about noise → its colours: two, each on white and on a dark ground. The hues are those of Okabe and
-# Ito (2008) and Tol (2021) with a contrast of 3:1 or more. Orange is what is wrong, and nothing else.
+# What a method does about noise → its colours: three, each on white and on a dark ground. The hues are those of Okabe
+# and Ito (2008) and Tol (2021) with a contrast of 3:1 or more. Orange is what is wrong, and nothing else.
 _SHADES = (  # in the order of FAMILIES
-    (("#0072B2", "#6bb8f0"), ("#00538A", "#3d93d6")),
-    (("#009E73", "#3fcf9f"), ("#006B4E", "#a4ecd0")),
-    (("#332288", "#a9a0ff"), ("#7C6BD6", "#7f73e6")),
-    (("#882255", "#f0608c"), ("#B8324F", "#ff9aa8")),
-    (("#8A6D00", "#d9b44a"), ("#665000", "#a98a2c")),
-    (("#CC79A7", "#f0a8d0"), ("#A34C93", "#d07fc4")),
+    (("#0072B2", "#6bb8f0"), ("#00406E", "#3d93d6"), ("#008BA3", "#3cc4d8")),
+    (("#009E73", "#3fcf9f"), ("#00573F", "#a4ecd0"), ("#579A1C", "#9fdc5a")),
+    (("#332288", "#a9a0ff"), ("#8478DA", "#7f73e6"), ("#5B3DC4", "#d3ceff")),
+    (("#882255", "#f0608c"), ("#B8324F", "#ff9aa8"), ("#D6456B", "#d94a6a")),
+    (("#8A6D00", "#d9b44a"), ("#4F3F00", "#a98a2c"), ("#AD8A00", "#f2dc9a")),
+    (("#CC79A7", "#f0a8d0"), ("#A34C93", "#d07fc4"), ("#D24D9B", "#ff7fc8")),
 )
+SHADES = len(_SHADES[0])
 FAMILY_COLOURS = dict(zip(FAMILIES, _SHADES, strict=True))
 PLAIN = ("#000000", "#f2f2f2")  # FedAvg, which the others are compared with
 COLOURS, DARK = zip(PLAIN, *(shade for family in FAMILY_COLOURS.values() for shade in family), strict=True)
@@ -167,8 +168,8 @@ def _find_colour(name: str, family: str) -> int:
     """The place in COLOURS of a method. The name decides the shade, so no figure depends on the list of methods."""
     if name == "fedavg":
         return 0
-    shade = zlib.crc32(name.encode()) % 2
-    return 1 + 2 * (list(FAMILY_COLOURS).index(family) if family in FAMILY_COLOURS else 0) + shade
+    shade = zlib.crc32(name.encode()) % SHADES
+    return 1 + SHADES * (list(FAMILY_COLOURS).index(family) if family in FAMILY_COLOURS else 0) + shade
 
 
 @contextlib.contextmanager
@@ -296,12 +297,15 @@ def add_legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
     """
     width, height = figure.get_size_inches()
     size, handle_long, gap = (SIZE, 2.6, 1.6) if width > 4 else (SIZE - 1, 2.2, 1.2)  # two side by side in a column
+    for handle in handles:
+        handle.set_label(wrap_to_width(str(handle.get_label()), width - (handle_long + 2) * size / 72, size))
     entry = max(len(str(handle.get_label())) for handle in handles) * 0.6 * size + (handle_long + 0.8 + gap) * size
     columns = int(np.clip((width * 72 + gap * size) // entry, 1, min(len(handles), 5)))
     rows = -(-len(handles) // columns)
     columns = -(-len(handles) // rows)  # as even as possible
+    lines = rows + sum(str(handle.get_label()).count("\n") for handle in handles)  # of long ones there is one in a row
     apart = max(0.35, max(handle.get_markersize() for handle in handles) / size - 0.9)  # between rows, times a letter
-    figure.set_size_inches(width, height + 0.0178 * (1 + apart) * size * rows + 0.1)
+    figure.set_size_inches(width, height + 0.0178 * (1 + apart) * size * lines + 0.1)
     look: dict[str, Any] = {"fontsize": size, "handlelength": handle_long, "columnspacing": gap, "labelspacing": apart}
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
 

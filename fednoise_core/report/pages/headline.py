@@ -162,9 +162,10 @@ def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:
 
 
 def _join_words(words: Sequence[str] | pd.Series) -> str:
-    """For instance "A", "A and B", "A, B and C"."""
+    """For instance "A", "A and B", "A, B and C"; with semicolons where a name has a comma of its own."""
     *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
+    comma = "; " if any(", " in one for one in words) else ", "
+    return f"{comma.join(most)} and {last}" if most else last
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -76,7 +76,7 @@ def explain_true_rates(frame: pd.DataFrame) -> list[str]:
     if "as_told" not in frame or not frame["as_told"].any():
         return []
     told = frame[frame["as_told"] > 0]
-    labels = ", ".join(told["method_label"].unique())
+    labels = "; ".join(told["method_label"].unique())
     where = "; ".join(f"“{one}”" for one in told["setting" if "setting" in told else "noise_label"].unique())
     return [
         f"The noise rate that {labels} assumes is the true one in {where}. It is not compared there, like {ORACLE}."

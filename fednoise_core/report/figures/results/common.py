@@ -340,7 +340,7 @@ def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str, metric: 
     best = (leading_methods(shown, metric) if metric and "std" in group else []) or fair[:1]
     rows = list(words)
     text = words[best[0]] + (
-        f" (ahead of it with a seed: {', '.join(words[one] for one in best[1:])})" if best[1:] else ""
+        f" (ahead of it with a seed: {'; '.join(words[one] for one in best[1:])})" if best[1:] else ""
     )
     text += f" (not compared: {words[rows[0]]})" if rows[0] not in fair else ""
     return f"{text}, lowest {words[rows[-1]]}" if len(rows) > 1 else text

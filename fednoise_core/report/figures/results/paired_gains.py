@@ -29,7 +29,8 @@ from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.cells import count_words
 from fednoise_core.report.text.escape import wrap_text
 
-LINE = 0.065  # inches between the lines of two settings
+NARROW = 3.9  # inches: the letters of a first picture must be readable on a telephone's 320 pixels, too
+LINE = 0.075  # inches between the lines of two settings
 LEFT = 1.2  # the axis goes as far to the left of 0 as to the right, times this; what is worse stands there as a number
 
 
@@ -63,11 +64,11 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
         of=("won", "count"),
     )
     order = table.sort_values(["compared", "share", "gain"], ascending=False, kind="stable").index
-    words = [wrap_text(labels[method], 28) for method in order]
+    words = [wrap_text(labels[method], 14) for method in order]
     lines = 1 + max(word.count("\n") for word in words)
     height = max(0.1 + LINE * max(2, len(shown)), 0.05 + lines * SIZE * 1.3 / 72)  # inches
     figure, (axis,) = make_panels(1, settings, height * len(order) + 0.6)
-    figure.set_figwidth(width_inches(settings))
+    figure.set_figwidth(min(NARROW, width_inches(settings)))
     finite = [0.0, *found["gain"][np.isfinite(found["gain"])]]
     far = max(*finite, 5.0)
     axis.set_xlim(max(-LEFT * far, min(finite) - 0.06 * far), 1.06 * far)
@@ -126,21 +127,23 @@ def _draw_row(axis: Axes, place: int, colour: str, gains: pd.DataFrame, shown: S
     """Draw a method's dots, a line a setting, and write what lies left of the axis."""
     low = axis.get_xlim()[0]
     step = 0.8 / max(2, len(shown))
+    cut_at = []
     for at, (marker, setting) in enumerate(zip(_setting_markers(shown), shown, strict=True)):
         here = of_setting(gains, setting)
         y = place + step * (at - (len(shown) - 1) / 2)
         seen = here["gain"][here["gain"] >= low]
+        cut_at += [y] * (len(seen) < len(here))
         axis.plot(here["gain"].clip(lower=low), [y] * len(here), color=colour, linewidth=1.0, alpha=0.6, zorder=2)
         face = colour if here["compared"].all() else "white"
         axis.plot(seen, [y] * len(seen), zorder=3, clip_on=False, in_layout=False, **_dot_style(colour, marker, face))
     cut = gains["gain"][gains["gain"] < low]
-    if len(cut):
+    if cut_at:
         ends = dict.fromkeys(
             f"{value:.0f}".replace("-", "−") if np.isfinite(value) else "−∞" for value in (cut.min(), cut.max())
         )
-        axis.annotate(
-            f"◂ {' to '.join(ends)}", (low, place), (2, 0), textcoords="offset points", fontsize=SIZE - 0.5, va="center"
-        )
+        where: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": SIZE - 0.5, "zorder": 2.5}
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+        axis.annotate(f"◂ {' to '.join(ends)}", (low, np.mean(cut_at)), (2, 0), bbox=ground, **where)
 
 
 def _dot_style(colour: str, marker: str, face: str) -> dict[str, Any]:

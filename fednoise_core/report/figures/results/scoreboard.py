@@ -20,7 +20,7 @@ from fednoise_core.report.tables.claims import AGREES, DISAGREES, MIXED, NOT_RUN
 from fednoise_core.report.tables.registry import complete_spec
 from fednoise_core.report.tables.reproduction import reproduction_frame
 from fednoise_core.report.tables.scorecard import score_table, states_words
-from fednoise_core.report.text.cells import count_words, settings_of
+from fednoise_core.report.text.cells import PARTS, count_words, settings_of
 from fednoise_core.report.text.escape import wrap_text
 
 SMALL = SIZE - 1  # points
@@ -108,8 +108,8 @@ def _describe_boards(boards: Sequence[_Board], runs: Sequence[RecordedRun]) -> t
     gone = {board.title: len(board.claims) - len(board.ran) for board in boards if len(board.claims) > len(board.ran)}
     seeds = pd.Series([len({run.listed.seed for run in runs})])
     caption = (
-        "A square is a column of the paper's table, in the table's order: above by our numbers, below by the paper's "
-        "own. Struck through: the numbers of this column contradict the claim. Empty: not run, or not printed. "
+        "A square is a column of the paper's table: above by our numbers, below by the paper's own. "
+        "Struck through: the numbers of this column contradict the claim. Empty: not run, or not printed. "
         f"Of the runs so far, {count_words(seeds)}."
     )
     caption += f" Claims that were not run: {sum(gone.values())} ({', '.join(gone)})." if gone else ""
@@ -136,10 +136,16 @@ class _Board:
         return [one for one in self.claims if one.state != NOT_RUN]
 
     @property
-    def dataset_spans(self) -> list[tuple[str, int]]:
-        """The data sets of the columns in words, and how many columns each has."""
-        words = dict(zip(self.frame["dataset"], self.frame["dataset_label"], strict=True))
-        return [(words[name], len(list(group))) for name, group in groupby(self.columns, key=lambda one: one[0])]
+    def heads(self) -> list[list[tuple[str, int]]]:
+        """What stands over the columns, a level a part that varies: words, and over how many columns each stands."""
+        levels = []
+        for place, part in enumerate(PARTS):
+            if len({one[place] for one in self.columns}) < 2:
+                continue
+            words = dict(zip(self.frame[part], self.frame[f"{part}_label"], strict=True))
+            groups = groupby(self.columns, key=lambda one, end=place + 1: one[:end])  # type: ignore[misc]
+            levels.append([(words[key[-1]], len(list(group))) for key, group in groups])
+        return levels
 
     def find_column(self, key: Sequence[str]) -> int:
         """Which column a claim's column is; the first of those along which a lead widens."""
@@ -164,7 +170,10 @@ def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
     letters = max(12, int((width - right - most * step - 0.25) / LETTER))
     says = [[wrap_text(_start_sentence(one.says), letters) for one in board.ran] for board in boards]
     sizes = [[max((text.count("\n") + 1) * LINE, 2 * SIDE) + AIR for text in each] for each in says]
-    figure = make_canvas(width, sum(map(sum, sizes)) + 0.35 * len(boards) + (0.7 if narrow else 0.4))
+    longest = max(len(line) for each in says for text in each for line in text.split("\n"))
+    room = (width - longest * LETTER - (right if narrow else 1.15)) / most  # what the layout leaves to a column
+    heads = sum(height for board in boards for _, height in _head_heights(board, room))
+    figure = make_canvas(width, sum(map(sum, sizes)) + heads + 0.25 * len(boards) + (0.7 if narrow else 0.4))
     grid = figure.subplots(len(boards), 1, squeeze=False, height_ratios=list(map(sum, sizes)))
     for axis, board, words, size in zip(grid[:, 0], boards, says, sizes, strict=True):
         middles = np.cumsum(size) - np.array(size) / 2
@@ -174,7 +183,7 @@ def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
         axis.tick_params(length=0)
         axis.grid(False)
         axis.spines[:].set_visible(False)
-        _draw_heads(axis, board, step)
+        _draw_heads(axis, board, room)
         for one, middle in zip(board.ran, middles, strict=True):
             _draw_claim(axis, board, one, middle, step)
             look: dict[str, Any] = {"color": INKS[one.state], "fontsize": SMALL + 0.5, "fontweight": "bold"}
@@ -206,15 +215,31 @@ def _start_sentence(says: str) -> str:
     return says[:1].upper() + says[1:] if says[1:2].isalpha() else says  # ε, p stay as they are
 
 
+def _head_heights(board: _Board, step: float) -> list[tuple[bool, float]]:
+    """Of each level of heads whether the words stand upright, as they have no room along, and its inches."""
+    found = []
+    for level in board.heads:
+        inches = [len(words) * LETTER * SMALL / SIZE for words, _ in level]
+        upright = any(long > count * step for long, (_, count) in zip(inches, level, strict=True))
+        height = max(inches) + 0.08 if upright else LINE
+        found.append((upright, height))
+    return found
+
+
 def _draw_heads(axis: Axes, board: _Board, step: float) -> None:
-    """Over the squares the table's title, and the data sets of its columns where they have room."""
-    fit = all(len(words) * LETTER * SMALL / SIZE < count * step for words, count in board.dataset_spans)
-    named = board.dataset_spans if fit and len(board.dataset_spans) > 1 else []
-    axis.set_title(board.title, color=QUIET, fontsize=SMALL, loc="left", pad=14 if named else 3)
-    start = -0.5
-    for words, count in named:
-        axis.text(start, 0, words, va="bottom", color=QUIET, fontsize=SMALL)
-        start += count
+    """Over the squares the words of their columns, a level above the other, and above them the table's title."""
+    heights = _head_heights(board, step)
+    above = sum(height for _, height in heights)
+    axis.set_title(board.title, color=QUIET, fontsize=SMALL, loc="left", pad=3 + 72 * above)
+    for level, (upright, height) in zip(board.heads, heights, strict=True):
+        above -= height
+        start = 0
+        for words, count in level:
+            x = start + (count - 1) / 2 if upright else start - 0.4
+            where: dict[str, Any] = {"xytext": (0, 72 * above + 2), "textcoords": "offset points", "va": "bottom"}
+            turned: dict[str, Any] = {"rotation": 90, "ha": "center"} if upright else {"ha": "left"}
+            axis.annotate(words, (x, 0), color=QUIET, fontsize=SMALL, **where, **turned)
+            start += count
 
 
 KIND = FigureKind(settings=ScoreboardSettings, draw=_draw_scoreboard, of_a_paper=True, at_top=True)

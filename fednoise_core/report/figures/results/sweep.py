@@ -28,9 +28,11 @@ from fednoise_core.report.text.cells import format_number
 from fednoise_core.report.text.footnotes import append_marks, marks_of
 from fednoise_core.settings.variants import base_method, format_settings, parse_settings, strip_settings, swept_field
 
+AXIS_WORDS = {"epsilon": "privacy budget ε (the smaller, the more private)"}
+
 
 class SweepSettings(LineSettings):
-    """Test accuracy against the values of a field that methods `sweep`; methods without the field are dashed.
+    """Test accuracy against the values of a field that methods `sweep`; methods without the field are level lines.
 
     One panel a setting. A line is a method with its other swept fields at one value each.
     """
@@ -77,9 +79,10 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     for axis in axes:
         axis.set_xticks(table["x"].dropna().unique(), order)
     heads, datasets = [names.title(setting) for setting in shown], [setting.dataset for setting in shown]
-    cut = finish_panels(axes, heads, datasets, field_words(field), ends, settings.y)
+    axis_words = AXIS_WORDS.get(field.split(".")[-1], field_words(field))
+    cut = finish_panels(axes, heads, datasets, axis_words, ends, settings.y)
     caption = f"Test accuracy ({metric_words(settings)}) against {field_words(field)}; {seeds_sentence(table)}{cut}"
-    caption += " Dashed: a method without this setting." if (table["value"] == "").any() else ""
+    caption += " A level line is a method without this setting." if (table["value"] == "").any() else ""
     title, shape = f"Accuracy against {field_words(field)}", f"lines over {field_words(field)}"
     return finish_figure(figure, table, settings, title, caption, table, runs, names, {}, shape=shape)
 

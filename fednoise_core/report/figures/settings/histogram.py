@@ -73,18 +73,16 @@ def _draw_histogram(shown: Sequence[SettingArtifacts], settings: HistogramSettin
     if not panels:
         raise SpecError("show: the clean labels are unknown, and nothing else is asked for")
     titles = [panel_title(shown, one) for one, _, _ in panels]
-    kinds = [
-        f"{labels} labels" if len(settings.show) > 1 or not title else ""
-        for title, (_, labels, _) in zip(titles, panels, strict=True)
-    ]
+    both = len(settings.show) > 1
+    kinds = [f"{labels} labels" if both else "" for _, labels, _ in panels]
     heads = [" · ".join(filter(None, pair)) for pair in zip(titles, kinds, strict=True)]
     figure, axes, dots = _place_panels(panels, heads, settings)
     for axis, panel in zip(axes, panels, strict=True):
         _draw_panel(axis, panel, dots)
     set_titles(axes, heads)
-    label_outer_axes(axes, "client", "class")
+    label_outer_axes(axes, "client", "class" if both else f"{settings.show[0]} label")
     wrong = any(frame["mislabelled"].any() for _, _, frame in panels)
-    add_legend_below(figure, _legend_handles(dots, wrong))
+    add_legend_below(figure, _legend_handles(dots, wrong, settings.show))
     words = _describe_histogram(shown, dots, settings.show, wrong)
     return finish_figure(figure, [frame for _, _, frame in panels], settings, "Who holds which class", words)
 
@@ -125,15 +123,19 @@ def _draw_panel(axis: Axes, panel: _Panel, dots: _Dots) -> None:
     axis.set_xticks(ticks, chosen[ticks])
 
 
-def _legend_handles(dots: _Dots, wrong: bool) -> list[Line2D]:
-    """What the sizes of dots mean."""
-    style: dict[str, Any] = {"marker": "o", "linestyle": "", "color": FAINT, "markeredgewidth": 0}
+def _legend_handles(dots: _Dots, wrong: bool, asked: Sequence[str]) -> list[Line2D]:
+    """What the colours and sizes of dots mean."""
+    style: dict[str, Any] = {"marker": "o", "linestyle": "", "markeredgewidth": 0}
     handles = []
-    for count in sorted({max(1, round(dots.held.quantile(share))) for share in (0.1, 0.5, 0.9, 1)}):
-        size = max(dots.scale * np.sqrt(count), np.sqrt(DUST))
-        handles.append(Line2D([], [], markersize=size, label=f"{count} samples" if count > 1 else "1 sample", **style))
+    for labels in asked:
+        words = f"samples by {labels} label" if len(asked) > 1 else "samples of a class"
+        handles.append(Line2D([], [], markersize=8, color=COLOURS[labels], alpha=0.75, label=words, **style))
     if wrong:
-        handles.append(Line2D([], [], markersize=4.5, label="mislabelled", **{**style, "color": WRONG}))
+        handles.append(Line2D([], [], markersize=4.5, color=WRONG, label="of them labelled wrong", **style))
+    for count in sorted({max(1, round(dots.held.quantile(share))) for share in (0.1, 0.5, 1)}):
+        size = max(dots.scale * np.sqrt(count), np.sqrt(DUST))
+        words = f"{count} samples" if count > 1 else "1 sample"
+        handles.append(Line2D([], [], markersize=size, color=FAINT, label=words, **style))
     return handles
 
 
@@ -141,12 +143,12 @@ def _describe_histogram(
     shown: Sequence[SettingArtifacts], dots: _Dots, asked: Sequence[str], wrong: bool
 ) -> dict[str, str]:
     """wrong: whether any sample is mislabelled."""
-    meaning = "the area of a dot is the count"
-    meaning += ", that of the dot inside how many of them are mislabelled" if wrong else ""
+    meaning = "How many samples of each class a client holds: the larger the dot, the more. Without a dot it has none."
+    meaning += " Orange: those of them whose label is wrong." if wrong else ""
     cut = " Evenly chosen clients are shown." if any(one.split.clients > dots.clients for one in shown) else ""
     total = size_words(len(one.split.index) for one in shown)
-    of = f", {asked[0]} labels" if len(asked) == 1 else ""
-    caption = f"Samples (n = {total}) per client and class{of}: {meaning}.{cut} {settings_caption(shown)}"
+    by = f" Classes are those of the {asked[0]} labels." if len(asked) == 1 else ""
+    caption = f"{meaning}{by}{cut} n = {total} samples. {settings_caption(shown)}"
     classes = max(one.classes for one in shown)
     alt = f"Dots of {dots.clients} clients and {classes} classes, of {dots.held.min()} to {dots.held.max()} samples."
     rates = [

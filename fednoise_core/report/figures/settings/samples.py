@@ -54,16 +54,26 @@ def _draw_sample(axis: Axes, one: SettingArtifacts, row: Mapping[Any, Any]) -> N
     given = _label_words("given", shorten_text(one.names[row["given"]]))
     axis.text(0.5, 1.06, given, ha="center", va="bottom", transform=axis.transAxes)
     if row["wrong"] == 1:
-        foreign = one.labels.replaced is not None and row["sample"] in one.labels.replaced
+        foreign = _is_replaced(one, np.array([row["sample"]])).any()
         truth = "other data" if foreign else shorten_text(one.names[row["clean"] or 0])
         axis.text(0.5, -0.06, _label_words("is", truth), ha="center", va="top", transform=axis.transAxes, color=WRONG)
 
 
+def _is_replaced(one: SettingArtifacts, index: np.ndarray) -> np.ndarray:
+    """Which samples show another image, bool [len(index)]."""
+    return np.isin(index, [] if one.labels.replaced is None else one.labels.replaced)
+
+
 def _describe_samples(one: SettingArtifacts, index: np.ndarray) -> dict[str, str]:
-    wrong = one.labels.wrong
-    text = f"Training images (n = {len(index)}). Above: the given label" + (
-        "; the clean labels are unknown." if wrong is None else ". Below a wrong label: the right one."
-    )
+    wrong, replaced = one.labels.wrong, _is_replaced(one, index)
+    text = f"Training images (n = {len(index)}). Above: the given label"
+    text += "; the clean labels are unknown." if wrong is None else "."
+    if wrong is not None and not replaced[wrong[index]].all():
+        text += " Below a wrong label: the right one."
+    if replaced.any():
+        public = one.labels.spec.get("noise", {}).get("donor", "public") == "public"
+        donor = "one of the public images of this data set" if public else "one of another data set"
+        text += f" “Other data”: the image was replaced by {donor}, so that its label is wrong."
     alt = f"{len(index)} training images of {one.dataset} with their given labels"
     alt += "." if wrong is None else f", {int(wrong[index].sum())} of them wrong, with the right label below."
     return {"caption": f"{text} {settings_caption([one])}", "alt": alt}

@@ -1,6 +1,7 @@
 """How labels were flipped: the transition matrix as asked for, and how what came out differs from it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,13 +21,13 @@ from fednoise_core.report.figures.settings.common import (
 )
 from fednoise_core.report.figures.style import (
     HEAT,
+    SIZE,
     add_colour_bar,
-    count_title_lines,
     draw_heat_map,
     label_outer_axes,
     make_panels,
-    set_titles,
     width_inches,
+    wrap_to_width,
 )
 from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.settings import SettingArtifacts
@@ -36,6 +37,8 @@ DIFFERENCE = "PRGn"  # green: more than asked for; for red-green blind readers, 
 CELL, NAMED = 18, 9  # points: the width of a cell with a number, of one with its class's name
 FEW = 2  # noises that stand one above the other; of more, pairs stand side by side
 HEADS = {"nominal": "requested", MINUS: "realised − requested", "realised": "realised", "": ""}
+SHORT = {MINUS: "difference"}  # where a matrix is narrower than LONG inches
+LONG = 1.4
 HEADED = ("dataset", "noise")  # parts of a setting that stand over its matrix
 LEAST = 0.05  # the end of the differences' colours is no smaller
 
@@ -59,7 +62,7 @@ def _draw_transition(shown: Sequence[SettingArtifacts], settings: TransitionSett
     wide = max(map(len, rows))
     columns = wide * (1 if len(rows) <= FEW else 3 if width_inches(settings) > 5 else 2)
     grid = [(one, *pair) for one, row in zip(shown, rows, strict=True) for pair in [*row, ("", None)][:wide]]
-    figure, axes, side = _place_panels(grid, shown, settings, columns)
+    figure, axes, side = _place_panels(grid, shown, settings, wide, columns)
     cell = side * 72 / max(one.classes for one in shown)
     off = [np.nanmax(np.abs(matrix)) for _, kind, matrix in grid if kind == MINUS and matrix is not None]
     most = max([LEAST, *off])
@@ -70,24 +73,30 @@ def _draw_transition(shown: Sequence[SettingArtifacts], settings: TransitionSett
     }
     label_outer_axes(axes, "given", "clean")
     for minus, image in images.items():
-        add_colour_bar(axes, image, "realised − requested" if minus else "probability (square-root scale)")
+        add_colour_bar(axes, image, "difference: realised − requested" if minus else "probability (square-root scale)")
     frames = [_matrix_frame(one, kind, matrix) for one, kind, matrix in grid if matrix is not None]
     return finish_figure(figure, frames, settings, "How labels were flipped", _describe_transition(shown, off))
 
 
 def _place_panels(
-    grid: Sequence[_Panel], shown: Sequence[SettingArtifacts], settings: FigureSettings, columns: int
+    grid: Sequence[_Panel], shown: Sequence[SettingArtifacts], settings: FigureSettings, wide: int, columns: int
 ) -> tuple[Figure, list[Axes], float]:
-    """Figure, axes with their titles, and the side of a matrix in inches."""
+    """Figure, axes with their titles, and the side of a matrix in inches.
+
+    Of several noises the name stands over the `wide` matrices of each.
+    """
     side = (width_inches(settings) - 0.8) / columns
-    heads = [
-        HEADS[kind]
-        if kind in (MINUS, "")
-        else panel_title(shown, one, "" if kind == "nominal" and len(shown) > 1 else HEADS[kind], parts=HEADED)
-        for one, kind, _ in grid
-    ]
-    figure, axes = make_panels(len(grid), settings, side + 0.14 * count_title_lines(heads, side) + 0.4, columns)
-    set_titles(axes, heads, side)
+    heads = [HEADS[kind] if side > LONG else SHORT.get(kind, HEADS[kind]) for _, kind, _ in grid]
+    names = [""] * len(grid)
+    names[::wide] = [wrap_to_width(panel_title(shown, one, parts=HEADED), wide * side) for one, _, _ in grid[::wide]]
+    lines = max(name.count("\n") + bool(name) for name in names)
+    figure, axes = make_panels(len(grid), settings, side + 0.14 * (lines + 1) + 0.4, columns)
+    for axis, name, head in zip(axes, names, heads, strict=True):
+        axis.set_title(head)
+        axis.set_title("\n" * lines + " ", loc="center")  # keeps room for the name, which may be wider than the matrix
+        if name:
+            above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom"}
+            axis.annotate(name, (0, 1), (0, 6 + 1.2 * SIZE), in_layout=False, **above)
     return figure, axes, side
 
 

@@ -167,7 +167,7 @@ class Chart {
   words() {
     const last = (line) => [...line.y].reverse().find((y) => y !== null);
     const ends = this.model.lines.filter((line) => line.end).map((line) => `${line.name} ${percent(last(line))} %`);
-    return `${this.model.words} over ${this.model.label}. At the end: ${ends.join(", ") || "no method is shown"}.`;
+    return `${this.model.words} over ${this.model.label}. At the end: ${ends.join("; ") || "no method is shown"}.`;
   }
 
   // ---- mouse, touch, keys
