@@ -313,6 +313,12 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> No
     words = {True: "agrees", False: "disagrees", None: "not run"}
     assert ours.to_dict() == {one.id: [words[holds] for holds in one.ours.values()] for one in judged}
     squares = [line for axis in board.figure.axes for line in axis.get_lines() if line.get_marker() == "s"]
+    heads = [text.get_text() for text in board.figure.axes[0].texts]
+    assert [words for words in heads if "noise" in words or "MNIST" in words] == [
+        *("MNIST", "Fashion-MNIST"),
+        *("noise 0.3", "noise 0.4", "noise 0.5") * 2,
+    ]
+    assert heads.count("3 classes") == heads.count("5 classes") == 6
     shown = [one for name, spec in paper.tables.items() if spec["kind"] == "reproduction" for one in of(found, spec)]
     assert len(squares) == 2 * sum(len(one.ours) for one in shown if one.state != "not run")
     assert all(one.says in board.alt for one in shown if one.state != "not run")

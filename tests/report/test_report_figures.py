@@ -283,6 +283,17 @@ def test_a_method_has_one_colour_in_every_figure_and_study(root: Path, tmp_path:
     assert (looks["fedavg"].colour, looks["fedavg"].dash) == ("#000000", "-")  # wherever the study has it
 
 
+def test_lines_of_one_colour_have_markers_and_a_family_has_shades(root: Path) -> None:
+    looks = style.assign_looks(runs_of_methods(["sce", "fedlsr", "fedmixcon"]))
+    assert len({one.colour for one in looks.values()}) == 3  # of figure 6 of FedMixCon
+    assert {one.colour for one in looks.values()} == {light for light, _ in style.FAMILY_COLOURS["loss"]}
+    made = drawn(root, kind="curves", **ONE, methods=["fedavg", "sce", "coteaching-oracle", "coteaching-20"])
+    lines = [line for line in made.figure.axes[0].get_lines() if not line.get_label().startswith("_")]
+    marked = {line.get_label(): line.get_marker() for line in lines if line.get_marker()}
+    assert set(marked) == {"Co-teaching †", "Co-teaching, rate 0.2"}
+    assert len({*marked.values()}) == 2
+
+
 def test_the_own_method_is_thick_bold_and_never_grey(studies: dict[str, Path]) -> None:
     listed = listed_runs(studies["many"] / "runs.json")
     grey = [

@@ -23,6 +23,11 @@ TYPES = {
     "pdf": "application/pdf",
 }
 
+VIEWS = {
+    "personal": "the mean over the clients' own models, not that of one global model",
+    "mean": "the mean over its two networks",
+    "averaged": "that of the average of its last two global models",
+}
 FEW_SEEDS = {
     1: "One seed: no spread is known.",
     2: "2 seeds: a standard deviation of so few values is itself rough. A lead is not evidence that a method is "
@@ -69,7 +74,7 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
     frame["setting"] = [words.title(run.listed.setting) for run in runs]
     tables = [spec for spec in study["tables"].values() if spec["kind"] == "accuracy"]
     seeds = int(frame.groupby(frames.IDS)["seed"].nunique().max())
-    personal, private = frame[frame["view"] != "global"], frame[frame["epsilon"].notna()]
+    private = frame[frame["epsilon"].notna()]
     epsilons = ", ".join(f"{value:.3g}" for value in sorted(set(private["epsilon"])))
     unknown = sorted(set(frame.loc[~frame["clean_known"], "dataset"]))
     lost = frames.diverged_words(runs)
@@ -89,9 +94,9 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
             "federation can have.",
         ),
         *((True, sentence) for sentence in explain_true_rates(frame)),
-        (
-            len(personal),
-            f"Accuracy of {_join_labels(personal)} is the mean over several models, not that of one global model.",
+        *(
+            (view != "global", f"Accuracy of {_join_labels(shown)} is {VIEWS.get(view, f'that of its view “{view}”')}.")
+            for view, shown in frame.groupby("view", sort=False)
         ),
         (
             len(private),
