@@ -6,7 +6,8 @@ A colour, a marker and a line style for each method, text of 7.5 pt or more at p
 import contextlib
 import io
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -68,6 +69,7 @@ DASHES: tuple[Any, ...] = (
     (0, (3, 2.8)),
     (0, (5, 1.2, 2, 1.2)),
 )
+MARKED, APART = 0.2, 3  # from a marker to the next, in parts of a panel; lines whose markers stand apart
 
 STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that every machine draws the same letters
@@ -162,6 +164,25 @@ def assign_looks(listed: Iterable[ListedRun]) -> dict[str, Look]:
         taken.add((colour, place % len(DASHES)))
         looks[method] = Look(colour, place)
     return looks
+
+
+def style_dense_lines(looks: Mapping[str, Look], methods: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Style lines of many points: those that share a colour have a marker now and then.
+
+    Args:
+        looks: The looks of the study's methods.
+        methods: Those that are drawn.
+
+    Returns:
+        Method → keyword arguments of `Axes.plot`.
+    """
+    methods = list(methods)
+    colours, styles = Counter(looks[method].colour for method in methods), {}
+    for place, method in enumerate(methods):
+        marker = looks[method].marker if colours[looks[method].colour] > 1 else ""
+        every = (MARKED * (place % APART + 0.5) / APART, MARKED)  # the first and the next
+        styles[method] = looks[method].line_style(marker=marker, markevery=every)
+    return styles
 
 
 def _find_colour(name: str, family: str) -> int:

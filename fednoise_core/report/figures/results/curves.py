@@ -1,7 +1,6 @@
 """Test accuracy over rounds or work."""
 
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -25,7 +24,7 @@ from fednoise_core.report.figures.results.common import (
     smooth_accuracies,
     split_clean_settings,
 )
-from fednoise_core.report.figures.style import CEILING, INK, Look, make_panels, width_inches
+from fednoise_core.report.figures.style import CEILING, INK, Look, make_panels, style_dense_lines, width_inches
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.ranking import find_baseline
@@ -34,7 +33,6 @@ from fednoise_core.report.text.cells import count_words, format_number
 
 FEW = 5  # lines of a panel that may have bands; of more, none could be followed
 MANY, BEST = 10, 8  # methods of which all have a colour; of more, how many have
-MARKED, APART = 0.2, 3  # from a marker to the next, in parts of a panel; lines whose markers stand apart
 OWN = 2.2  # points: the width of lines of the study's own methods
 PALE: dict[str, Any] = {"color": "#949494", "linestyle": "-", "linewidth": 0.8}
 Looks = Mapping[str, Mapping[str, Any]]
@@ -93,18 +91,14 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
 def _style_lines(
     runs: Sequence[RecordedRun], looks: Mapping[str, Look], at_end: pd.DataFrame, shown: Sequence[Setting]
 ) -> tuple[Collection[str], dict[str, Any]]:
-    """Which methods are pale, and how each one's line is drawn: with markers where others have its colour."""
+    """Which methods are pale, and how each one's line is drawn."""
     own = {run.listed.method: OWN for run in runs if run.listed.own}
     pale = _pale_methods(at_end, shown, [*own, find_baseline(runs)])
     width = mpl.rcParams["lines.linewidth"]
     coloured = [method for method in at_end["method"].unique() if method not in pale]
-    alike = Counter(looks[method].colour for method in coloured)
     styles: dict[str, Any] = dict.fromkeys(pale, PALE)
-    for place, method in enumerate(coloured):
-        look = looks[method]
-        marker = look.marker if alike[look.colour] > 1 else ""
-        every = ((place % APART + 0.5) / APART * MARKED, MARKED)  # first and next marker, in parts of the panel
-        styles[method] = look.line_style(marker=marker, markevery=every, linewidth=own.get(method, width))
+    for method, style in style_dense_lines(looks, coloured).items():
+        styles[method] = {**style, "linewidth": own.get(method, width)}
     return pale, styles
 
 

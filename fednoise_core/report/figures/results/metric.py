@@ -13,11 +13,23 @@ from fednoise_core.io import SpecError
 from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings, YRange
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels, label_line_ends
 from fednoise_core.report.figures.results.common import legend_labels, of_setting
-from fednoise_core.report.figures.style import Look, label_outer_axes, make_panels, set_titles, width_inches
+from fednoise_core.report.figures.style import (
+    Look,
+    label_outer_axes,
+    make_panels,
+    set_titles,
+    style_dense_lines,
+    width_inches,
+)
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.cells import count_words
+
+MEANINGS = {
+    "T_cosine": " It is the cosine between the estimated and the realised transition matrix: 1 is a perfect estimate.",
+    "watched_accuracy": " It is the accuracy by which the method decides when to stop its first phase.",
+}
 
 
 class MetricSettings(FigureSettings):
@@ -48,7 +60,7 @@ def _draw_metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     ends, turns = [], []
     for axis, setting in zip(axes, shown, strict=True):
         lines = of_setting(table, setting)
-        ends.append(_draw_lines(axis, lines, looks, labels))
+        ends.append(_draw_lines(axis, lines, style_dense_lines(looks, table["method"].unique()), labels))
         ids = [(setting, method) for method in lines["method"].unique()]
         own = [run for one in ids for run in here if (run.listed.setting, run.listed.method) == one]
         turns += _draw_phases(axis, own, looks, labels)
@@ -60,6 +72,7 @@ def _draw_metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     label_outer_axes(axes, "round", words)
     label_line_ends(axes, ends)
     caption = f"{words} by round, mean over seeds: {count_words(table['n'])}."
+    caption += MEANINGS.get(settings.metric, "")
     caption += f" Vertical lines, in the methods' colours: {'; '.join(dict.fromkeys(turns))}." if turns else ""
     common = names.common(shown[0])
     caption += f" All on {common}." if common else ""
@@ -78,10 +91,12 @@ def _mean_by_round(runs: Sequence[RecordedRun], name: str) -> pd.DataFrame:
     return means.reset_index().sort_values([*frames.IDS, "round"], kind="stable", key=_in_order(each))
 
 
-def _draw_lines(axis: Axes, table: pd.DataFrame, looks: Mapping[str, Look], labels: Mapping[str, str]) -> list[LineEnd]:
+def _draw_lines(
+    axis: Axes, table: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str]
+) -> list[LineEnd]:
     ends = []
     for method, line in table.groupby("method", sort=False):
-        label, style = labels[str(method)], looks[str(method)].line_style(marker="")
+        label, style = labels[str(method)], styles[str(method)]
         axis.plot(line["round"], line["mean"], label=label, **style)
         y = float(line["mean"].iloc[-1])
         ends.append(LineEnd(y, label, style, f"{y:.3g}"))
