@@ -95,7 +95,10 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
         ),
         *((True, sentence) for sentence in explain_true_rates(frame)),
         *(
-            (view != "global", f"Accuracy of {_join_labels(shown)} is {VIEWS.get(view, f'that of its view “{view}”')}.")
+            (
+                view != "global",
+                f"Accuracy of {_join_labels(shown)} is {VIEWS.get(str(view), f'that of its view “{view}”')}.",
+            )
             for view, shown in frame.groupby("view", sort=False)
         ),
         (
