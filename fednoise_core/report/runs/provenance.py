@@ -94,13 +94,7 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
             "federation can have.",
         ),
         *((True, sentence) for sentence in explain_true_rates(frame)),
-        *(
-            (
-                view != "global",
-                f"Accuracy of {_join_labels(shown)} is {VIEWS.get(str(view), f'that of its view “{view}”')}.",
-            )
-            for view, shown in frame.groupby("view", sort=False)
-        ),
+        *((True, sentence) for sentence in _explain_views(frame)),
         (
             len(private),
             f"Label differential privacy (ε = {epsilons}; {_join_labels(private)}) covers the released labels only. "
@@ -126,6 +120,13 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
         ),
     ]
     return [sentence for applies, sentence in said if applies]
+
+
+def _explain_views(frame: pd.DataFrame) -> list[str]:
+    """Whose accuracy it is, where it is not that of one global model."""
+    found = frame[frame["view"] != "global"].groupby("view", sort=False)
+    other = "that of its view “{}”"
+    return [f"Accuracy of {_join_labels(rows)} is {VIEWS.get(str(view), other.format(view))}." for view, rows in found]
 
 
 def _join_labels(frame: pd.DataFrame) -> str:
