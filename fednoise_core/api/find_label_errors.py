@@ -37,9 +37,9 @@ def find_label_errors(
         **options: Other arguments of `fn.run`, such as device="cuda" or progress=False.
 
     Returns:
-        A row a sample, with the columns of suspects.csv, most suspect first. `sample` is the row of `x`. Two more
-        columns are `contradicts` (an equal image has another label) and `blank`. Its `attrs["sites"]` has a dict a
-        site, with the columns of sites.csv. docs/wrong_labels.md explains `near_copy` and `out_of_scope`.
+        A row a sample, with the columns of suspects.csv, most suspect first. `sample` is the row of `x`. Sites on whose
+        labels the models are no better than chance are left out. Two more columns are `contradicts` (an equal image has
+        another label) and `blank`. Its `attrs["sites"]` has a dict a site, with the columns of sites.csv.
         With votes the given label is the one with the most votes, and `agreement` is the share of the votes for it.
         `attrs["annotators"]` has a dict an annotator: number of votes, and share of those that are the given label.
 
@@ -49,9 +49,11 @@ def find_label_errors(
     """
     import pandas as pd
 
-    x, y = np.asarray(x), np.asarray(y)
+    x, y, owner = np.asarray(x), _as_array(y), None if owner is None else _as_array(owner)
     if not x.ndim or not y.ndim or len(x) != len(y):
         raise SpecError(f"y: expected a label for each of x, got {list(y.shape)} for {list(x.shape)}")
+    if owner is not None and owner.shape != x.shape[:1]:
+        raise SpecError(f"owner: expected one for each of x, got {list(owner.shape)} for {list(x.shape)}")
     votes, y = (y, take_majority(y)) if y.ndim == 2 else (None, y)
     data = arrays(x, y, test=(x[:1], y[:1]), owner=owner)  # accuracy is not asked for
     if net is None:
@@ -71,6 +73,12 @@ def find_label_errors(
         frame.attrs["annotators"] = [{"votes": n, "agreement": k / n if n else None} for n, k in counts]
     frame.attrs["sites"] = [dict(zip(SITES, row, strict=True)) for row in list_sites(found, sites)]
     return frame
+
+
+def _as_array(values: Any) -> np.ndarray:
+    """An array, of numpy's texts where all values are Python's, as in a column of pandas."""
+    array = np.asarray(values)
+    return array.astype(str) if all(isinstance(one, str) for one in array.ravel().tolist()) else array
 
 
 def find_votes(votes: np.ndarray) -> np.ndarray:
