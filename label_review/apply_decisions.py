@@ -68,16 +68,16 @@ def _apply_decisions(args: argparse.Namespace) -> tuple[int, list[Decision]]:
 def _accept_all(suspects: Path) -> list[Decision]:
     """Every verdict "wrong", by its first row, which is the most suspect one.
 
-    All other rows keep their label, so that their given labels are compared with the data, too. What is out of scope
-    has no right label.
+    All other rows keep their label, so that their given labels are compared with the data, too. What is out of
+    scope or blank has no right label.
     """
     from fednoise_core.ops.scope import FAR  # imports torch
 
     found: dict[str, Decision] = {}
     rows = read_rows(suspects, Suspect)
-    out = {one.source for one in rows if one.verdict == "wrong" and one.out_of_scope > FAR}
+    out = {one.source for one in rows if one.verdict == "wrong" and (one.out_of_scope > FAR or one.blank)}
     if out:
-        print(f"{suspects}: {len(out):,} with the verdict wrong are out of scope, and keep their label")
+        print(f"{suspects}: {len(out):,} with the verdict wrong are out of scope or blank, and keep their label")
     for one in rows:
         wrong = one.verdict == "wrong" and one.source not in out
         decision = Decision(

@@ -8,7 +8,6 @@ from fednoise_core.api.run import run
 from fednoise_core.data.from_arrays import arrays
 from fednoise_core.engine.label_files import SITES, list_columns, list_sites, list_suspects
 from fednoise_core.io import SpecError
-from fednoise_core.ops.image_checks import find_blank, find_contradictions
 from fednoise_core.partition.registry import make as make_partition
 from fednoise_core.rng import stream
 from fednoise_core.settings.declare import build_settings
@@ -38,8 +37,8 @@ def find_label_errors(
 
     Returns:
         A row a sample, with the columns of suspects.csv, most suspect first. `sample` is the row of `x`. Sites on whose
-        labels the models are no better than chance are left out. Two more columns are `contradicts` (an equal image has
-        another label) and `blank`. Its `attrs["sites"]` has a dict a site, with the columns of sites.csv.
+        labels the models are no better than chance are left out. Its `attrs["sites"]` has a dict a site, with the
+        columns of sites.csv.
         With votes the given label is the one with the most votes, and `agreement` is the share of the votes for it.
         `attrs["annotators"]` has a dict an annotator: number of votes, and share of those that are the given label.
 
@@ -64,8 +63,6 @@ def find_label_errors(
     done = run(data, data.y_train, split, "cross_fitted", train, seed, **options)
     found, sites = done.outcome.suspects, split.sites or [str(number) for number in range(split.clients)]
     frame = pd.DataFrame(list_suspects(found, data, data.y_train, sites), columns=list_columns(found))
-    frame["contradicts"] = find_contradictions(data.x_train, data.y_train)[frame["sample"]]
-    frame["blank"] = find_blank(data.x_train)[frame["sample"]]
     if votes is not None:
         voted, agreed = find_votes(votes), votes == y[:, None]
         frame["agreement"] = (agreed.sum(1) / voted.sum(1))[frame["sample"]]

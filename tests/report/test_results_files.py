@@ -21,7 +21,7 @@ SOMETIMES = {  # said to be absent in some runs
     "cost.json": set(),
 }
 SOMETIMES["summary.json"].add("at_chance")
-METHODS = ["fedavg", "cross_fitted", "fedcorr", "feddpcont", "local", "ditto_efc", "lc"]  # they fill all files, between them
+METHODS = ["fedavg", "cross_fitted", "fedcorr", "feddpcont", "local", "ditto_efc", "lc"]  # fill all files
 
 
 def tables(name: str) -> list[list[list[str]]]:
