@@ -2,7 +2,7 @@
 
 python -m benchmarks.rank_labels train --data DIR --seeds 0 --plain    12 federations, 14 min on one core
 python -m benchmarks.rank_labels train --data DIR --seeds 12 13 14     36 federations, 25 min
-python -m benchmarks.rank_labels score --seeds 12 13 14                tables and two CSV files, 1 min
+python -m benchmarks.rank_labels score --seeds 12 13 14                tables, a picture, two CSV files, 1 min
 
 DIR holds Fashion-MNIST and MNIST as docs/data.md says. `train` records the predictions of every round, and leaves out
 the federations whose record exists. `score` computes all scores from the records. Their constants were chosen on the
@@ -37,6 +37,7 @@ from fednoise_core.io import open_atomic
 from fednoise_core.methods import METHODS
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops.label_errors import Count
+from fednoise_core.report.figures.style import DPI, make_canvas, use_house_style
 
 FOLDER = Path("benchmarks/results/rank_labels")
 DATA = ("fashion_mnist", "mnist")
@@ -153,7 +154,7 @@ def measure(folder: Path, seeds: Sequence[int]) -> tuple[list[dict[str, Any]], l
 
     Returns:
         A row a federation, score and site ("all": all sites). A row a federation, site and estimate of its number of
-        wrong labels. P(wrong) as chosen and whether the label is wrong, float [n, 2].
+        wrong labels. P(wrong) as chosen, whether the label is wrong, and number of the kind, float [n, 3].
     """
     ranked, counted, chosen = [], [], []
     for path in sorted(folder.glob("*.npz")):
@@ -178,7 +179,7 @@ def measure(folder: Path, seeds: Sequence[int]) -> tuple[list[dict[str, Any]], l
                 row = {**about, "site": number, "samples": int(mine.sum()), "wrong": int(wrong[mine].sum()), "by": by}
                 row |= {"estimate": round(one.wrong, 1), "low": round(one.low, 1), "high": round(one.high, 1)}
                 counted.append({**row, "told": int(one.told)})
-        chosen.append(np.stack([scores[CHOSEN], wrong], 1))
+        chosen.append(np.stack([scores[CHOSEN], wrong, np.full(len(site), KINDS.index(kind))], 1))
     return ranked, counted, np.concatenate(chosen)
 
 
@@ -232,14 +233,31 @@ def tabulate_numbers(counted: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def tabulate_calibration(chosen: np.ndarray) -> list[str]:
-    """A line a range of P(wrong). chosen: P(wrong), and whether the label is wrong, float [n, 2]."""
+    """A line a range of P(wrong). chosen: as `measure` returns it."""
     lines = ["| P(wrong) | labels | mean | wrong |", "|---|--:|--:|--:|"]
     for low, high in itertools.pairwise(BINS):
         inside = chosen[(chosen[:, 0] >= low) & (chosen[:, 0] < high)]
         if len(inside):
-            p_wrong, wrong = inside.mean(0)
+            p_wrong, wrong, _ = inside.mean(0)
             lines.append(f"| {low} to {min(high, 1)} | {len(inside)} | {p_wrong:.3f} | {wrong:.3f} |")
     return lines
+
+
+def draw_calibration(chosen: np.ndarray, path: Path) -> None:
+    """Draw the share of wrong labels over P(wrong), in tenths of P(wrong): of each kind, and of all."""
+    with use_house_style():
+        figure = make_canvas(4.6, 3.6)
+        axis = figure.subplots()
+        axis.plot([0, 100], [0, 100], color="0.6", linestyle=":")
+        for kind in (*KINDS, "all"):
+            mine = chosen if kind == "all" else chosen[chosen[:, 2] == KINDS.index(kind)]
+            tenths = [mine[(mine[:, 0] * 10).astype(int).clip(0, 9) == number] for number in range(10)]
+            points = 100 * np.array([part.mean(0) for part in tenths if len(part)])
+            style = {"color": "black", "linewidth": 2} if kind == "all" else {"linewidth": 1}
+            axis.plot(points[:, 0], points[:, 1], marker="o", markersize=3, label=kind, **style)
+        axis.set(xlabel="mean P(wrong), %", ylabel="labels that are wrong, %", xlim=(0, 100), ylim=(0, 100))
+        axis.legend()
+        figure.savefig(path, dpi=DPI)
 
 
 def mean_of(rows: Sequence[Mapping[str, Any]], key: str) -> float:
@@ -291,6 +309,7 @@ def main(argv: list[str] | None = None) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     write_rows(args.out / "rank_labels.csv", ranked)
     write_rows(args.out / "count_labels.csv", counted)
+    draw_calibration(chosen, args.out / "calibration.png")
     print(make_tables(ranked, counted, chosen))
     return 0
 

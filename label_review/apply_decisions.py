@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     decided = parser.add_mutually_exclusive_group(required=True)
     decided.add_argument("--decisions", type=Path, help="decisions.csv that the page has saved")
     decided.add_argument(
-        "--accept-all", type=Path, help="suspects.csv of a run: relabel every verdict wrong, without looking"
+        "--accept-all", type=Path, help="suspects.csv of a run: relabel every verdict wrong that is in scope, unseen"
     )
     parser.add_argument("--data", type=Path, required=True, help="the npz, CSV of labels, or folder above train/")
     parser.add_argument("--labels", help="array of an npz to correct; default: the given labels, else y_train")
@@ -68,11 +68,18 @@ def _apply_decisions(args: argparse.Namespace) -> tuple[int, list[Decision]]:
 def _accept_all(suspects: Path) -> list[Decision]:
     """Every verdict "wrong", by its first row, which is the most suspect one.
 
-    All other rows keep their label, so that their given labels are compared with the data, too.
+    All other rows keep their label, so that their given labels are compared with the data, too. What is out of
+    scope or blank has no right label.
     """
+    from fednoise_core.ops.scope import FAR  # imports torch
+
     found: dict[str, Decision] = {}
-    for one in read_rows(suspects, Suspect):
-        wrong = one.verdict == "wrong"
+    rows = read_rows(suspects, Suspect)
+    out = {one.source for one in rows if one.verdict == "wrong" and (one.out_of_scope > FAR or one.blank)}
+    if out:
+        print(f"{suspects}: {len(out):,} with the verdict wrong are out of scope or blank, and keep their label")
+    for one in rows:
+        wrong = one.verdict == "wrong" and one.source not in out
         decision = Decision(
             where=one.where,
             source=one.source,

@@ -28,6 +28,8 @@ class Suspect(CsvRow):
     p_wrong: Probability
     p_proposed: Probability
     verdict: Literal["wrong", "check", "keep"]
+    contradicts: bool
+    blank: bool
     out_of_scope: Amount = 0.0
     near_copy: bool = False
 

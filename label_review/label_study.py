@@ -44,7 +44,7 @@ seeds: [0]
 grid:
   - {{datasets: [{dataset}], noises: [asis], partitions: [sites], methods: [found]}}
 tables:
-  main: {{kind: accuracy}}
+  main: {{kind: accuracy, metric: last}}
 labels: true
 """
 

@@ -392,8 +392,8 @@
     if (!element) return;
     current = Number(element.dataset.position);
     const button = event.target.closest("button");
-    if (button) decide(current, button.dataset.do);
-    else draw();
+    if (!button) draw();
+    else if (decide(current, button.dataset.do)) move(current + 1);
     if (!event.target.matches("select, option")) list.focus({ preventScroll: true });
   }
 

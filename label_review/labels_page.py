@@ -15,7 +15,7 @@ import numpy as np
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.io import ArtifactError, json_digest
 from fednoise_core.noise.labels import Labels
-from fednoise_core.ops.image_checks import SENT_BYTES, find_blank, find_contradictions
+from fednoise_core.ops.image_checks import SENT_BYTES
 from fednoise_core.ops.scope import FAR
 from fednoise_core.report.pages.html import json_text, render_page
 from fednoise_core.report.runs.suspects import Site
@@ -63,7 +63,7 @@ def labels_page(
         ArtifactError: The files are about other data than `arrays` and `labels`.
     """
     _check_files(arrays, labels, suspects, sites)
-    kinds = _find_kinds(arrays, suspects)
+    kinds = _find_kinds(suspects)
     chosen, drawn = _choose_suspects(suspects, kinds, per_site, most), _draw_samples(suspects)
     taken = {(one.client, one.sample) for one in chosen}
     page_rows = [*chosen, *(one for one in suspects if (one.client, one.sample) in drawn.keys() - taken)]
@@ -144,16 +144,12 @@ def _check_files(arrays: Arrays, labels: Labels, suspects: Sequence[Suspect], si
             raise ArtifactError(f"{one.where}: client {one.client} is not in sites.csv")
 
 
-def _find_kinds(arrays: Arrays, suspects: Sequence[Suspect]) -> dict[int, int]:
+def _find_kinds(suspects: Sequence[Suspect]) -> dict[int, int]:
     """Sample -> number of its kind in KINDS, from 1, for samples that more than their P(wrong) speaks about."""
-    given = {one.sample: one.given for one in suspects}
-    rows, labels = np.array(sorted(given)), np.array([given[row] for row in sorted(given)], np.int64)
-    blank = find_blank(np.asarray(arrays.x_train[row]) for row in rows)
-    contradicts = find_contradictions((np.asarray(arrays.x_train[row]) for row in rows), labels)
     kinds = {one.sample: 4 for one in suspects if one.out_of_scope > FAR}
     kinds |= {one.sample: 3 for one in suspects if one.near_copy}
-    kinds |= dict.fromkeys(rows[contradicts].tolist(), 1)
-    return kinds | dict.fromkeys(rows[blank].tolist(), 2)
+    kinds |= {one.sample: 1 for one in suspects if one.contradicts}
+    return kinds | {one.sample: 2 for one in suspects if one.blank}
 
 
 def _choose_suspects(suspects: Sequence[Suspect], kinds: Mapping[int, int], per_site: int, most: int) -> list[Suspect]:

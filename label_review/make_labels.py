@@ -7,7 +7,6 @@ real federation, which has all of these.
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -48,10 +47,8 @@ def main(argv: list[str] | None = None) -> int:
     def write_page() -> str:
         if args.site is not None:
             (arrays, labels), run = _load_site(args.site), args.site
-            summary: dict[str, Any] = {"accuracy": {}}
         else:
             arrays, labels, run = Arrays.load(args.arrays), Labels.load(args.labels), args.run
-            summary = read_json(run / "summary.json", ("accuracy",))
         if len(labels.noisy) != arrays.n:
             raise ArtifactError(f"{args.labels}: {len(labels.noisy)} labels for {arrays.n} samples of {args.arrays}")
         suspects, sites = read_rows(run / "suspects.csv", Suspect), read_rows(run / "sites.csv", Site)
@@ -62,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
             suspects,
             sites,
             title,
-            summary=summary,
+            summary=read_json(run / "summary.json", ("accuracy",)),
             donor=_donor_images(arrays, labels, args.donor),
             per_site=args.per_site,
             most=args.most,

@@ -8,7 +8,6 @@ from fednoise_core.api.run import run
 from fednoise_core.data.from_arrays import arrays
 from fednoise_core.engine.label_files import SITES, list_columns, list_sites, list_suspects
 from fednoise_core.io import SpecError
-from fednoise_core.ops.image_checks import find_blank, find_contradictions
 from fednoise_core.partition.registry import make as make_partition
 from fednoise_core.rng import stream
 from fednoise_core.settings.declare import build_settings
@@ -37,9 +36,9 @@ def find_label_errors(
         **options: Other arguments of `fn.run`, such as device="cuda" or progress=False.
 
     Returns:
-        A row a sample, with the columns of suspects.csv, most suspect first. `sample` is the row of `x`. Two more
-        columns are `contradicts` (an equal image has another label) and `blank`. Its `attrs["sites"]` has a dict a
-        site, with the columns of sites.csv. docs/wrong_labels.md explains `near_copy` and `out_of_scope`.
+        A row a sample, with the columns of suspects.csv, most suspect first. `sample` is the row of `x`. Sites on whose
+        labels the models are no better than chance are left out. Its `attrs["sites"]` has a dict a site, with the
+        columns of sites.csv.
         With votes the given label is the one with the most votes, and `agreement` is the share of the votes for it.
         `attrs["annotators"]` has a dict an annotator: number of votes, and share of those that are the given label.
 
@@ -49,9 +48,11 @@ def find_label_errors(
     """
     import pandas as pd
 
-    x, y = np.asarray(x), np.asarray(y)
+    x, y, owner = np.asarray(x), _as_array(y), None if owner is None else _as_array(owner)
     if not x.ndim or not y.ndim or len(x) != len(y):
         raise SpecError(f"y: expected a label for each of x, got {list(y.shape)} for {list(x.shape)}")
+    if owner is not None and owner.shape != x.shape[:1]:
+        raise SpecError(f"owner: expected one for each of x, got {list(owner.shape)} for {list(x.shape)}")
     votes, y = (y, take_majority(y)) if y.ndim == 2 else (None, y)
     data = arrays(x, y, test=(x[:1], y[:1]), owner=owner)  # accuracy is not asked for
     if net is None:
@@ -62,8 +63,6 @@ def find_label_errors(
     done = run(data, data.y_train, split, "cross_fitted", train, seed, **options)
     found, sites = done.outcome.suspects, split.sites or [str(number) for number in range(split.clients)]
     frame = pd.DataFrame(list_suspects(found, data, data.y_train, sites), columns=list_columns(found))
-    frame["contradicts"] = find_contradictions(data.x_train, data.y_train)[frame["sample"]]
-    frame["blank"] = find_blank(data.x_train)[frame["sample"]]
     if votes is not None:
         voted, agreed = find_votes(votes), votes == y[:, None]
         frame["agreement"] = (agreed.sum(1) / voted.sum(1))[frame["sample"]]
@@ -71,6 +70,12 @@ def find_label_errors(
         frame.attrs["annotators"] = [{"votes": n, "agreement": k / n if n else None} for n, k in counts]
     frame.attrs["sites"] = [dict(zip(SITES, row, strict=True)) for row in list_sites(found, sites)]
     return frame
+
+
+def _as_array(values: Any) -> np.ndarray:
+    """An array, of numpy's texts where all values are Python's, as in a column of pandas."""
+    array = np.asarray(values)
+    return array.astype(str) if all(isinstance(one, str) for one in array.ravel().tolist()) else array
 
 
 def find_votes(votes: np.ndarray) -> np.ndarray:

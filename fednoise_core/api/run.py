@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +28,7 @@ from fednoise_core.methods.own import own_method
 from fednoise_core.nets.module import Factory, with_named_nets
 from fednoise_core.noise.labels import Labels
 from fednoise_core.ops.label_errors import WRONG
-from fednoise_core.settings.declare import check_keys
+from fednoise_core.settings.declare import check_keys, did_you_mean
 from fednoise_core.settings.functions import check_float, expect_type
 from fednoise_core.settings.train import Train
 
@@ -256,6 +257,10 @@ def run(
     if isinstance(progress, str | os.PathLike):
         options["progress"] = progress
     shown = progress if isinstance(progress, bool) else progress is None and _is_watched(options)
+    known = {field.name for field in fields(simulate.Options)}
+    if unknown := sorted(options.keys() - known):
+        guess = did_you_mean(unknown[0], known)
+        raise TypeError(f"run() got an unexpected keyword argument {unknown[0]!r}{guess}")
     if "label" in options:  # before the bar shows it
         expect_type(options["label"], simulate.OPTIONS["label"][0], "label", simulate.OPTIONS["label"][1])
     with _progress_bar(options.get("label"), shown) as bar:

@@ -42,11 +42,12 @@ def as_images(name: str, x: np.ndarray) -> np.ndarray:
         ArraysError: the type, the shape or a value does not fit.
     """
     known = x.dtype.kind != "f" or np.isfinite(x).all()
-    _require_valid(known, f"{name} holds NaN or infinite values; images are integers 0..255")
+    _require_valid(known, f"{name} holds NaN or infinite values; images are integers 0..255, features finite floats")
     if x.dtype.kind == "f" and x.size and (x.ndim == 2 or x.shape[1:-1] == (1, 1)):
         _require_valid(np.abs(x).max() < 1e30, f"{name} holds values beyond 1e30")
         return np.ascontiguousarray(x.reshape(len(x), 1, 1, -1), np.float32)
-    _require_valid(x.dtype.kind in "ui", f"{name} is {x.dtype}; images are integers 0..255 (255 * x, rounded)")
+    cure = "images are integers 0..255 (255 * x, rounded), feature vectors floats [n, d]"
+    _require_valid(x.dtype.kind in "ui", f"{name} is {x.dtype}; {cure}")
     _require_valid(x.ndim in (3, 4), f"{name} has shape {x.shape}, not [n, H, W] or [n, H, W, C]")
     _require_valid(x.size, f"{name} has shape {x.shape}: it holds no pixel")
     if x.dtype != np.uint8:  # every uint8 is a grey level

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.io import open_atomic, safe_cell
+from fednoise_core.ops.image_checks import find_blank, find_contradictions
 from fednoise_core.ops.label_errors import SiteLabels, classify_labels
 
 SUSPECTS = (
     *("sample", "source", "client", "site", "given", "given_name", "proposed", "proposed_name"),
-    *("p_wrong", "p_proposed", "verdict"),
+    *("p_wrong", "p_proposed", "verdict", "contradicts", "blank"),
 )
 SITES = ("client", "site", "samples", "wrong", "wrong_low", "wrong_high", "share", "named", "check", "told")
 
@@ -57,12 +58,21 @@ def list_suspects(
     site = np.repeat(np.array([one.site for one in found], np.int64), [len(one.samples) for one in found])
     p_wrong, p_proposed = (_join_column(found, name, np.float64) for name in ("p_wrong", "p_proposed"))
     proposed, verdict = _join_column(found, "proposed", np.int64), classify_labels(p_wrong)
+    contradicts, blank = _check_images(arrays, np.unique(sample), given)
     more = [np.concatenate([one.more[name] for one in found]) for name in list_columns(found)[len(SUSPECTS) :]]
     for k in np.lexsort((site, sample, -p_wrong)).tolist():
         i, c, y, other = int(sample[k]), int(site[k]), int(given[sample[k]]), int(proposed[k])
         numbers = [float(p_wrong[k]), float(p_proposed[k])]
         row = [i, arrays.source(i), c, sites[c], y, names[y], other, names[other], *numbers, str(verdict[k])]
-        yield [*row, *(values[k].item() for values in more)]
+        yield [*row, bool(contradicts[i]), bool(blank[i]), *(values[k].item() for values in more)]
+
+
+def _check_images(arrays: Arrays, rows: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which of these samples equal one with another label, and which show nothing, bool [n] each."""
+    contradicts, blank = np.zeros(arrays.n, bool), np.zeros(arrays.n, bool)
+    contradicts[rows] = find_contradictions((np.asarray(arrays.x_train[row]) for row in rows), given[rows])
+    blank[rows] = find_blank(np.asarray(arrays.x_train[row]) for row in rows)
+    return contradicts, blank
 
 
 def write_sites(path: Path, found: Sequence[SiteLabels], sites: Sequence[str]) -> None:

@@ -123,6 +123,18 @@ class RunSettings:
             raise SpecError("train.sampling: continued goes on with the generator of simulated noise. Leave it out")
         return make_method(dict(self.method), train)
 
+    def write_summary(self, folder: Path, summary: Mapping[str, Any], *, test_known: bool) -> None:
+        """Write summary.json and spec.json, which `fn.load` needs.
+
+        Args:
+            folder: The folder of the server or of a site.
+            summary: What else summary.json holds.
+            test_known: Whether the accuracy is that on test images. If not, it is agreement with given labels.
+        """
+        run = {"method": self.method["name"], "seed": self.seed}
+        write_json(folder / "spec.json", {"spec": {"method": self.method, "train": self.train, "seed": self.seed}})
+        write_json(folder / "summary.json", {"run": run, "test_known": test_known, **summary})
+
     def make_train(self) -> Train:
         """Make the training settings."""
         return build_settings(Train, self.train, "train")

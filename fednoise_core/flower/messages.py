@@ -7,8 +7,8 @@ own method.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
+import sys
 from collections.abc import Callable, Collection, Mapping
 from types import FunctionType, MethodType
 from typing import Any
@@ -199,5 +199,5 @@ def _find_named(name: str, method: FedAvg) -> Any:
     module, _, word = str(name).partition(":")
     if module not in {cls.__module__ for cls in type(method).__mro__ if issubclass(cls, Local)}:
         raise MessageError(f"{module} is no module of {type(method).__name__}")
-    found = vars(importlib.import_module(module)).get(word)
+    found = vars(sys.modules[module]).get(word)
     return found if getattr(found, "__module__", None) == module else None

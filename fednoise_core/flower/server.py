@@ -15,7 +15,7 @@ from fednoise_core.engine import models
 from fednoise_core.engine.client_store import ROOM, ClientStore
 from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, Evaluator, list_named
 from fednoise_core.engine.loop import Outcome, RunLoop, Saving, name_clients
-from fednoise_core.engine.output import write_metrics
+from fednoise_core.engine.output import make_summary, write_metrics
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.state import State, save_checkpoint
 from fednoise_core.engine.truth import Truth
@@ -123,4 +123,5 @@ def run_on_sites(folder: Path, exchange: Exchange, sizes: Mapping[int, int], con
     write_metrics(folder / "metrics.parquet", outcome.record)
     if outcome.views:
         models.write_models(folder / "model.safetensors", outcome, models.describe_data(images.as_arrays()))
+        settings.write_summary(folder, make_summary(outcome, {}), test_known=True)
     return outcome

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fednoise_core.engine.client import Client, call_on
-from fednoise_core.engine.evaluate import ClientEntry
+from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, valid_accuracy
 from fednoise_core.engine.executors.sequential import Sequential, Together
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.fit import FitRequest, FitResult
 from fednoise_core.engine.label_files import write_sites, write_suspects
+from fednoise_core.engine.loop import Outcome
+from fednoise_core.engine.models import describe_data, write_models
+from fednoise_core.engine.record import Record
+from fednoise_core.engine.state import State
 from fednoise_core.engine.suspects import judge_held_out, judge_sites
 from fednoise_core.engine.world import torch_switches
 from fednoise_core.flower.folders import SITE_DATA, RunSettings, load_data, make_world
@@ -161,9 +166,10 @@ class Site:
         return {"steps": together.steps[0], "message": together.collect_messages(k)[0]}
 
     def _judge(self, request: Mapping[str, Any], digest: str) -> dict[str, Any]:
-        """Write the site's list of suspect labels. Nothing of it is sent."""
+        """Judge the site's labels, and write its results. Nothing of them is sent."""
         client_state, targets = self.load_state(request["state"])
-        views = {"headline": [(c, [_restore_member(one) for one in models]) for c, models in request["judges"]]}
+        judges: list[Any] = [(c, [_restore_member(one) for one in models]) for c, models in request["judges"]]
+        views: EvaluatedModels = {"headline": judges}
         client = Client(self.world, self.client, client_state, targets, request["round"])
         fed = Federation(self.world, self._runner)
         held_out = call_on(client, self.method.predict_held_out, request["broadcast"])
@@ -171,11 +177,20 @@ class Site:
             found = judge_held_out(fed, {self.client: held_out})
         else:
             answer = call_on(client, self.method.suspect_labels, request["broadcast"])
-            found = judge_sites(fed, views, {self.client: client_state}, {self.client: answer})  # type: ignore[arg-type]
-        arrays, names = self.images.as_arrays(), self.settings.sites
-        write_suspects(self.folder / "suspects.csv", found, arrays, self._held["labels"], names)
-        write_sites(self.folder / "sites.csv", found, names)
+            found = judge_sites(fed, views, {self.client: client_state}, {self.client: answer})
+        state = State(clients={self.client: client_state})
+        self._write_results(Outcome(fed, state, Record(), views, found, None, 0, []))
         return {}
+
+    def _write_results(self, outcome: Outcome) -> None:
+        """Write the site's lists of labels, its model, and how often the model agrees with held-out given labels."""
+        arrays, names, (view, members) = self.images.as_arrays(), self.settings.sites, *outcome.views.items()
+        write_suspects(self.folder / "suspects.csv", outcome.suspects, arrays, self.images.y_train, names)
+        write_sites(self.folder / "sites.csv", outcome.suspects, names)
+        write_models(self.folder / "model.safetensors", outcome, describe_data(arrays))
+        agreement = valid_accuracy(outcome.fed, members, outcome.state.clients)
+        last = agreement if agreement is not None and math.isfinite(agreement) else None
+        self.settings.write_summary(self.folder, {"headline_view": view, "accuracy": {"last": last}}, test_known=False)
 
     # what the client keeps
 

@@ -71,7 +71,7 @@ def assert_equal_to_simulation(subject: Subject, out: Path) -> None:
     assert (made.fed.bytes_down, made.fed.bytes_up) == (whole.outcome.fed.bytes_down, whole.outcome.fed.bytes_up)
 
 
-@pytest.mark.parametrize("name", METHODS.keys() - {"centralised"})
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - {"centralised"}))
 def test_every_method_is_bit_equal_to_the_simulation(name: str, tmp_path: Path):
     assert_equal_to_simulation(Subject(*toy.settings(name)), tmp_path)
 
@@ -97,6 +97,24 @@ def test_a_site_lists_its_labels_by_models_that_have_not_seen_them(tmp_path: Pat
     listed = pd.read_csv(tmp_path / "site-5/suspects.csv").sort_values("sample")
     np.testing.assert_allclose(listed["p_wrong"], expected.p_wrong[expected.samples.argsort()], atol=1e-6)
     assert {"out_of_scope", "near_copy"} < set(listed.columns)
+
+
+def test_a_site_keeps_its_own_model_and_says_how_good_it_is(tmp_path: Path):
+    """Its accuracy is agreement with given labels, since it has no test images."""
+    partition = dataclasses.replace(world.toy_partition(), valid=np.arange(sum(world.SIZES)) % 4 == 0)
+    sizes = {c: int((~partition.valid[slice(*partition.offsets[c : c + 2])]).sum()) for c in range(len(world.SIZES))}
+    fields, train = toy.settings("local", rounds=5, fraction=1.0)
+    write_folders(tmp_path, world.arrays(), world.toy_labels().noisy, partition, fields, train, 0)
+    run_on_sites(tmp_path / "server", Desk(tmp_path), sizes)
+    whole = fn.run(world.arrays(), world.toy_labels(), partition, fields, train, progress=False)
+    expected = whole.summary["valid_accuracy"]
+    right = total = 0
+    for client in (0, 3, 4, 5, 6, 7):
+        site, images = fn.load(tmp_path / f"site-{client}"), world.arrays().x_test
+        assert (site.predict(images, client=client).labels == whole.predict(images, client=client).labels).all()
+        held = int(partition.valid[slice(*partition.offsets[client : client + 2])].sum())
+        right, total = right + site.summary["accuracy"]["last"] * held, total + held
+    assert right / total == pytest.approx(expected)
 
 
 def test_sites_may_have_feature_vectors(tmp_path: Path):
@@ -171,7 +189,7 @@ def test_an_answer_that_is_missing_or_hostile_is_left_out_and_the_round_goes_on(
     assert dropped == [1.0] * train["rounds"]
 
 
-@pytest.mark.parametrize("told", HOSTILE.keys() - {"has the shapes", NAN})
+@pytest.mark.parametrize("told", sorted(HOSTILE.keys() - {"has the shapes", NAN}))
 def test_a_hostile_answer_is_refused_too_if_there_is_no_other(told: str, tmp_path: Path):
     write_toy_sites(tmp_path, *toy.settings("fedavg", fraction=1.0))
     console = io.StringIO()
@@ -426,6 +444,9 @@ def test_the_code_of_the_page_finds_and_corrects_wrong_labels(tmp_path: Path, mo
     assert made.state.round == 8
     site, out = "federation/site-2", "mine2-2.npz"
     assert make_labels.main(["--site", site, "--out", "labels.html"]) == 0
+    at_server, here = fn.load("federation/server"), fn.load(site)
+    assert at_server.summary["accuracy"]["last"] > 0.8
+    assert (at_server.predict(arrays.x_test).labels == here.predict(arrays.x_test).labels).all()
     assert "<title>" in Path("labels.html").read_text()
     assert apply_decisions.main(["--accept-all", f"{site}/suspects.csv", "--data", "mine2.npz", "--out", out]) == 0
     with np.load(out) as corrected:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from label_run import NAMES, LabelRun, label_run
 from PIL import Image
@@ -72,9 +73,28 @@ def test_an_npz_is_corrected_row_by_row(found: LabelRun, capsys: pytest.CaptureF
     assert sources.read_facts(spec)[0] == found.arrays.n - 1  # it can be read again
 
 
-def test_accept_all_takes_every_verdict_wrong(found: LabelRun) -> None:
+def accept_all(found: LabelRun) -> int:
     arguments = ["--accept-all", str(found.folder / "suspects.csv"), "--data", str(found.folder / "mine.npz")]
-    assert apply_decisions.main([*arguments, "--out", str(found.folder / "out.npz")]) == 0
+    return apply_decisions.main([*arguments, "--out", str(found.folder / "out.npz")])
+
+
+def test_accept_all_leaves_out_what_is_out_of_scope(found: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
+    path = found.folder / "suspects.csv"
+    table = pd.read_csv(path, keep_default_na=False)
+    wrong = int((table["verdict"] == "wrong").sum())
+    table["out_of_scope"] = [1.31, 1.31, 1.3] + [0.2] * (len(table) - 3)
+    table.to_csv(path, index=False)
+    assert accept_all(found) == 0
+    said = capsys.readouterr().out
+    assert "suspects.csv: 2 with the verdict wrong are out of scope" in said
+    assert f"{wrong - 2} relabelled, 0 dropped" in said
+    with np.load(found.folder / "out.npz") as file:
+        now, before = (file[name][table["source"][:3].astype(int)] for name in ("given", "first_given"))
+    assert (now != before).tolist() == [False, False, True]
+
+
+def test_accept_all_takes_every_verdict_wrong(found: LabelRun) -> None:
+    assert accept_all(found) == 0
     with np.load(found.folder / "mine.npz") as file:
         expected = file["given"]
     named = [one for one in read_rows(found.folder / "suspects.csv", Suspect) if one.verdict == "wrong"]

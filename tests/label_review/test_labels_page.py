@@ -18,7 +18,7 @@ from label_run import NAMES, SITES, LabelRun, label_run
 from PIL import Image
 
 from fednoise_core.engine.label_files import SITES as SITE_COLUMNS
-from fednoise_core.engine.label_files import SUSPECTS
+from fednoise_core.engine.label_files import SUSPECTS, write_suspects
 from fednoise_core.io import write_json
 from fednoise_core.report.runs.suspects import Site, read_rows
 from label_review import make_labels
@@ -116,17 +116,17 @@ def test_copies_blank_and_strange_images_are_listed_whatever_the_models_think(fo
     images = np.array(found.arrays.x_train)
     images[other.sample] = images[first.sample]
     images[blank.sample] = 9
-    dataclasses.replace(found.arrays, x_train=images).save(found.folder / "arrays.npz")
-    near, strange, ordinary = kept[-3:]
-    ends = {near.sample: ",0.4,1", strange.sample: ",1.4,0", ordinary.sample: ",1.2,0"}
-    path = found.folder / "suspects.csv"
-    head, *lines = path.read_text().splitlines()
-    lines = [line + ends.get(int(line.split(",")[0]), ",0.1,0") for line in lines]
-    path.write_text("\n".join([f"{head},out_of_scope,near_copy", *lines]) + "\n")
+    arrays = dataclasses.replace(found.arrays, x_train=images)
+    near, strange, ordinary = (one.sample for one in kept[-3:])
+    scope, copied = np.full(arrays.n, 0.1), np.zeros(arrays.n, bool)
+    scope[strange], scope[ordinary], copied[near] = 1.4, 1.2, True
+    more = [{"out_of_scope": scope[one.samples], "near_copy": copied[one.samples]} for one in found.sites]
+    sites = [dataclasses.replace(one, more=columns) for one, columns in zip(found.sites, more, strict=True)]
+    write_suspects(found.folder / "suspects.csv", sites, arrays, found.labels.noisy, arrays.sites)
     text = page_of(found)
     data = data_of(text)
     kinds = {row[0]: row[9] for row in suspects_of(data) if row[9]}
-    assert kinds == {first.sample: 1, other.sample: 1, blank.sample: 2, near.sample: 3, strange.sample: 4}
+    assert kinds == {first.sample: 1, other.sample: 1, blank.sample: 2, near: 3, strange: 4}
     assert data["kinds"] == ["contradicting copy", "blank image", "contradicting near copy", "out of scope"]
     assert f"{32 * found.arrays.n / 1000:.0f} kB here" in text
 

@@ -25,6 +25,7 @@ from fake_runs import (
 )
 from layout_check import problems
 
+import fednoise_core as fn
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
 from fednoise_core.methods import METHODS as methods
 from fednoise_core.methods import method_class
@@ -496,6 +497,20 @@ def test_unknown_clean_labels_draw_what_is_known(studies: dict[str, Path]) -> No
     assert "unknown" in drawn(root, kind="samples").caption
     with pytest.raises(SpecError, match="clean labels are unknown"):
         drawn(root, kind="histogram", show=["clean"])
+
+
+def test_a_page_of_feature_vectors_shows_every_figure_but_their_pictures(tmp_path: Path) -> None:
+    y = np.arange(120) % 4
+    arrays = fn.arrays(y[:, None] + np.arange(3.0), y, test={"holdout": 0.1})
+    arrays.save(tmp_path / "arrays.npz")
+    noisy = write_labels(tmp_path / "labels.npz", arrays.y_train, NOISES["sym40"], classes=4)
+    write_partition(tmp_path / "partition.npz", noisy, PARTITIONS["iid"])
+    paths = (tmp_path / "labels.npz", tmp_path / "partition.npz", tmp_path / "arrays.npz")
+    one = SettingArtifacts("d", "sym40", "iid", 0, *paths)
+    shown = [kind for kind in SETTING_FIGURES if draw.find_figure_kind({"kind": kind}).applies(one)]
+    assert set(SETTING_FIGURES) - set(shown) == {"samples"}
+    with style.use_house_style():
+        assert all(problems(draw.draw_setting_figure([one], {"kind": kind}).figure) == [] for kind in shown)
 
 
 def test_client_level_noise_is_averaged_by_samples(tmp_path: Path) -> None:

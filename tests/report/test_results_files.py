@@ -21,7 +21,7 @@ SOMETIMES = {  # said to be absent in some runs
     "cost.json": set(),
 }
 SOMETIMES["summary.json"].add("at_chance")
-METHODS = ["fedavg", "fedcorr", "feddpcont", "local", "ditto_efc", "lc"]  # they fill all files, between them
+METHODS = ["fedavg", "cross_fitted", "fedcorr", "feddpcont", "local", "ditto_efc", "lc"]  # fill all files
 
 
 def tables(name: str) -> list[list[list[str]]]:
@@ -74,9 +74,10 @@ def test_every_metric_is_told(runs):
 
 @pytest.mark.parametrize("name", ["suspects.csv", "sites.csv"])
 def test_columns_of_the_lists_of_labels(runs, name):
-    for folder in runs.values():
+    for method, folder in runs.items():
+        more = {"out_of_scope", "near_copy"} if method != "cross_fitted" else set()
         with open(folder / name, encoding="utf-8", newline="") as file:
-            assert next(csv.reader(file)) == told(name)
+            assert next(csv.reader(file)) == [column for column in told(name) if column not in more]
 
 
 def test_columns_of_the_confusion_matrix(runs):

@@ -26,6 +26,7 @@ class LabelRun:
     arrays: Arrays
     labels: Labels
     clean: np.ndarray
+    sites: list[SiteLabels]
 
     def arguments(self) -> list[str]:
         """Of make_labels."""
@@ -59,4 +60,4 @@ def label_run(folder: Path, n: int = 120, side: int = 8, test: float = 0.1) -> L
     write_suspects(folder / "suspects.csv", sites, arrays, labels.noisy, arrays.sites)
     write_sites(folder / "sites.csv", sites, arrays.sites)
     write_json(folder / "summary.json", {"accuracy": {"last": 0.8321}, "test_known": False})
-    return LabelRun(folder, arrays, labels, clean)
+    return LabelRun(folder, arrays, labels, clean, sites)

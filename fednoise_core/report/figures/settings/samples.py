@@ -95,6 +95,13 @@ def _pick_samples(one: SettingArtifacts, count: int) -> np.ndarray:
     return np.concatenate([bad[:half], order[~wrong[order]][: count - half]])
 
 
+def _has_images(one: SettingArtifacts) -> bool:
+    return one.arrays.x_train.dtype.kind != "f"
+
+
 KIND = FigureKind(
-    settings=SamplesSettings, draw=_draw_samples, example={"noises": ["sym40"], "partitions": ["iid"], "count": 16}
+    settings=SamplesSettings,
+    draw=_draw_samples,
+    example={"noises": ["sym40"], "partitions": ["iid"], "count": 16},
+    applies=_has_images,
 )
