@@ -549,6 +549,12 @@ def test_open_set_noise_shows_the_foreign_image(tmp_path: Path) -> None:
     assert (one.image(8) == own["x_train"][8]).all()
     alone = SettingArtifacts("d", "n", "p", 0, tmp_path / "l.npz", None, tmp_path / "a.npz")
     assert (alone.image(7) == 128).all()
+    write_partition(tmp_path / "p.npz", y, PARTITIONS["iid"])
+    shown = dataclasses.replace(one, partition_file=tmp_path / "p.npz")
+    with style.use_house_style():
+        caption = draw.draw_setting_figure([shown], {"kind": "samples"}).caption
+    assert "“Other data”: the image was replaced by one of another data set" in caption
+    assert "Below a wrong label" not in caption
 
 
 def test_artifacts_that_do_not_belong_together_are_named(root: Path, tmp_path: Path) -> None:

@@ -54,18 +54,14 @@ def _draw_sample(axis: Axes, one: SettingArtifacts, row: Mapping[Any, Any]) -> N
     given = _label_words("given", shorten_text(one.names[row["given"]]))
     axis.text(0.5, 1.06, given, ha="center", va="bottom", transform=axis.transAxes)
     if row["wrong"] == 1:
-        foreign = _is_replaced(one, np.array([row["sample"]])).any()
+        foreign = one.labels.replaced is not None and row["sample"] in one.labels.replaced
         truth = "other data" if foreign else shorten_text(one.names[row["clean"] or 0])
         axis.text(0.5, -0.06, _label_words("is", truth), ha="center", va="top", transform=axis.transAxes, color=WRONG)
 
 
-def _is_replaced(one: SettingArtifacts, index: np.ndarray) -> np.ndarray:
-    """Which samples show another image, bool [len(index)]."""
-    return np.isin(index, [] if one.labels.replaced is None else one.labels.replaced)
-
-
 def _describe_samples(one: SettingArtifacts, index: np.ndarray) -> dict[str, str]:
-    wrong, replaced = one.labels.wrong, _is_replaced(one, index)
+    wrong, foreign = one.labels.wrong, one.labels.replaced
+    replaced = np.isin(index, [] if foreign is None else foreign)
     text = f"Training images (n = {len(index)}). Above: the given label"
     text += "; the clean labels are unknown." if wrong is None else "."
     if wrong is not None and not replaced[wrong[index]].all():
