@@ -257,12 +257,7 @@ def run(
     if isinstance(progress, str | os.PathLike):
         options["progress"] = progress
     shown = progress if isinstance(progress, bool) else progress is None and _is_watched(options)
-    known = {field.name for field in fields(simulate.Options)}
-    if unknown := sorted(options.keys() - known):
-        guess = did_you_mean(unknown[0], known)
-        raise TypeError(f"run() got an unexpected keyword argument {unknown[0]!r}{guess}")
-    if "label" in options:  # before the bar shows it
-        expect_type(options["label"], simulate.OPTIONS["label"][0], "label", simulate.OPTIONS["label"][1])
+    _check_options(options)
     with _progress_bar(options.get("label"), shown) as bar:
         update = functools.partial(_update_bar, bar, arrays, on_round) if shown else on_round
         try:
@@ -273,6 +268,15 @@ def run(
             warnings.warn(f"{error}; the run is not lost: save it elsewhere by run.save(folder)", stacklevel=2)
             done = error.run
     return Run(**vars(done))
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    known = {field.name for field in fields(simulate.Options)}
+    if unknown := sorted(options.keys() - known):
+        guess = did_you_mean(unknown[0], known)
+        raise TypeError(f"run() got an unexpected keyword argument {unknown[0]!r}{guess}")
+    if "label" in options:  # before the bar shows it
+        expect_type(options["label"], simulate.OPTIONS["label"][0], "label", simulate.OPTIONS["label"][1])
 
 
 def _update_bar(
