@@ -348,7 +348,7 @@
     paint(at("picture"), shown[current], at("picture").clientWidth);
     at("picture").setAttribute("aria-label", `Image ${row[SOURCE]}`);
     const facts = [["given", name(row[GIVEN])], ["proposed", `${name(row[PROPOSED])}, right with ${percent(row[RIGHT])}`],
-      ["given label wrong with", percent(row[WRONG])], ["site", data.sites[row[SITE]][1]], ["source", row[SOURCE]]];
+      ["P(the given label is wrong)", percent(row[WRONG])], ["site", data.sites[row[SITE]][1]], ["source", row[SOURCE]]];
     at("facts").replaceChildren(...facts.flatMap(([key, value]) => [make("dt", "", key), make("dd", "", value)]));
   }
 

@@ -214,9 +214,10 @@ def _summary_counts(sites: Sequence[Site]) -> list[tuple[str, str]]:
     told = [one for one in sites if one.told]
     samples, wrong = sum(one.samples for one in told), sum(one.wrong for one in told)
     missing = f" at {len(told):,} of {len(sites):,} sites" if len(told) < len(sites) else ""
+    total = f"{wrong:,.0f} ({100 * wrong / max(samples, 1):.1f} %){missing}" if told else "cannot tell"
     return [
         ("labels judged", f"{sum(one.samples for one in sites):,}"),
-        ("wrong, estimated", f"{wrong:,.0f} ({100 * wrong / max(samples, 1):.1f} %){missing}"),
+        ("wrong, estimated", total),
         ("verdict wrong", f"{sum(one.named for one in sites):,}"),
         ("verdict check", f"{sum(one.check for one in sites):,}"),
         ("sites", f"{len(sites):,}"),

@@ -47,7 +47,7 @@ def test_last_whole_line_of_every_unfinished_job(
     now = time.time()
     monkeypatch.setattr(progress.time, "time", lambda: now)  # a busy machine plans for seconds
     assert progress.main([]) == 0
-    stopped = "interrupted; run the same command to resume"
+    stopped = "not running. The same command resumes it, or says again why it failed"
     *told, total = capsys.readouterr().out.splitlines()
     assert told == [
         f"quick/long-name: round 1 of 8, 12 %, {stopped}, global 51.2 % (2 min ago)",

@@ -56,7 +56,7 @@ class Job:
         done, of = self.facts.get("round", 0), self.facts.get("of", 1)
         told = [f"round {done} of {of}, {100 * done // max(of, 1)} %" if done else f"in the first round of {of}"]
         if not self.running:
-            told.append("interrupted; run the same command to resume")
+            told.append("not running. The same command resumes it, or says again why it failed")
         elif self.seconds_left is not None:
             told.append(f"{_format_duration(self.seconds_left)} left")
         told += [f"{view} {100 * value:.1f} %" for view, value in self.facts.get("accuracy", {}).items()]
