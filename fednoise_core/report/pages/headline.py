@@ -120,7 +120,8 @@ def _find_leaders(setting: Setting, results: pd.DataFrame, metric: str, gains: p
 def _leaders_words(row: SettingLeaders, baseline: str) -> str:
     """For instance "SCE 85.0 ± 0.1 %, +5.0 points over FedAvg (2 of 2 seeds). Ahead of it with a seed: GCE"."""
     said = f"{row.methods[0]} {row.accuracy}\xa0%"
-    said += f", {row.gain} points over {baseline} ({row.won} seeds)" if row.gain else ""
+    seeds = "seed" if row.won.endswith(" 1") else "seeds"
+    said += f", {row.gain} points over {baseline} ({row.won} {seeds})" if row.gain else ""
     others = f". Ahead of it with at least one seed: {_join_names(row.methods[1:])}" if len(row.methods) > 1 else ""
     return said + others
 
