@@ -1,6 +1,6 @@
 """How good the lists of `cross_fitted` are, a second turn, and whether correcting pays (docs/wrong_labels.md).
 
-python -m benchmarks.found_labels --data DIR --seeds 20     12 federations, 15 min on one core
+python -m benchmarks.found_labels --data DIR     36 federations, 45 min on one core
 
 The federations are those of `rank_labels`, of seeds that no constant was chosen on. DIR holds both data sets as
 docs/data.md says. In the second turn every verdict "wrong" was accepted unseen. Models are trained again on the given
@@ -126,7 +126,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=os.environ.get("FEDNOISE_DATA", "."), help="folder with both data sets")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[20], help="of images, noise and training")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[20, 21, 22], help="of images, noise and training")
     parser.add_argument("--sets", nargs="+", default=list(DATA), choices=DATA, help="data sets to train on")
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS, help="corruptions to train on")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/found"), help="folder of the CSV files")
