@@ -53,16 +53,21 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
         return i
 
     chosen = _by_sample(wanted, find_row)
+    before = np.unique(np.concatenate(_training_labels(found, np.ones(len(y), bool))))
     found.setdefault("first_given", y)
     found[key], stays = y.copy(), np.ones(len(y), bool)
     for i, one in chosen.items():
         found[key][i] = one.label if one.decision == "relabel" else y[i]
         stays[i] = one.decision != "drop"
-    left = [array[stays] for name, array in found.items() if name == "y_train" or is_given(name)]
-    all_classes_occur(left, classes, names, f"{path}, corrected")
+    if (before >= 0).sum() == classes:  # a site of a real federation may lack some
+        all_classes_occur(_training_labels(found, stays), classes, names, f"{path}, corrected")
     own = {name for name, array in found.items() if name not in APART and array.ndim and len(array) == len(y)}
     write_npz(out, {name: array[stays] if name in own else array for name, array in found.items()})
     return len(y), list(chosen.values())
+
+
+def _training_labels(found: Mapping[str, np.ndarray], rows: np.ndarray) -> list[np.ndarray]:
+    return [array[rows] for name, array in found.items() if name == "y_train" or is_given(name)]
 
 
 def _check_class(path: Path, one: Decision, names: Sequence[str], classes: int) -> None:

@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fednoise_core.flower.folders import RunSettings
-from fednoise_core.flower.messages import MessageError, SiteError, decode_message, encode_message
+from fednoise_core.flower.messages import HUGE, MessageError, SiteError, decode_message, encode_message
 from fednoise_core.flower.site import answer_request
 
 POLL = 0.2  # seconds between two looks for answers
@@ -131,7 +131,7 @@ class GridExchange:
         client, samples = said.get("client"), said.get("samples")
         if not (isinstance(client, int) and isinstance(samples, int) and 0 <= client < len(self._settings.sites)):
             raise MessageError("it does not say which site it is")
-        if samples < 0 or self._sizes.setdefault(client, samples) != samples:
+        if not 0 <= samples <= HUGE or self._sizes.setdefault(client, samples) != samples:
             raise MessageError(f"it has {samples} samples, but site {client} had another number")
         if self._nodes.get(client) in {None, *self._silent}:
             self._nodes[client] = node

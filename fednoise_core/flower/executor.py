@@ -19,6 +19,7 @@ from fednoise_core.engine.loop import name_clients
 from fednoise_core.engine.state import State
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.flower.messages import (
+    HUGE,
     INITIAL,
     MessageError,
     SiteError,
@@ -37,7 +38,6 @@ Exchange = Callable[[Mapping[int, bytes], bool], Mapping[int, bytes]]
 FIT = ("epochs", "on", "ids", "pool_targets", "tag", "batch", "net_of", "together", "single_ok")  # sent as they are
 ATTEMPTS = 3  # requests that a round cannot go on without are repeated so often
 LIMIT = 64 << 20  # bytes of an answer beyond those of its request
-HUGE = 1e15  # no number that training gives is as large
 PARTS = ("update", "relay", "message", "answer")  # of an answer: what the server's code reads
 VERSION = "version"  # what the server stores as client state: the name of the version that the site holds
 
@@ -309,7 +309,7 @@ def _read_answer(answer: bytes | None, sent: int, layouts: Collection[Layout]) -
 
 def _read_count(reply: Mapping[str, Any], name: str) -> int:
     count = reply.get(name)
-    if type(count) is not int or count < 0:
+    if type(count) is not int or not 0 <= count <= HUGE:
         raise MessageError(f"the answer has no count of {name}")
     return count
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import FunctionType, MethodType
 from typing import Any
 
+import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -24,6 +25,10 @@ from fednoise_core.settings.train import Train
 
 INITIAL = "initial"  # the version of a client state that `init_state` makes
 RELEASE = federation._randomise_labels  # the engine's own function for clients: a release of labels
+KEPT_ANSWERS = ("suspect_labels", "predict_held_out")  # functions about single samples, whose answers the site keeps
+TYPES = {torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64}
+
+HUGE = 1e15  # no number that training gives is as large
 
 
 class MessageError(ValueError):
@@ -77,16 +82,20 @@ def decode_message(content: bytes, layouts: Collection[Layout] | None = None) ->
     try:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         tensors = load(content)
+        if strange := {tensor.dtype for tensor in tensors.values()} - TYPES:
+            raise TypeError(strange)  # torch cannot compute with all that safetensors can hold
         message = from_plain(_restore_tensors(json.loads(header["__metadata__"]["message"]), tensors))
     except Exception as error:  # json, safetensors and torch raise many kinds, and a stranger can cause all of them
         raise MessageError(f"not a message ({type(error).__name__})") from error
     if not isinstance(message, dict):
         raise MessageError("not a message (no mapping)")
+    known = {layout: layout for layout in layouts or ()}
     for weights in iterate_weights(message):
         if weights.flat.shape != (weights.layout.size,) or not weights.flat.is_floating_point():
             raise MessageError(f"weights of shape {list(weights.flat.shape)}, [{weights.layout.size}] expected")
-        if layouts is not None and weights.layout not in layouts:
+        if layouts is not None and weights.layout not in known:
             raise MessageError("weights of another net")
+        weights.layout = known.get(weights.layout, weights.layout)  # that of a stranger may say 2.0 for 2
     return message
 
 
@@ -176,14 +185,16 @@ def restore_function(described: Mapping[str, Any], method: FedAvg) -> Callable[.
         method: The method that the site agreed to. Only functions of its modules are looked up.
 
     Raises:
-        MessageError: The function is none of these. `suspect_labels` is refused, because its answer is the site's own.
+        MessageError: The function is none of these, its answer is the site's own, or it releases labels and the method
+            does not.
     """
     name = described["name"]
     if "local" in described:
         local = restore_local(described["local"], method)
-        if isinstance(getattr(type(local), name, None), FunctionType) and name != "suspect_labels" and name[:2] != "__":
+        own = name in KEPT_ANSWERS or name[:2] == "__"
+        if isinstance(getattr(type(local), name, None), FunctionType) and not own:
             return getattr(local, name)
-    elif name == _name_of(RELEASE):
+    elif name == _name_of(RELEASE) and "epsilon?" in method.wire.get("broadcast", ()):
         return RELEASE
     elif isinstance(fn := _find_named(name, method), FunctionType):
         return fn

@@ -111,7 +111,10 @@ class Site:
 
     def _make_request(self, request: Mapping[str, Any]) -> FitRequest:
         client_state, targets = self.load_state(request["state"])
-        rate = request["rate"]
+        rate, fit = request["rate"], request["fit"]
+        chosen = request["kind"] == "step" or any(fit.get(name) is not None for name in ("ids", "pool_targets"))
+        if chosen and fit.get("on") != "public":
+            raise MessageError("samples, targets and steps are chosen by a server for public images only")
         return FitRequest(
             local=restore_local(request["local"], self.method),
             client=self.client,
@@ -120,7 +123,7 @@ class Site:
             client_state=client_state,
             targets=targets,
             rate=restore_function(rate, self.method) if isinstance(rate, dict) else rate,
-            **request["fit"],
+            **fit,
         )
 
     def _keep_result(self, request: Mapping[str, Any], digest: str, result: FitResult) -> dict[str, Any]:

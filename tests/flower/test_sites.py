@@ -29,6 +29,7 @@ from fednoise_core.flower.site import Site, answer_request
 from fednoise_core.io import SpecError
 from fednoise_core.methods import METHODS, make_method
 from fednoise_core.noise.labels import Labels
+from fednoise_core.ops.weights import Entry, Layout, Weights
 from fednoise_core.testing import world
 from fednoise_core.testing.compare import same_state
 from fednoise_core.testing.subject import Subject
@@ -159,6 +160,11 @@ def send_times(factor):
     return lambda answer: encode_message({**answer, "update": {"model": answer["update"]["model"] * factor}})
 
 
+def send_strange_type(answer):
+    """Of a type that torch cannot test for NaN."""
+    return encode_message({**answer, "answer": torch.zeros(3).to(torch.float8_e4m3fn)})
+
+
 NAN = "not finite, dropped: the update of clients 3"
 HOSTILE = {
     "no answer before the deadline": lambda answer: None,
@@ -171,6 +177,8 @@ HOSTILE = {
     "'extra' is no update": lambda answer: encode_message({**answer, "update": {"extra": 1, **answer["update"]}}),
     "has no update": lambda answer: encode_message({"state": None}),
     "has no count of steps": lambda answer: encode_message({**answer, "steps": -1}),
+    "has no count of passes": lambda answer: encode_message({**answer, "passes": 10**400}),
+    "not a message (TypeError)": send_strange_type,
     "names no version": lambda answer: encode_message({**answer, "state": 7}),
     "it broke": lambda answer: encode_message({"problem": "it broke"}),
 }
@@ -198,6 +206,13 @@ def test_a_hostile_answer_is_refused_too_if_there_is_no_other(told: str, tmp_pat
         run_on_sites(tmp_path / "server", FaultyDesk(tmp_path, faults), dict(enumerate(world.SIZES)), console)
     (line,) = (line for line in console.getvalue().splitlines() if line.startswith("client 3: "))
     assert told in line
+
+
+def test_weights_have_the_layout_that_the_server_knows():
+    """A stranger's says 2.0 rows, which is equal to 2, but no tensor has them."""
+    known = Layout([Entry("bias", (2,))])
+    sent = encode_message({"model": Weights(Layout([Entry("bias", (2.0,))]), torch.zeros(2))})
+    assert decode_message(sent, {known})["model"]["bias"].shape == (2,)
 
 
 def test_of_two_answers_that_differ_neither_is_used(tmp_path: Path):
@@ -351,10 +366,17 @@ def ask_site(tmp_path: Path, **changed) -> str:
         ({"state": "../../site-1/site"}, "does not have version"),
         ({"kind": "call", "function": {"name": "fednoise_core.methods.fedavg:FedAvg"}}, "FedAvg is no function of"),
         ({"kind": "call", "function": {"name": "subprocess:run"}}, "subprocess is no module"),
-        (
-            {"kind": "call", "function": {"name": "suspect_labels", "local": FEDAVG}},
-            "suspect_labels is no function of FedAvg that a server may call",
+        *(
+            ({"kind": "call", "function": {"name": name, "local": FEDAVG}}, f"{name} is no function of FedAvg that")
+            for name in ("suspect_labels", "predict_held_out")
         ),
+        (
+            {"kind": "call", "function": {"name": "fednoise_core.engine.federation:_randomise_labels"}},
+            "engine.federation is no module of FedAvg",
+        ),
+        ({"fit": {"on": "train", "ids": torch.zeros(1).long()}}, "for public images only"),
+        ({"fit": {"on": "train", "pool_targets": torch.zeros(2)}}, "for public images only"),
+        ({"kind": "step", "step": 0, "fit": {"on": "train"}}, "for public images only"),
     ],
 )
 def test_a_site_refuses(changed, told: str, tmp_path: Path):

@@ -156,6 +156,14 @@ def test_a_class_that_would_vanish_is_refused(found: LabelRun, capsys: pytest.Ca
     assert not (found.folder / "out.npz").exists()
 
 
+def test_a_site_of_a_federation_may_lack_a_class(found: LabelRun) -> None:
+    data = found.folder / "mine.npz"
+    with np.load(data) as file:
+        held, stays = {name: file[name] for name in ("x_train", "given", "names")}, file["given"] != 1
+    np.savez(data, x_train=held["x_train"][stays], given=held["given"][stays], names=held["names"])
+    assert apply(found, [decide(found, 0, "relabel", 0, data="")]) == 0
+
+
 def test_the_original_is_never_written_over(found: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
     data = str(found.folder / "mine.npz")
     decisions = write(found.folder / "decisions.csv", [decide(found, 7, "drop")])
