@@ -155,9 +155,12 @@ def restore_local(described: Mapping[str, Any], method: FedAvg) -> Local:
     if not (isinstance(cls, type) and issubclass(cls, Local) and dataclasses.is_dataclass(cls)):
         raise MessageError(f"{described['class']} is no part of {type(method).__name__}")
     try:
-        return cls(**{"train": method.train, **described["fields"]})
+        local = cls(**{"train": method.train, **described["fields"]})
     except (TypeError, ValueError) as error:
         raise MessageError(f"{cls.__name__}: {error}") from error
+    if isinstance(local, FedAvg) and type(local) is type(method) and local != method:
+        raise MessageError(f"{cls.__name__} has other settings than in run.json")
+    return local
 
 
 def describe_function(fn: Callable[..., Any], train: Train) -> dict[str, Any]:

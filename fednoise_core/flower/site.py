@@ -137,6 +137,10 @@ class Site:
         client_state, targets = self.load_state(request["state"])
         fn = restore_function(request["function"], self.method)
         world = self._release_world if fn is RELEASE else self.world
+        if fn is RELEASE:
+            epsilon, rounds = self.method.plan_release(self.world.classes)  # type: ignore[attr-defined]
+            if request["round"] not in rounds or request["broadcast"].get("epsilon") != epsilon:
+                raise MessageError("labels are released in the rounds and with the budget of run.json only")
         client = Client(world, self.client, client_state, targets, request["round"])
         answer = call_on(client, fn, request["broadcast"])
         kept = client.release_state(fn.__qualname__)

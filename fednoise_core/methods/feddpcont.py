@@ -125,9 +125,20 @@ class FedDPCont(FedAvg):
                 [s["counts"].numpy() for s in fed.run_on_clients(state, fed.all, self._count_labels)], axis=0
             )
             return counts / counts.sum()
-        epsilon = self.epsilon or label_dp.epsilon_of(self.keep, fed.classes)
-        release = fed.release_labels(state, epsilon, self.train.rounds if self.release == "every_round" else 1)
+        epsilon, rounds = self.plan_release(fed.classes)
+        release = fed.release_labels(state, epsilon, len(rounds))
         return release.estimate_prior() if self.debias else release.released_shares()
+
+    def plan_release(self, classes: int) -> tuple[float, range]:
+        """Plan the releases of randomised labels. A site of a real federation refuses any other.
+
+        Returns:
+            Budget of a release, and the rounds with one, of which 0 is before the first.
+        """
+        if self.draw != "global" or self.dp == "none":
+            return 0.0, range(0)
+        rounds = range(1, self.train.rounds + 1) if self.release == "every_round" else range(1)
+        return self.epsilon or label_dp.epsilon_of(self.keep, classes), rounds
 
     def _choose_prior(self, client: Client, broadcast: Mapping[str, Any]) -> None:
         """Client-side: a distribution of which nothing is sent, the client's own labels' or the uniform one."""
@@ -140,6 +151,8 @@ class FedDPCont(FedAvg):
         client.state["prior"] = broadcast["prior"]
 
     def _count_labels(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
+        if self.draw != "global" or self.dp != "none":
+            raise SpecError("method.dp: the exact histogram is sent with dp none only")
         return {"counts": torch.bincount(client.labels.cpu(), minlength=client.classes)}
 
     # the weight of the contrast

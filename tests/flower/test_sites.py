@@ -324,7 +324,13 @@ def test_the_server_does_not_know_the_noise_of_released_labels(tmp_path: Path):
     a, b = world.client_bounds(0)
     own = world.arrays().x_train[a:b], world.toy_labels().noisy[a:b]
     where = {"kind": "call", "digest": settings.digest, "client": 0, "round": 0, "state": None, "oldest": None}
-    request = {**where, "function": describe_function(RELEASE, settings.make_train()), "broadcast": {"epsilon": 0.5}}
+    epsilon, rounds = settings.make_method().plan_release(world.CLASSES)
+    assert list(rounds) == [0]
+    request = {
+        **where,
+        "function": describe_function(RELEASE, settings.make_train()),
+        "broadcast": {"epsilon": epsilon},
+    }
     answers = []
     for folder, seed in (("site-0", None), ("own", None), ("own", None), ("other", None), ("known", settings.seed)):
         if not (tmp_path / folder).exists():
@@ -336,6 +342,26 @@ def test_the_server_does_not_know_the_noise_of_released_labels(tmp_path: Path):
     assert len({tuple(rehearsed), tuple(own), tuple(other)}) == 3
 
 
+@pytest.mark.parametrize("release", ["once", "every_round"])
+def test_labels_are_released_as_agreed_only(release: str, tmp_path: Path):
+    """Another budget, another round or the exact histogram would tell more than run.json says."""
+    fields, train = toy.settings("feddpcont")
+    write_toy_sites(tmp_path, {**fields, "release": release}, train)
+    method = RunSettings.load(tmp_path / "server").make_method()
+    epsilon, rounds = method.plan_release(world.CLASSES)
+    assert len(rounds) == (1 if release == "once" else train["rounds"])
+    call = {"kind": "call", "function": describe_function(RELEASE, method.train)}
+    for round in (-1, 0, 1, train["rounds"], train["rounds"] + 1):
+        answer = ask_site(tmp_path, **call, round=round, broadcast={"epsilon": epsilon})
+        assert (answer is None) == (round in rounds)
+    told = ask_site(tmp_path, **call, round=rounds[0], broadcast={"epsilon": 2 * epsilon})
+    assert "in the rounds and with the budget of run.json only" in told
+    exact = describe_function(method._count_labels, method.train)
+    assert "with dp none only" in ask_site(tmp_path, kind="call", function=exact, round=0)
+    exact["local"]["fields"] |= {"dp": "none", "release": "once"}
+    assert "has other settings than in run.json" in ask_site(tmp_path, kind="call", function=exact, round=0)
+
+
 def test_an_error_of_a_sites_code_is_not_told_to_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def fail(*args):
         raise ValueError("label 3 of patient Smith")
@@ -344,13 +370,14 @@ def test_an_error_of_a_sites_code_is_not_told_to_the_server(tmp_path: Path, monk
     assert ask_site(tmp_path) == "ValueError at the site, whose log says more"
 
 
-def ask_site(tmp_path: Path, **changed) -> str:
-    """The problem that a site answers to a fit with these entries."""
-    write_toy_sites(tmp_path, *toy.settings("fedavg"))
+def ask_site(tmp_path: Path, **changed) -> str | None:
+    """The problem that a site answers to a fit with these entries, of FedAvg unless there are folders."""
+    if not (tmp_path / "server").exists():
+        write_toy_sites(tmp_path, *toy.settings("fedavg"))
     digest = RunSettings.load(tmp_path / "server").digest
     base = {"kind": "fit", "digest": digest, "client": 0, "round": 1, "state": None, "oldest": None, "rate": None}
     request = {**base, "local": FEDAVG, "broadcast": {}, "fit": {"epochs": 1}, **changed}
-    return decode_message(answer_request(tmp_path / "site-0", encode_message(request)))["problem"]
+    return decode_message(answer_request(tmp_path / "site-0", encode_message(request))).get("problem")
 
 
 @pytest.mark.parametrize(
