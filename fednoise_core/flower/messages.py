@@ -27,7 +27,6 @@ INITIAL = "initial"  # the version of a client state that `init_state` makes
 RELEASE = federation._randomise_labels  # the engine's own function for clients: a release of labels
 KEPT_ANSWERS = ("suspect_labels", "predict_held_out")  # functions about single samples, whose answers the site keeps
 TYPES = {torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64}
-
 HUGE = 1e15  # no number that training gives is as large
 
 
