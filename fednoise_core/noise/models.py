@@ -78,7 +78,7 @@ def symmetric(
 
 @noise_model(
     example={"rate": 0.4},
-    display_name="{rate} of labels {diag}, uneven mix-ups",
+    display_name="{rate} of labels {diag}, mix-ups vary by class",
     nominal_rate=lambda spec, K: 1 - spec["rate"] if spec.get("diag") == "printed" else spec["rate"],
 )
 def random(

@@ -53,7 +53,7 @@ def by_owner(owner: np.ndarray, C: int) -> list[np.ndarray]:
     return np.split(order, np.searchsorted(owner[order], np.arange(1, C)))
 
 
-@partition_scheme(example={"clients": 100}, display_name="clients alike")
+@partition_scheme(example={"clients": 100}, display_name="classes spread evenly")
 def iid(labels: np.ndarray, C: int, rng: np.random.Generator) -> list[np.ndarray]:
     """A random permutation cut into C parts whose sizes differ by at most 1."""
     return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), C)]

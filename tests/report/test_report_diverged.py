@@ -119,7 +119,7 @@ def test_figures_draw_no_mean_with_a_diverged_run_and_say_so(root: Path, kind: s
     assert "A run diverged" in made.caption
     assert "Diverged: FedCorr in 2 of 6 runs; Local only in 3 of 6 runs." in made.alt
     highest = made.alt.split("Highest ")[1]
-    assert "40 % of labels wrong: SCE" in highest or "40 % of labels wrong · clients alike: SCE" in highest
+    assert "40 % of labels wrong: SCE" in highest or "40 % of labels wrong · classes spread evenly: SCE" in highest
     one = made.frame[(made.frame["method"] == "fedcorr") & (made.frame["noise"] == "sym40")]
     assert set(one["diverged"]) == {2}
     end = one["mean"].iloc[-1]

@@ -261,7 +261,7 @@ def test_a_rate_that_is_the_settings_is_not_compared_in_a_figure(
     hollow = [sum(line.get_markerfacecolor() == "white" for line in axis.get_lines()) for axis in made.figure.axes]
     assert hollow == [1, 0]
     assert "assumes is the true one in “40 % of labels wrong”. It is not compared there, like †." in made.notes[-1]
-    assert [text.get_text() for text in made.figure.legends[0].get_texts()][1] == "not counted: has the true noise rate"
+    assert [text.get_text() for text in made.figure.legends[0].get_texts()][1] == "not a fair comparison: has the true noise rate"
 
 
 def test_the_caption_says_which_rounds_were_evaluated(root: Path, tmp_path: Path) -> None:
@@ -413,7 +413,7 @@ def test_any_metric_is_drawn_with_the_phases(tmp_path: Path) -> None:
 
 def test_rate_puts_clean_runs_at_zero_and_refuses_unknown_rates(root: Path, tmp_path: Path) -> None:
     frame = drawn(root, kind="rate", methods=["fedavg"]).frame
-    line = frame[(frame["noise_kind"] == "labels wrong, uneven mix-ups") & (frame["partition"] == "openset-nonuniform")]
+    line = frame[(frame["noise_kind"] == "labels wrong, mix-ups vary by class") & (frame["partition"] == "openset-nonuniform")]
     assert list(line["rate"]) == [0, 0.2, 0.4]
     grid = [{"noises": ["human"], "partitions": ["iid"], "methods": ["fedavg"]}]
     NOISES["human"] = {"kind": "human", "key": "worst"}

@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[2]
             "clients lack classes (equal shares), q = 0.3",
         ),
         ({"kind": "dirichlet", "alpha": 0.1, "clients": 10}, "classes shared unevenly (Dirichlet), α = 0.1"),
-        ({"kind": "random", "rate": 0.4, "diag": "printed"}, "40 % of labels kept, uneven mix-ups"),
+        ({"kind": "random", "rate": 0.4, "diag": "printed"}, "40 % of labels kept, mix-ups vary by class"),
         ({"kind": "random_draws", "clients": 4, "size": 99, "overlap": False}, "99 images a client, no overlap"),
         ({"kind": "random_draws", "clients": 4, "size": 10000}, "10,000 images a client"),
         ({"kind": "classes_per_client", "clients": 4, "n": 3, "mode": "fedlsr"}, "3 classes a client"),
@@ -78,7 +78,7 @@ def test_equal_words_are_told_apart_by_the_settings_that_differ(
     made = names.Names.of_runs(runs)
     titles = {made.title(run.listed.setting) for run in runs}
     assert titles == {
-        f"{noise} · clients alike, {clients} clients"
+        f"{noise} · classes spread evenly, {clients} clients"
         for noise in ("40 % of labels wrong", "40 % of labels wrong, noise seed 42")
         for clients in (10, 20)
     }
@@ -141,9 +141,9 @@ def test_a_rate_is_no_difference_between_curves_over_the_rate() -> None:
         "e": {"kind": "fedcorr", "rho": 0.4, "tau": 0.5},
     }
     assert names.label_without_rate(specs) == {
-        "a": "labels wrong, uneven mix-ups",
-        "b": "labels wrong, uneven mix-ups",
-        "c": "labels kept, uneven mix-ups",
+        "a": "labels wrong, mix-ups vary by class",
+        "b": "labels wrong, mix-ups vary by class",
+        "c": "labels kept, mix-ups vary by class",
         "d": "FedCorr noise",
         "e": "FedCorr noise",
     }

@@ -208,7 +208,7 @@ def test_a_settings_page_needs_artifacts_only(root: Path, tmp_path: Path, capsys
     assert setting_page_step.main([*arguments, "--ids", "digits/sym40/iid", *out]) == 0
     page = Page((tmp_path / "s.html").read_text(encoding="utf-8"))
     assert len(page.images) == 4
-    assert "digits · 40 % of labels wrong · clients alike" in page.text
+    assert "digits · 40 % of labels wrong · classes spread evenly" in page.text
     assert "noise rate, realised" in page.text
     assert all(ref.startswith(("#", "data:")) for ref in page.refs)
     (tmp_path / "cut.npz").write_bytes((root / "raw/digits.npz").read_bytes()[:1000])

@@ -133,11 +133,11 @@ def test_a_number_of_fewer_seeds_than_the_table_says_so(root: Path) -> None:
 def test_heads_span_and_constant_parts_go_to_the_caption(root: Path) -> None:
     made = registry.lay_out_table(frame_of(root), {"kind": "accuracy"})
     assert made.levels == [
-        [("40 % of labels wrong", 2), ("40 % of labels wrong, uneven mix-ups", 1), ("", 1)],
+        [("40 % of labels wrong", 2), ("40 % of labels wrong, mix-ups vary by class", 1), ("", 1)],
         [
             ("clients lack classes (equal shares)", 1),
-            ("clients alike", 1),
-            ("clients alike", 1),
+            ("classes spread evenly", 1),
+            ("classes spread evenly", 1),
             ("above round\xa00", 1),
         ],
     ]

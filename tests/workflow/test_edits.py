@@ -46,6 +46,10 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "a kind of noise": ([(CORE + "noise/models.py", *NEW_NAME)], {"noise": 2, "partition": 1, **ALL_RUNS, "figure": 2}),
     "the code of partitions": ([(SCHEMES, *NEW_NAME)], {"partition": 2, **ALL_RUNS, "figure": 2}),
     "the code of a label release": ([(CORE + "ops/label_dp.py", *NEW_NAME)], ALL_RUNS),
+    "the name of a kind of noise": (
+        [(file, "mix-ups vary by class", "unequal") for file in (CORE + "noise/models.py", "config/schema/noise.yaml")],
+        SHOWN,
+    ),
     "another kind of noise": ([(CORE + "noise/asymmetric.py", *NEW_NAME)], {}),
     "the code of a kind of figure": ([(CURVES, *NEW_NAME)], {"figure": 1, **PAGE}),
     "the code of a picture of settings": ([(HISTOGRAM, *NEW_NAME)], {"figure": 1, **PAGE}),

@@ -13,6 +13,9 @@ from fednoise_core.settings.declare import doc_summary, json_schema, model_of
 KIND_KEYS = {"dataset": "source", "method": "name", "net": "name", "augment": "name"}
 
 FACTS = {
+    "dataset": ("display_name",),
+    "noise": ("display_name",),
+    "partition": ("display_name",),
     "method": ("needs_public", "several_nets", "above_chance", "needs_train", "pooled", "family"),
     "table": ("without_runs", "of_a_paper"),
     "figure": ("of_a_paper",),

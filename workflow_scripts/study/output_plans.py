@@ -58,7 +58,8 @@ class OutputPlans:
                 first: dict[tuple[str, str], PlannedRun] = {}
                 for run in chosen:
                     first.setdefault((run.row["labels"], run.row["partition_file"]), run)
-                rows = marks = [_without_run(run) for run in first.values()]
+                rows = [_without_run(run) for run in first.values()]
+                marks = [[row, run.display_names] for row, run in zip(rows, first.values(), strict=True)]
                 inputs = _input_plans(chosen)
                 given["spec"].pop("methods", None)
             folder = f"store/figures/{spec['kind']}/{json_digest(given, code, _reference_digests(spec), marks)}"

@@ -81,7 +81,15 @@ class PlannedRun:
         row["partition_file"] = f"{here.partition.folder}/{paths.PARTITION}"
         return row | ({"donor": f"{here.donor.folder}/{paths.ARRAYS}"} if here.donor else {})
 
+    @property
+    def display_names(self) -> list[str | None]:
+        """The names that tables and figures show for the kinds of its data set, noise and partition."""
+        assert self.store is not None
+        kinds = (("dataset", "source"), ("noise", "kind"), ("partition", "kind"))
+        described = [self.store.project.schemas.load_kind(family, self.spec[family][key]) for family, key in kinds]
+        return [one.get("display_name") for one in described]
+
     @functools.cached_property
     def row_digest(self) -> str:
-        """Digest of the line."""
-        return json_digest(self.row)
+        """Digest of the line and of what else is shown of the run."""
+        return json_digest(self.row, self.display_names)

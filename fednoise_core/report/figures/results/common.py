@@ -183,7 +183,7 @@ def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]],
         if told or not is_compared([mark]):
             found.add((run.listed.setting, run.listed.method))
             marks += mark + (ORACLE if told else "")
-    return found, f"not counted: {', '.join(words for mark, words in NO_MEMBERS.items() if mark in marks)}"
+    return found, f"not a fair comparison: {', '.join(words for mark, words in NO_MEMBERS.items() if mark in marks)}"
 
 
 def embolden_own(labels: Iterable[Text], order: Sequence[str], runs: Sequence[RecordedRun]) -> None:

@@ -77,7 +77,7 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
         _draw_row(axis, place, looks[method].colour, found[found["method"] == method], shown)
         count = f"{table.loc[method, 'won']:.0f} of {table.loc[method, 'of']}"
         axis.annotate(count, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center")
-    axis.axhline(table["compared"].sum() - 0.5, color=QUIET, linewidth=0.6)  # below it what is not counted
+    axis.axhline(table["compared"].sum() - 0.5, color=QUIET, linewidth=0.6)  # below it what is not compared
     axis.set_yticks(range(len(order)), words)
     embolden_own(axis.get_yticklabels(), list(order), runs)
     axis.set_ylim(len(order) - 0.5, -0.5)
