@@ -9,11 +9,14 @@ from fednoise_core.io import SpecError
 from fednoise_core.report.figures.kind import Drawn, FigureKind, LineSettings
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
+    find_best,
     finish_figure,
     finish_panels,
     legend_labels,
     metric_words,
+    not_compared,
     score_methods,
+    sign_handles,
     split_clean_settings,
 )
 from fednoise_core.report.figures.style import Look, make_panels, width_inches
@@ -27,7 +30,7 @@ from fednoise_core.report.text.cells import count_words, format_number
 class RateSettings(LineSettings):
     """Test accuracy against the nominal noise rate, with clean runs at 0.
 
-    One panel a data set, kind of noise and partition.
+    One panel a data set, kind of noise and partition. What no federation can have has hollow markers.
     """
 
 
@@ -41,30 +44,40 @@ def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     frame["noise_kind"] = frame["noise"].map(kinds)
     groups = list(dict.fromkeys((key[0], kinds[key[1]], key[2]) for key in shown))
     names, labels = Names.of_runs(runs), legend_labels(runs)
-    columns, height = fit_panels([list(labels.values())] * len(groups), width_inches(settings))
+    apart, why = not_compared(runs)
+    best = find_best(frame, apart)
+    columns, height = fit_panels([["at", *labels.values()]] * len(groups), width_inches(settings))
     one = len({group[0] for group in groups}) == 1
     figure, axes = make_panels(len(groups), settings, height, columns, sharex=True, sharey=one)
-    parts, heads, ends = [], [], []
+    parts, heads, ends, above = [], [], [], []
     varies = [len({group[place] for group in groups}) > 1 for place in range(3)]
     ticks = np.sort(100 * frame["rate"].unique())
     ticks = ticks[np.diff(ticks, prepend=-np.inf) > np.ptp(ticks) / 12]  # those with room for their number
     for axis, (dataset, kind, partition) in zip(axes, groups, strict=True):
         here = frame[(frame["dataset"] == dataset) & (frame["partition"] == partition)]
-        found = []
+        found, at = [], set()
         noisy = here[(here["noise_kind"] == kind) & ~here["noise"].isin(clean)]
         for method, line in noisy.groupby("method", sort=False):
             start = here[here["noise"].isin(clean) & (here["method"] == method)]
             points = pd.concat([start, line]).sort_values("rate", kind="stable").assign(noise_kind=kind)
-            style, label = looks[str(method)].line_style(), labels[str(method)]
-            axis.plot(100 * points["rate"], points["mean"], label=label, **style)
+            keys = [Setting(*ids) for ids in points[frames.IDS[:3]].itertuples(index=False, name=None)]
+            hollow = [(key, method) in apart for key in keys]
+            look, label, last = looks[str(method)], labels[str(method)], 100 * points["rate"].iloc[-1]
+            axis.plot(100 * points["rate"], points["mean"], label=label, **look.line_style())
+            dots = look.line_style(hollow=True, linestyle="none", markevery=hollow)
+            axis.plot(100 * points["rate"], points["mean"], **dots)
             parts.append(points)
             y = float(points["mean"].iloc[-1])
-            found.append(LineEnd(y, label, style, "" if np.isnan(y) else format_number(y, 1)))
+            value, first = "" if np.isnan(y) else format_number(y, 1), best.get(keys[-1]) == method
+            found.append(LineEnd(y, label, look.line_style(hollow[-1]), value, bold=first, apart=hollow[-1]))
+            at.add(f"at {last:g} %")
         ends.append(found)
+        above.append(at.pop() if len(at) == 1 else "at the highest share")
         words = (names.parts[0][dataset], kind, names.parts[2][partition])
         heads.append(" · ".join(word for word, use in zip(words, varies, strict=True) if use))
         axis.set_xticks(ticks)
-    cut = finish_panels(axes, heads, [group[0] for group in groups], "wrong labels, %", ends, settings.y)
+    datasets, signs = [group[0] for group in groups], sign_handles(runs, why)
+    cut = finish_panels(axes, heads, datasets, "wrong labels, %", ends, settings.y, signs, above)
     table = pd.concat(parts, ignore_index=True)
     caption = f"Test accuracy ({metric_words(settings)}) against the nominal share of wrong labels"
     caption += f"{'' if varies[1] else f' ({groups[0][1]})'}, means of {count_words(table['n'])}. "

@@ -16,9 +16,11 @@ from fednoise_core.report.figures.results.common import (
     finish_panels,
     legend_labels,
     metric_words,
+    not_compared,
     of_setting,
     score_methods,
     seeds_sentence,
+    sign_handles,
     spread_x_axis,
 )
 from fednoise_core.report.figures.style import Look, make_panels, width_inches
@@ -80,7 +82,7 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
         axis.set_xticks(table["x"].dropna().unique(), order)
     heads, datasets = [names.title(setting) for setting in shown], [setting.dataset for setting in shown]
     axis_words = AXIS_WORDS.get(field.split(".")[-1], field_words(field))
-    cut = finish_panels(axes, heads, datasets, axis_words, ends, settings.y)
+    cut = finish_panels(axes, heads, datasets, axis_words, ends, settings.y, sign_handles(runs, not_compared(runs)[1]))
     caption = f"Test accuracy ({metric_words(settings)}) against {field_words(field)}; {seeds_sentence(table)}{cut}"
     caption += " A level line is a method without this setting." if (table["value"] == "").any() else ""
     title, shape = f"Accuracy against {field_words(field)}", f"lines over {field_words(field)}"
