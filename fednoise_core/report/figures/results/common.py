@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter
 
 from fednoise_core.report.figures.kind import AccuracySettings, Drawn
 from fednoise_core.report.figures.line_labels import LineEnd, cut_axis_words, label_line_ends, set_y_ranges
-from fednoise_core.report.figures.style import HOLLOW, SIZE, add_legend_below, label_outer_axes, set_titles
+from fednoise_core.report.figures.style import HOLLOW, SIZE, label_outer_axes, set_titles
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.noise_rate import is_noiseless
@@ -157,7 +157,7 @@ def rank_methods(table: pd.DataFrame, apart: Collection[tuple[Setting, str]] = (
     Returns:
         Ids of the methods.
     """
-    fair = {method for setting, method in _table_ids(table) if (setting, method) not in apart}
+    fair = {method for setting, method in list_ids(table) if (setting, method) not in apart}
     means = table.groupby("method", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable")
     return sorted(means.index, key=lambda method: method not in fair)
 
@@ -172,11 +172,12 @@ def find_best(table: pd.DataFrame, apart: Collection[tuple[Setting, str]]) -> di
     Returns:
         The method of each setting in which one has a mean.
     """
-    fair = table[[one not in apart for one in _table_ids(table)]].dropna(subset=["mean"])
-    return dict(reversed(_table_ids(fair.sort_values("mean", ascending=False, kind="stable"))))
+    fair = table[[one not in apart for one in list_ids(table)]].dropna(subset=["mean"])
+    return dict(reversed(list_ids(fair.sort_values("mean", ascending=False, kind="stable"))))
 
 
-def _table_ids(table: pd.DataFrame) -> list[tuple[Setting, str]]:
+def list_ids(table: pd.DataFrame) -> list[tuple[Setting, str]]:
+    """The setting and the method of each row of a table."""
     return [(Setting(*ids[:3]), ids[3]) for ids in table[frames.IDS].itertuples(index=False, name=None)]
 
 
@@ -302,10 +303,9 @@ def finish_panels(
     x: str,
     ends: Sequence[Sequence[LineEnd]],
     y: Sequence[float] | None,
-    signs: Sequence[Line2D],
     above: Sequence[str] = (),
 ) -> str:
-    """Set titles, ranges of y (equal for panels of a data set) and words at the axes, and name lines and signs.
+    """Set titles, ranges of y (equal for panels of a data set) and words at the axes, and name the lines.
 
     Args:
         axes: The panels.
@@ -314,7 +314,6 @@ def finish_panels(
         x: What the x axis shows.
         ends: Line ends of each panel.
         y: Ends of the y axes, if they are set.
-        signs: Of `sign_handles`.
         above: Of each panel the words above the lines' values.
 
     Returns:
@@ -324,9 +323,6 @@ def finish_panels(
     starts = set_y_ranges(axes, datasets, ends, y)
     label_outer_axes(axes, x, "test accuracy, %")
     label_line_ends(axes, ends, above)
-    figure = axes[0].get_figure(root=True)
-    assert figure is not None
-    add_legend_below(figure, signs)
     return cut_axis_words(starts)
 
 

@@ -27,7 +27,15 @@ from fednoise_core.report.figures.results.common import (
     smooth_accuracies,
     split_clean_settings,
 )
-from fednoise_core.report.figures.style import CEILING, INK, Look, make_panels, style_dense_lines, width_inches
+from fednoise_core.report.figures.style import (
+    CEILING,
+    INK,
+    Look,
+    add_legend_below,
+    make_panels,
+    style_dense_lines,
+    width_inches,
+)
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.ranking import find_baseline
@@ -90,8 +98,8 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=x == "round"))
         axis.set_xlim(0, 1.01 * float(table["x"].max() or 1))
     heads = [names.title(key) for key in shown]
-    datasets, signs = [key.dataset for key in shown], sign_handles(runs, why)
-    cut = finish_panels(axes, heads, datasets, words, ends, settings.y, signs)
+    cut = finish_panels(axes, heads, [key.dataset for key in shown], words, ends, settings.y)
+    add_legend_below(figure, sign_handles(runs, why))
     caption = _describe_curves(runs, table, settings, window, band) + cut
     if pale:
         caption += f" In colour: the {BEST} best over the settings."

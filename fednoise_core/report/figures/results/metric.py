@@ -13,7 +13,7 @@ from pydantic import Field
 from fednoise_core.io import SpecError
 from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings, YRange
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels, label_line_ends
-from fednoise_core.report.figures.results.common import legend_labels, not_compared, of_setting, sign_handles
+from fednoise_core.report.figures.results.common import legend_labels, list_ids, not_compared, of_setting, sign_handles
 from fednoise_core.report.figures.style import (
     QUIET,
     Look,
@@ -57,8 +57,8 @@ class MetricSettings(FigureSettings):
 def _draw_metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: MetricSettings) -> Drawn:
     labels, table = legend_labels(runs), _mean_by_round(runs, settings.metric)
     shown = [key for key in dict.fromkeys(run.listed.setting for run in runs) if len(of_setting(table, key))]
-    reporting = set(table[frames.IDS].itertuples(index=False, name=None))
-    here = [run for run in runs if (*run.listed.setting, run.listed.method) in reporting]
+    reporting = list_ids(table.drop_duplicates(frames.IDS))
+    here = [run for run in runs if (run.listed.setting, run.listed.method) in reporting]
     names = Names.of_runs(here)
     share = "accuracy" in settings.metric
     words = MEANINGS.get(settings.metric, settings.metric.replace("_", " "))

@@ -13,13 +13,14 @@ from fednoise_core.report.figures.results.common import (
     finish_figure,
     finish_panels,
     legend_labels,
+    list_ids,
     metric_words,
     not_compared,
     score_methods,
     sign_handles,
     split_clean_settings,
 )
-from fednoise_core.report.figures.style import Look, make_panels, width_inches
+from fednoise_core.report.figures.style import Look, add_legend_below, make_panels, width_inches
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names, label_without_rate
 from fednoise_core.report.runs.noise_rate import noise_rate, nominal_run_rate
@@ -55,29 +56,27 @@ def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     ticks = ticks[np.diff(ticks, prepend=-np.inf) > np.ptp(ticks) / 12]  # those with room for their number
     for axis, (dataset, kind, partition) in zip(axes, groups, strict=True):
         here = frame[(frame["dataset"] == dataset) & (frame["partition"] == partition)]
-        found, at = [], set()
+        found = []
         noisy = here[(here["noise_kind"] == kind) & ~here["noise"].isin(clean)]
         for method, line in noisy.groupby("method", sort=False):
             start = here[here["noise"].isin(clean) & (here["method"] == method)]
             points = pd.concat([start, line]).sort_values("rate", kind="stable").assign(noise_kind=kind)
-            keys = [Setting(*ids) for ids in points[frames.IDS[:3]].itertuples(index=False, name=None)]
-            hollow = [(key, method) in apart for key in keys]
-            look, label, last = looks[str(method)], labels[str(method)], 100 * points["rate"].iloc[-1]
+            ids, look, label = list_ids(points), looks[str(method)], labels[str(method)]
+            hollow = [one in apart for one in ids]
             axis.plot(100 * points["rate"], points["mean"], label=label, **look.line_style())
             dots = look.line_style(hollow=True, linestyle="none", markevery=hollow)
             axis.plot(100 * points["rate"], points["mean"], **dots)
             parts.append(points)
             y = float(points["mean"].iloc[-1])
-            value, first = "" if np.isnan(y) else format_number(y, 1), best.get(keys[-1]) == method
+            value, first = "" if np.isnan(y) else format_number(y, 1), best.get(ids[-1][0]) == method
             found.append(LineEnd(y, label, look.line_style(hollow[-1]), value, bold=first, apart=hollow[-1]))
-            at.add(f"at {last:g} %")
         ends.append(found)
-        above.append(at.pop() if len(at) == 1 else "at the highest share")
+        above.append(f"at {100 * noisy['rate'].max():g} %")
         words = (names.parts[0][dataset], kind, names.parts[2][partition])
         heads.append(" · ".join(word for word, use in zip(words, varies, strict=True) if use))
         axis.set_xticks(ticks)
-    datasets, signs = [group[0] for group in groups], sign_handles(runs, why)
-    cut = finish_panels(axes, heads, datasets, "wrong labels, %", ends, settings.y, signs, above)
+    cut = finish_panels(axes, heads, [group[0] for group in groups], "wrong labels, %", ends, settings.y, above)
+    add_legend_below(figure, sign_handles(runs, why))
     table = pd.concat(parts, ignore_index=True)
     caption = f"Test accuracy ({metric_words(settings)}) against the nominal share of wrong labels"
     caption += f"{'' if varies[1] else f' ({groups[0][1]})'}, means of {count_words(table['n'])}. "
