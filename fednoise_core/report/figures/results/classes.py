@@ -4,13 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
+from matplotlib.image import AxesImage
 
 from fednoise_core.io import SpecError
 from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     legend_labels,
+    list_compared,
     not_compared,
     of_setting,
     rank_methods,
@@ -36,6 +40,7 @@ from fednoise_core.report.text.cells import count_words
 
 CELL = 13.5  # points: the width of a cell with a number
 NAMED = 40  # classes with a tick each
+GAP: dict[str, Any] = {"color": "white", "linewidth": 4}
 
 
 class ClassesSettings(FigureSettings):
@@ -62,7 +67,7 @@ def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settin
     table = table.sort_values("class", kind="stable")
     apart, why = not_compared(here)
     order, k = rank_methods(table, apart), int(table["class"].max()) + 1
-    fair = sum(any((setting, method) not in apart for setting in shown) for method in order)
+    fair = len(list_compared(table, apart))
     names, labels, width = Names.of_runs(here), legend_labels(runs), width_inches(settings)
     columns = min(2, len(shown))
     words = [wrap_to_width(labels[method], 1.5 if width > 5 else 1.2) for method in order]
@@ -76,12 +81,7 @@ def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settin
     for axis, setting in zip(axes, shown, strict=True):
         pivot = of_setting(table, setting).pivot(index="method", columns="class", values="mean")
         values = pivot.reindex(index=order, columns=range(k))
-        if numbers:
-            values.insert(0, "mean", values.mean(axis=1))
-            axis.axvline(0.5, color="white", linewidth=4)
-        image = draw_heat_map(axis, values.to_numpy(float), Normalize(low, 100), "{:.0f}".format if numbers else None)
-        if 0 < fair < len(order):
-            axis.axhline(fair - 0.5, color="white", linewidth=4)
+        image = _draw_panel(axis, values, Normalize(low, 100), numbers, fair)
         axis.set_yticks(range(len(order)), words)
         if numbers:
             axis.set_xticks(range(k + 1), values.columns)
@@ -98,6 +98,16 @@ def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settin
     end = table.groupby([*frames.IDS, "method_label"], sort=False)["mean"].mean().reset_index()
     said: dict[str, Any] = {"shape": "heat maps, a row a method, a column a class", "which": "mean over the classes"}
     return finish_figure(figure, table, settings, "Accuracy per class", caption, end, here, names, {}, **said)
+
+
+def _draw_panel(axis: Axes, values: pd.DataFrame, norm: Normalize, numbers: bool, fair: int) -> AxesImage:
+    """Draw a setting's heat map. Numbers begin with their mean. A gap is under the `fair` rows that are compared."""
+    if numbers:
+        values.insert(0, "mean", values.mean(axis=1))
+        axis.axvline(0.5, **GAP)
+    if 0 < fair < len(values):
+        axis.axhline(fair - 0.5, **GAP)
+    return draw_heat_map(axis, values.to_numpy(float), norm, "{:.0f}".format if numbers else None)
 
 
 KIND = FigureKind(settings=ClassesSettings, draw=_draw_classes, example={"noises": ["sym40"]})

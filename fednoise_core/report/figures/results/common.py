@@ -157,7 +157,7 @@ def rank_methods(table: pd.DataFrame, apart: Collection[tuple[Setting, str]] = (
     Returns:
         Ids of the methods.
     """
-    fair = {method for setting, method in list_ids(table) if (setting, method) not in apart}
+    fair = list_compared(table, apart)
     means = table.groupby("method", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable")
     return sorted(means.index, key=lambda method: method not in fair)
 
@@ -174,6 +174,11 @@ def find_best(table: pd.DataFrame, apart: Collection[tuple[Setting, str]]) -> di
     """
     fair = table[[one not in apart for one in list_ids(table)]].dropna(subset=["mean"])
     return dict(reversed(list_ids(fair.sort_values("mean", ascending=False, kind="stable"))))
+
+
+def list_compared(table: pd.DataFrame, apart: Collection[tuple[Setting, str]]) -> set[str]:
+    """The methods that are compared in some setting of a table. `apart`: of `not_compared`."""
+    return {ids[1] for ids in list_ids(table) if ids not in apart}
 
 
 def list_ids(table: pd.DataFrame) -> list[tuple[Setting, str]]:

@@ -1,6 +1,6 @@
 """What a run of every method costs, beside its accuracy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -15,6 +15,7 @@ from fednoise_core.report.figures.results.common import (
     finish_figure,
     in_settings,
     legend_labels,
+    list_compared,
     metric_words,
     not_compared,
     rank_methods,
@@ -58,7 +59,7 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     lost = table.loc[table["mean"].isna(), "method"]  # diverged in a setting
     known, (apart, why) = table.assign(mean=table["mean"].mask(table["method"].isin(lost))), not_compared(runs)
     means = known.groupby("method")[["mean", time, TRAFFIC]].mean().loc[rank_methods(known, apart)]
-    hollow = [all((setting, method) in apart for setting in shown) for method in means.index]
+    fair = list_compared(table, apart)
     alike = means[TRAFFIC].max() <= ALIKE * means[TRAFFIC].min()
     heads = {"mean": "test accuracy, %\nbetter ▸", time: f"{unit}\n◂ cheaper"}
     heads |= {} if alike else {TRAFFIC: "MB a run, both ways\n◂ cheaper"}
@@ -68,7 +69,7 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     figure, axes = make_panels(len(heads), settings, row * len(words) + 0.55, len(heads), sharey=True)
     figure.set_figwidth(width)
     for axis, (key, head) in zip(axes, heads.items(), strict=True):
-        _draw_bars(axis, means[key], [looks[method].colour for method in means.index], hollow)
+        _draw_bars(axis, means[key], [looks[method].colour for method in means.index], means.index.isin(fair))
         axis.set_title("\n".join(wrap_to_width(line, (width - 1.8) / len(heads)) for line in head.split("\n")))
     base, handles = str(find_baseline(runs)), sign_handles(runs, why)
     if base in means.index:
@@ -89,10 +90,10 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     return finish_figure(figure, table, settings, "Accuracy and cost", caption, table, runs, names, {}, shape=shape)
 
 
-def _draw_bars(axis: Axes, values: pd.Series, colours: Sequence[str], hollow: Sequence[bool]) -> None:
+def _draw_bars(axis: Axes, values: pd.Series, colours: Sequence[str], fair: Iterable[bool]) -> None:
     """Draw a bar a row with its number behind it. A method that diverged has none."""
     known = values.fillna(0)
-    faces = ["white" if apart else colour for apart, colour in zip(hollow, colours, strict=True)]
+    faces = [colour if full else "white" for colour, full in zip(colours, fair, strict=True)]
     axis.barh(range(len(values)), known, color=faces, edgecolor=colours, height=0.62, zorder=2)
     for place, value in enumerate(values):
         annotate_point(axis, format_number(value, int(value < 1000)), (known.iloc[place], place), 3)

@@ -77,8 +77,7 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     at_end, (shown, ceiling) = score_methods(runs, settings), split_clean_settings(runs, several_apart=True)
     names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
     apart, why = not_compared(runs)
-    best, widths = find_best(at_end, apart), {find_baseline(runs): FULL}
-    widths |= {run.listed.method: OWN for run in runs if run.listed.own}
+    best, widths = find_best(at_end, apart), _line_widths(runs)
     pale = _pale_methods(at_end, shown, [*widths, *best.values()])
     above = {setting: _clean_runs(at_end, ceiling, setting) for setting in shown}
     listed = [[*(labels[m] for m in of_setting(table, key)["method"].unique()), *above[key].values()] for key in shown]
@@ -92,9 +91,8 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
         clean = _draw_ceilings(axis, table, at_end, above[setting])
         first, hollow = best.get(setting), [method for method in values if (setting, method) in apart]
         styles = _style_lines(looks, at_end["method"].unique(), pale, hollow, {first: FULL} | widths)
-        lines = _draw_lines(axis, of_setting(table, setting), styles, labels, band, values)
-        found = {method: replace(end, bold=method == first, apart=method in hollow) for method, end in lines.items()}
-        ends.append([*found.values(), *clean])
+        lines = _draw_lines(axis, of_setting(table, setting), styles, labels, band, values, first, hollow)
+        ends.append([*lines, *clean])
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=x == "round"))
         axis.set_xlim(0, 1.01 * float(table["x"].max() or 1))
     heads = [names.title(key) for key in shown]
@@ -107,6 +105,11 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     title = f"Accuracy over {over}"
     look: dict[str, Any] = {"dotted": bool(ceiling), "shape": f"lines over {over}"}
     return finish_figure(figure, table, settings, title, caption, at_end, runs, names, ceiling, **look)
+
+
+def _line_widths(runs: Sequence[RecordedRun]) -> dict[str | None, float]:
+    """Widths of the methods whose lines are thin in no panel."""
+    return {find_baseline(runs): FULL} | {run.listed.method: OWN for run in runs if run.listed.own}
 
 
 def _style_lines(
@@ -157,9 +160,11 @@ def _draw_lines(
     labels: Mapping[str, str],
     band: bool,
     values: Mapping[str, float],
-) -> dict[str, LineEnd]:
-    """Draw the methods of one panel; the end of each. One that diverged has no value at its end."""
-    ends = {}
+    best: str | None,
+    apart: Collection[str],
+) -> list[LineEnd]:
+    """Draw the methods of one panel; their ends. One that diverged has no value at its end."""
+    ends = []
     for method, found in table.groupby("method", sort=False):
         style, line = styles[str(method)], found.dropna(subset=["drawn"])
         grey = style is PALE
@@ -170,7 +175,8 @@ def _draw_lines(
         if band and not grey:
             low, high = line["drawn"] - line["spread"].fillna(0), line["drawn"] + line["spread"].fillna(0)
             axis.fill_between(line["x"], low, high, color=style["color"], alpha=0.13, linewidth=0, zorder=2)
-        ends[str(method)] = _line_end(line, labels[str(method)], style, values[str(method)])
+        end = _line_end(line, labels[str(method)], style, values[str(method)])
+        ends.append(replace(end, bold=method == best, apart=method in apart))
     return ends
 
 
