@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -161,8 +162,12 @@ def test_names_stand_beside_the_axes_in_order_and_poor_ones_are_marked(root: Pat
     table = registry.build_table(
         listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last", **ONE, "methods": list(METHODS)}
     )
-    means = sorted(table["last_mean"], reverse=True)
+    means = table.set_index("method")["last_mean"].sort_values(ascending=False)
+    told = means.pop("coteaching-oracle")  # not compared: at the end, in italics
+    means = [*means, told]
     assert [float(word.removeprefix("▾ ").split()[0]) for word in said] == pytest.approx(means, abs=0.051)
+    first, *_, last = axis.get_legend().get_texts()
+    assert (first.get_fontweight(), last.get_fontstyle(), last.get_text()[-1]) == ("bold", "italic", "†")
     assert axis.get_legend().get_window_extent().x0 >= axis.get_window_extent().x1 - 1e-6
     assert ("The axis starts at" in made.caption) == (y != [0, 100])
     if y is None:
@@ -205,7 +210,13 @@ def test_dots_show_every_seed_the_baseline_and_the_ceiling(root: Path) -> None:
     upright = [line.get_xdata()[0] for line in axis.get_lines() if list(line.get_ydata()) == [0, 1]]
     clean = float(np.mean([curve[-1] for curve in stored_curves(root, "clean/iid/fedavg")]))
     assert sorted(upright) == pytest.approx(sorted([means["fedavg"], clean]))
-    assert f"◂\u202f{means['local']:.0f}" in axis.texts[0].get_text()
+    best = max(mean for method, mean in means.items() if method != "coteaching-oracle")
+    assert {f"{best:.1f}", f"◂\u202f{means['local']:.0f}"} == {text.get_text() for text in axis.texts}
+    said = [text.get_text() for text in made.figure.legends[0].get_texts()]
+    assert said[-2:] == [
+        "not a fair comparison: † has the true noise rate",
+        "‡ label differential privacy, § mean of personal models",
+    ]
     hollow = [line for line in axis.get_lines() if line.get_markerfacecolor() == "white"]
     assert [line.get_xdata()[0] for line in hollow] == [pytest.approx(means["coteaching-oracle"])]
     assert "not compared: Co-teaching †" in made.alt
@@ -242,6 +253,10 @@ def test_a_dot_is_a_pair_and_its_place_the_gain_of_the_pair(root: Path) -> None:
     assert all(any(dot == pytest.approx(gain) for dot in dots) for gain in gains)
     texts = [text.get_text() for text in axis.texts]
     assert f"{sum(gain > 0 for gain in gains)} of 6" in texts
+    told = (made.frame.query("method == 'coteaching-oracle'")["gain"] > 0).sum()
+    assert f"({told} of 6)" in texts  # not compared
+    edge = [line.get_marker() for line in axis.get_lines() if axis.get_xlim()[0] in line.get_xdata()]
+    assert {"o", "s", "^"} <= set(edge)  # of each setting in which local training is worse than the axis shows
     worst = made.frame.query("method == 'local'")["gain"]
     assert f"◂ −{-worst.min():.0f} to −{-worst.max():.0f}" in texts
     hollow = [line for line in axis.get_lines() if line.get_markerfacecolor() == "white"]
@@ -261,7 +276,7 @@ def test_a_rate_that_is_the_settings_is_not_compared_in_a_figure(
     hollow = [sum(line.get_markerfacecolor() == "white" for line in axis.get_lines()) for axis in made.figure.axes]
     assert hollow == [1, 0]
     assert "assumes is the true one in “40 % of labels wrong”. It is not compared there, like †." in made.notes[-1]
-    assert [text.get_text() for text in made.figure.legends[0].get_texts()][1] == "not a fair comparison: has the true noise rate"
+    assert made.figure.legends[0].get_texts()[-1].get_text() == "not a fair comparison: has the true noise rate"
 
 
 def test_the_caption_says_which_rounds_were_evaluated(root: Path, tmp_path: Path) -> None:
@@ -284,15 +299,21 @@ def test_a_method_has_one_colour_in_every_figure_and_study(root: Path, tmp_path:
     assert (looks["fedavg"].colour, looks["fedavg"].dash) == ("#000000", "-")  # wherever the study has it
 
 
-def test_lines_of_one_colour_have_markers_and_a_family_has_shades(root: Path) -> None:
+def test_lines_of_one_family_have_markers_and_it_has_shades(root: Path) -> None:
     looks = style.assign_looks(runs_of_methods(["sce", "fedlsr", "fedmixcon"]))
     assert len({one.colour for one in looks.values()}) == 3  # of figure 6 of FedMixCon
     assert {one.colour for one in looks.values()} == {light for light, _ in style.FAMILY_COLOURS["loss"]}
+    assert len({line["marker"] for line in style.style_dense_lines(looks, looks).values()} - {""}) == 3
     made = drawn(root, kind="curves", **ONE, methods=["fedavg", "sce", "coteaching-oracle", "coteaching-20"])
     lines = [line for line in made.figure.axes[0].get_lines() if not line.get_label().startswith("_")]
     marked = {line.get_label(): line.get_marker() for line in lines if line.get_marker()}
     assert set(marked) == {"Co-teaching †", "Co-teaching, rate 0.2"}
     assert len({*marked.values()}) == 2
+    thin = {line.get_label(): line.get_linewidth() < 1 for line in lines}
+    assert ": SCE 8" in made.alt  # the best that is compared
+    assert {name for name, is_thin in thin.items() if not is_thin} == {"FedAvg", "SCE"}
+    (told,) = [line for line in lines if line.get_markerfacecolor() == "white"]
+    assert told.get_label() == "Co-teaching †"  # not compared
 
 
 def test_the_own_method_is_thick_bold_and_never_grey(studies: dict[str, Path]) -> None:
@@ -343,12 +364,16 @@ def test_cost_is_cpu_seconds_and_traffic_where_it_differs(tmp_path: Path) -> Non
     methods = ["fedavg", "sce", "scaffold", "coteaching-oracle"]
     write_study(tmp_path, grid=[{**ONE, "methods": methods}], rounds=2, seeds=[0])
     both = drawn(tmp_path, kind="cost")
-    heads = ["test accuracy, %", "CPU seconds a run", "MB a run, both ways"]
+    heads = ["test accuracy, %\nbetter ▸", "CPU seconds a run\n◂ cheaper", "MB a run, both ways\n◂ cheaper"]
     assert [axis.get_title(loc="left") for axis in both.figure.axes] == heads
     rows = both.frame.set_index("method")
     stored = json.loads((tmp_path / "runs/digits/sym40/iid/sce/seed0/cost.json").read_text())
     assert rows.loc["sce", "cpu_seconds"] == pytest.approx(stored["cpu_seconds"])
-    order = rows["mean"].sort_values(ascending=False)
+    order = rows["mean"].drop("coteaching-oracle").sort_values(ascending=False)
+    order["coteaching-oracle"] = rows.loc["coteaching-oracle", "mean"]  # not compared: last and hollow
+    hollow = [bar.get_facecolor() == (1, 1, 1, 1) for bar in both.figure.axes[0].patches]
+    assert hollow == [False, False, False, True]
+    assert both.figure.legends[0].get_texts()[0].get_text() == "FedAvg"
     for axis, key in zip(both.figure.axes, ("mean", "cpu_seconds", "megabytes"), strict=True):
         assert [bar.get_width() for bar in axis.patches] == pytest.approx(list(rows.loc[order.index, key]))
         assert [text.get_text() for text in axis.texts] == [f"{value:.1f}" for value in rows.loc[order.index, key]]
@@ -357,7 +382,7 @@ def test_cost_is_cpu_seconds_and_traffic_where_it_differs(tmp_path: Path) -> Non
     assert "All send about the same, 1.6 MB a run." in alike.caption
     path = tmp_path / "runs/digits/sym40/iid/sce/seed0/cost.json"
     path.write_text(json.dumps({**stored, "cpu_seconds": None}))
-    assert drawn(tmp_path, kind="cost").figure.axes[1].get_title(loc="left") == "seconds a run (wall time)"
+    assert drawn(tmp_path, kind="cost").figure.axes[1].get_title(loc="left") == "seconds a run (wall time)\n◂ cheaper"
 
 
 @pytest.mark.parametrize(("values", "scale"), [((1, 5), "linear"), ((0.1, 5), "log"), ((0, 0.1, 38), "symlog")])
@@ -374,9 +399,12 @@ def test_classes_are_means_of_the_last_ten_evaluations(root: Path) -> None:
     stored = [pd.read_parquet(root / f"runs/digits/sym40/iid/sce/seed{s}/metrics.parquet") for s in (0, 1)]
     values = [frame[frame["metric"] == "accuracy_class_3"]["value"].iloc[-10:].mean() for frame in stored]
     assert cell == pytest.approx(100 * np.mean(values))
-    row = [text.get_text() for text in made.figure.axes[0].get_yticklabels()].index("SCE")
+    names = [text.get_text() for text in made.figure.axes[0].get_yticklabels()]
+    row = names.index("SCE")
     numbers = {(t.get_position()[1], t.get_position()[0]): t.get_text() for t in made.figure.axes[0].texts}
-    assert numbers[row, 3] == f"{cell:.0f}"
+    mean = made.frame[made.frame["method"] == "sce"]["mean"].mean()
+    assert [numbers[row, 0], numbers[row, 4]] == [f"{mean:.0f}", f"{cell:.0f}"]  # the mean stands first
+    assert names[-1] == "Co-teaching †"  # what is not compared stands last
 
 
 def test_a_damaged_confusion_matrix_is_named(tmp_path: Path) -> None:
@@ -404,17 +432,33 @@ def test_any_metric_is_drawn_with_the_phases(tmp_path: Path) -> None:
     made = drawn(tmp_path, kind="metric", metric="watched_accuracy")
     assert set(made.frame["method"]) == {"sce"}
     assert made.frame["mean"].to_numpy() == pytest.approx(watched + 0.05)
-    lines = made.figure.axes[0].get_lines()
-    assert [5.5, 5.5] in [list(line.get_xdata()) for line in lines]
+    (axis,) = made.figure.axes
+    assert axis.get_lines()[0].get_ydata() == pytest.approx(100 * (watched + 0.05))
+    assert [5.5, 5.5] in [list(line.get_xdata()) for line in axis.get_lines()]
+    assert [text.get_text() for text in made.figure.legends[0].get_texts()] == ["first phase stops"]
+    assert " ".join(axis.get_ylabel().split()) == "accuracy that the stopping rule watches, %"
     assert "SCE: correct from rounds 5 to 6" in made.caption
+    for path in (tmp_path / "runs/digits/sym40/iid/sce").glob("*/metrics.parquet"):
+        shutil.copy(path, tmp_path / "runs/digits/sym40/iid/fedavg" / path.parent.name / path.name)
+    both = drawn(tmp_path, kind="metric", metric="watched_accuracy").figure.axes[0]
+    assert beside(both) == ["75 FedAvg and SCE"]  # one line, which is the line of both
     with pytest.raises(SpecError, match=r"none of the runs reports 'q' by round; they report .*watched_accuracy"):
         drawn(tmp_path, kind="metric", metric="q")
 
 
 def test_rate_puts_clean_runs_at_zero_and_refuses_unknown_rates(root: Path, tmp_path: Path) -> None:
     frame = drawn(root, kind="rate", methods=["fedavg"]).frame
-    line = frame[(frame["noise_kind"] == "labels wrong, mix-ups vary by class") & (frame["partition"] == "openset-nonuniform")]
+    line = frame[
+        (frame["noise_kind"] == "labels wrong, mix-ups vary by class") & (frame["partition"] == "openset-nonuniform")
+    ]
     assert list(line["rate"]) == [0, 0.2, 0.4]
+    panel = drawn(root, kind="rate", methods=["fedavg", "sce", "coteaching-oracle"]).figure.axes[-1]
+    assert panel.get_legend().get_title().get_text() == "at 40 %"
+    styles = [(text.get_fontweight(), text.get_fontstyle()) for text in panel.get_legend().get_texts()]
+    assert styles == [("bold", "normal"), ("normal", "normal"), ("normal", "italic")]
+    hollow = [line for line in panel.get_lines() if line.get_markerfacecolor() == "white" and any(line.get_markevery())]
+    assert len(hollow) == 1
+    assert hollow[0].get_xdata() == pytest.approx([20, 40])
     grid = [{"noises": ["human"], "partitions": ["iid"], "methods": ["fedavg"]}]
     NOISES["human"] = {"kind": "human", "key": "worst"}
     try:

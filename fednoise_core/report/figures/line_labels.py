@@ -28,6 +28,8 @@ class LineEnd:
         style: Keyword arguments of the line in the legend.
         value: The number before the name.
         ink: Colour of the letters.
+        bold: Whether value and name are bold, as those of the best are.
+        apart: Whether it stands below the others and in italics, as what is not compared does.
     """
 
     y: float
@@ -35,6 +37,8 @@ class LineEnd:
     style: Mapping[str, Any]
     value: str = ""
     ink: str = INK
+    bold: bool = False
+    apart: bool = False
 
     def label_text(self, low: float) -> str:
         """Value and name in lines, with a sign if the end is below `low`, where the axis starts."""
@@ -110,18 +114,20 @@ def fit_panels(names: Sequence[Sequence[str]], width: float) -> tuple[int, float
     return min(2, len(names)) if width > 5 else 1, max(2.0, max(lines) * LINE + 0.6)
 
 
-def label_line_ends(axes: Sequence[Axes], ends: Sequence[Sequence[LineEnd]]) -> None:
+def label_line_ends(axes: Sequence[Axes], ends: Sequence[Sequence[LineEnd]], above: Sequence[str] = ()) -> None:
     """Add a legend of values and names on the right of each panel, the highest end first.
 
     Args:
         axes: The panels. The limits of their axes must be set.
         ends: Line ends of each panel.
+        above: Of each panel the words above the values.
     """
-    for axis, found in zip(axes, ends, strict=True):
+    for axis, found, head in zip(axes, ends, above or [""] * len(axes), strict=True):
         low = axis.get_ylim()[0]
-        order = sorted(found, key=lambda end: math.inf if math.isnan(end.y) else -end.y)
+        order = sorted(found, key=lambda end: (end.apart, math.inf if math.isnan(end.y) else -end.y))
         handles = [Line2D([], [], label=end.label_text(low), **end.style) for end in order]
         where: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1), "borderaxespad": 0, "fontsize": NAME}
+        where |= {"title": head, "title_fontsize": NAME, "alignment": "left"}
         legend = axis.legend(handles=handles, labelspacing=0.25, handletextpad=0.5, **where)
         for end, text in zip(order, legend.get_texts(), strict=True):
-            text.set_color(end.ink)
+            text.set(color=end.ink, weight="bold" if end.bold else "normal", style="italic" if end.apart else "normal")

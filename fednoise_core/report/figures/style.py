@@ -7,7 +7,7 @@ import contextlib
 import io
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -58,6 +58,9 @@ FAMILY_COLOURS = dict(zip(FAMILIES, _SHADES, strict=True))
 PLAIN = ("#000000", "#f2f2f2")  # FedAvg, which the others are compared with
 COLOURS, DARK = zip(PLAIN, *(shade for family in FAMILY_COLOURS.values() for shade in family), strict=True)
 FILL, WRONG, QUIET = "#0072B2", "#D55E00", "#7A7A7A"  # what there is; what is wrong of it; what stands back
+DOT: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 4.5}
+HOLLOW: dict[str, Any] = {**DOT, "color": QUIET, "markerfacecolor": "white"}  # what is not compared
+BASELINE: dict[str, Any] = {"color": QUIET, "linestyle": "-", "linewidth": 1.0, "zorder": 1}
 # 9 and 7 share no divisor, so 63 methods differ without colour, too: in a grey print.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 DASHES: tuple[Any, ...] = (
@@ -129,17 +132,20 @@ class Look:
 
     def __init__(self, colour: int, place: int) -> None:
         self.place, self.colour = colour, COLOURS[colour]
+        self.family = (colour - 1) // SHADES
         self.marker = MARKERS[place % len(MARKERS)]
         self.dash = DASHES[place % len(DASHES)]
 
-    def line_style(self, **other: Any) -> dict[str, Any]:
-        """Keyword arguments of `Axes.plot`, of which `other` ones replace some."""
+    def line_style(self, hollow: bool = False, **other: Any) -> dict[str, Any]:
+        """Keyword arguments of `Axes.plot`, of which `other` ones replace some. What is not compared is hollow."""
+        face, edge, width = ("white", self.colour, 1.0) if hollow else (self.colour, "white", 0.5)
         return {
             "color": self.colour,
             "marker": self.marker,
             "linestyle": self.dash,
-            "markeredgecolor": "white",
-            "markeredgewidth": 0.5,
+            "markerfacecolor": face,
+            "markeredgecolor": edge,
+            "markeredgewidth": width,
             **other,
         }
 
@@ -166,22 +172,26 @@ def assign_looks(listed: Iterable[ListedRun]) -> dict[str, Look]:
     return looks
 
 
-def style_dense_lines(looks: Mapping[str, Look], methods: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Style lines of many points: those that share a colour have a marker now and then.
+def style_dense_lines(
+    looks: Mapping[str, Look], methods: Iterable[str], hollow: Collection[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """Style lines of many points: those of one family, whose colours are alike, have a marker now and then.
 
     Args:
         looks: The looks of the study's methods.
         methods: Those that are drawn.
+        hollow: Those that are not compared. They have hollow markers.
 
     Returns:
         Method → keyword arguments of `Axes.plot`.
     """
     methods = list(methods)
-    colours, styles = Counter(looks[method].colour for method in methods), {}
+    families, styles = Counter(looks[method].family for method in methods), {}
     for place, method in enumerate(methods):
-        marker = looks[method].marker if colours[looks[method].colour] > 1 else ""
+        apart = method in hollow
+        marker = looks[method].marker if apart or families[looks[method].family] > 1 else ""
         every = (MARKED * (place % APART + 0.5) / APART, MARKED)  # the first and the next
-        styles[method] = looks[method].line_style(marker=marker, markevery=every)
+        styles[method] = looks[method].line_style(hollow=apart, marker=marker, markevery=every)
     return styles
 
 
@@ -314,8 +324,10 @@ def add_legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
 
     Args:
         figure: The figure.
-        handles: Lines and markers with their labels.
+        handles: Lines and markers with their labels. Of none there is no legend.
     """
+    if not handles:
+        return
     width, height = figure.get_size_inches()
     size, handle_long, gap = (SIZE, 2.6, 1.6) if width > 4 else (SIZE - 1, 2.2, 1.2)  # two side by side in a column
     for handle in handles:

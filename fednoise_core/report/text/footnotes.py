@@ -17,6 +17,7 @@ MARKS = {
 }
 # Not compared with the others, and never set in bold: no federation can have what they have.
 NO_MEMBERS = {ORACLE: "has the true noise rate", POOLED: "trained in one place"}
+SHORT = {PRIVATE: "label differential privacy", PERSONAL: "mean of personal models"}  # of the others, in a legend
 
 
 def marks_of(summary: Mapping[str, Any], view: str | None = None) -> str:

@@ -4,20 +4,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
+from matplotlib.image import AxesImage
 
 from fednoise_core.io import SpecError
 from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     legend_labels,
+    list_compared,
+    not_compared,
     of_setting,
     rank_methods,
+    sign_handles,
     split_clean_settings,
 )
 from fednoise_core.report.figures.style import (
     Look,
     add_colour_bar,
+    add_legend_below,
     draw_heat_map,
     label_outer_axes,
     make_panels,
@@ -31,14 +38,16 @@ from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.runs.selection import View
 from fednoise_core.report.text.cells import count_words
 
-CELL = 15  # points: the width of a cell with a number
+CELL = 13.5  # points: the width of a cell with a number
 NAMED = 40  # classes with a tick each
+GAP: dict[str, Any] = {"color": "white", "linewidth": 4}
 
 
 class ClassesSettings(FigureSettings):
     """Test accuracy of every method on every class, mean of the last ten evaluations, as a heat map.
 
-    One panel a setting. The method with the highest mean over all classes is at the top.
+    One panel a setting. The method with the highest mean over all classes is at the top, and what no federation can
+    have is under a line. The mean over the classes stands first.
     """
 
     view: View = "headline"
@@ -56,26 +65,31 @@ def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settin
     ends = each.groupby([*keys, "seed"], sort=False)["value"].apply(lambda c: c.iloc[-frames.LAST :].mean(skipna=False))
     table = ends.groupby(keys, sort=False).agg(n="size", mean=lambda c: c.mean(skipna=False)).reset_index()
     table = table.sort_values("class", kind="stable")
-    order, k = rank_methods(table), int(table["class"].max()) + 1
+    apart, why = not_compared(here)
+    order, k = rank_methods(table, apart), int(table["class"].max()) + 1
+    fair = len(list_compared(table, apart))
     names, labels, width = Names.of_runs(here), legend_labels(runs), width_inches(settings)
     columns = min(2, len(shown))
     words = [wrap_to_width(labels[method], 1.5 if width > 5 else 1.2) for method in order]
     tall = sum(0.13 * (word.count("\n") + 1) + 0.06 for word in words)
     share = (width - 1.3) / columns  # inches of a panel
-    numbers = share * 72 / k >= CELL
+    numbers = share * 72 / (k + 1) >= CELL
     figure, axes = make_panels(
         len(shown), settings, max(tall, 0.8) + (1.0 if share < 1.5 else 0.75), columns, sharey=True
     )
     low = min(50.0, 10 * np.floor(np.nan_to_num(table["mean"].min(), nan=0) / 10))
     for axis, setting in zip(axes, shown, strict=True):
         pivot = of_setting(table, setting).pivot(index="method", columns="class", values="mean")
-        values = pivot.reindex(index=order, columns=range(k)).to_numpy(float)
-        image = draw_heat_map(axis, values, Normalize(low, 100), "{:.0f}".format if numbers else None)
+        values = pivot.reindex(index=order, columns=range(k))
+        image = _draw_panel(axis, values, Normalize(low, 100), numbers, fair)
         axis.set_yticks(range(len(order)), words)
-        if k <= NAMED:
-            axis.set_xticks(range(0, k, 1 if numbers else -(-k // (10 if share > 1.5 else 4))))
+        if numbers:
+            axis.set_xticks(range(k + 1), values.columns)
+        elif k <= NAMED:
+            axis.set_xticks(range(0, k, -(-k // (10 if share > 1.5 else 4))))
     set_titles(axes, [names.title(setting) for setting in shown], share if share < 1.5 else None)
-    label_outer_axes(axes, "class", "")
+    label_outer_axes(axes, "test accuracy per class, %" if numbers else "class", "")
+    add_legend_below(figure, sign_handles(here, why and f"below the gap, {why}", linestyle="none"))
     if not numbers:
         add_colour_bar(axes, image, "test accuracy, %")
     caption = (
@@ -84,6 +98,16 @@ def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settin
     end = table.groupby([*frames.IDS, "method_label"], sort=False)["mean"].mean().reset_index()
     said: dict[str, Any] = {"shape": "heat maps, a row a method, a column a class", "which": "mean over the classes"}
     return finish_figure(figure, table, settings, "Accuracy per class", caption, end, here, names, {}, **said)
+
+
+def _draw_panel(axis: Axes, values: pd.DataFrame, norm: Normalize, numbers: bool, fair: int) -> AxesImage:
+    """Draw a setting's heat map. Numbers begin with their mean. A gap is under the `fair` rows that are compared."""
+    if numbers:
+        values.insert(0, "mean", values.mean(axis=1))
+        axis.axvline(0.5, **GAP)
+    if 0 < fair < len(values):
+        axis.axhline(fair - 0.5, **GAP)
+    return draw_heat_map(axis, values.to_numpy(float), norm, "{:.0f}".format if numbers else None)
 
 
 KIND = FigureKind(settings=ClassesSettings, draw=_draw_classes, example={"noises": ["sym40"]})

@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter
 
 from fednoise_core.report.figures.kind import AccuracySettings, Drawn
 from fednoise_core.report.figures.line_labels import LineEnd, cut_axis_words, label_line_ends, set_y_ranges
-from fednoise_core.report.figures.style import label_outer_axes, set_titles
+from fednoise_core.report.figures.style import HOLLOW, SIZE, label_outer_axes, set_titles
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.noise_rate import is_noiseless
@@ -23,10 +24,12 @@ from fednoise_core.report.text.cells import METRIC_WORDS, count_words, format_nu
 from fednoise_core.report.text.footnotes import (
     NO_MEMBERS,
     ORACLE,
+    SHORT,
     append_marks,
     explain_marks,
     explain_true_rates,
     marks_of,
+    merge_marks,
 )
 
 WIDE = 10  # largest over smallest value from which on an axis is logarithmic
@@ -144,17 +147,43 @@ def in_settings(table: pd.DataFrame, shown: Collection[Setting]) -> pd.DataFrame
     return table[[tuple(key) in shown for key in table[frames.IDS[:3]].to_numpy()]].reset_index(drop=True)
 
 
-def rank_methods(table: pd.DataFrame) -> list[str]:
+def rank_methods(table: pd.DataFrame, apart: Collection[tuple[Setting, str]] = ()) -> list[str]:
     """Sort the methods by their mean over the settings, the highest first.
 
     Args:
         table: Of `score_methods`.
+        apart: Of `not_compared`: methods that are compared in none of the table's settings come last.
 
     Returns:
         Ids of the methods.
     """
-    means = table.groupby("method", sort=False)["mean"].mean()
-    return list(means.sort_values(ascending=False, kind="stable").index)
+    fair = list_compared(table, apart)
+    means = table.groupby("method", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable")
+    return sorted(means.index, key=lambda method: method not in fair)
+
+
+def find_best(table: pd.DataFrame, apart: Collection[tuple[Setting, str]]) -> dict[Setting, str]:
+    """Find the method with the highest mean among those that are compared.
+
+    Args:
+        table: Of `score_methods`.
+        apart: Of `not_compared`.
+
+    Returns:
+        The method of each setting in which one has a mean.
+    """
+    fair = table[[one not in apart for one in list_ids(table)]].dropna(subset=["mean"])
+    return dict(reversed(list_ids(fair.sort_values("mean", ascending=False, kind="stable"))))
+
+
+def list_compared(table: pd.DataFrame, apart: Collection[tuple[Setting, str]]) -> set[str]:
+    """The methods that are compared in some setting of a table. `apart`: of `not_compared`."""
+    return {ids[1] for ids in list_ids(table) if ids not in apart}
+
+
+def list_ids(table: pd.DataFrame) -> list[tuple[Setting, str]]:
+    """The setting and the method of each row of a table."""
+    return [(Setting(*ids[:3]), ids[3]) for ids in table[frames.IDS].itertuples(index=False, name=None)]
 
 
 def legend_labels(runs: Sequence[RecordedRun]) -> dict[str, str]:
@@ -174,27 +203,65 @@ def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]],
     """Find the methods that take no part in a setting.
 
     Returns:
-        Settings with methods, and the words of the legend: what no federation can have, and what goes by the setting's
-        own noise rate.
+        Settings with methods, and the words of the legend, or "": what no federation can have, and what goes by the
+        setting's own noise rate.
     """
     frame = frames.tabulate_results(runs)
     found, marks = set(), ""
     for run, told, mark in zip(runs, frame["as_told"], frame["marks"], strict=True):
         if told or not is_compared([mark]):
             found.add((run.listed.setting, run.listed.method))
-            marks += mark + (ORACLE if told else "")
-    return found, f"not a fair comparison: {', '.join(words for mark, words in NO_MEMBERS.items() if mark in marks)}"
+            marks += mark
+    words = [f"{mark} {words}" for mark, words in NO_MEMBERS.items() if mark in marks]
+    if frame["as_told"].any() and ORACLE not in marks:
+        words.insert(0, NO_MEMBERS[ORACLE])
+    return found, f"not a fair comparison: {', '.join(words)}" if found else ""
 
 
-def embolden_own(labels: Iterable[Text], order: Sequence[str], runs: Sequence[RecordedRun]) -> None:
+def sign_handles(runs: Sequence[RecordedRun], why: str, **sign: Any) -> list[Line2D]:
+    """Make legend entries for what is not compared, and for the other marks beside the methods' names.
+
+    Args:
+        runs: The runs of the figure.
+        why: Of `not_compared`.
+        sign: Keyword arguments of the first entry's line, if not a hollow dot.
+    """
+    marks = merge_marks(marks_of(run.summary) for run in runs)
+    others = ", ".join(f"{mark} {words}" for mark, words in SHORT.items() if mark in marks)
+    entries = {why: sign or HOLLOW, others: {"linestyle": "none"}}
+    return [Line2D([], [], label=words, **look) for words, look in entries.items() if words]
+
+
+def annotate_point(axis: Axes, text: str, point: tuple[float, float], shift: float, **look: Any) -> None:
+    """Write a number beside a point, on white, so that no line crosses it.
+
+    Args:
+        axis: Where to.
+        text: The number.
+        point: In data units.
+        shift: Points from there to the right.
+        look: Keyword arguments of the text.
+    """
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
+    where: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": SIZE - 0.5, "bbox": ground}
+    axis.annotate(text, point, (shift, 0), **where, **look)
+
+
+def embolden_own(
+    labels: Iterable[Text],
+    order: Sequence[str],
+    runs: Sequence[RecordedRun],
+    apart: Collection[tuple[Setting, str]] = (),
+) -> None:
     """Set the names of the study's own methods in bold.
 
     Args:
         labels: The names in the figure.
         order: The method of each.
         runs: The runs of the figure.
+        apart: Of `not_compared`: in these settings a method has no part in the comparison.
     """
-    own = {run.listed.method for run in runs if run.listed.own}
+    own = {run.listed.method for run in runs if run.listed.own and (run.listed.setting, run.listed.method) not in apart}
     for label, method in zip(labels, order, strict=False):  # a panel beside another has no names
         label.set_fontweight("bold" if method in own else "normal")
 
@@ -241,6 +308,7 @@ def finish_panels(
     x: str,
     ends: Sequence[Sequence[LineEnd]],
     y: Sequence[float] | None,
+    above: Sequence[str] = (),
 ) -> str:
     """Set titles, ranges of y (equal for panels of a data set) and words at the axes, and name the lines.
 
@@ -251,6 +319,7 @@ def finish_panels(
         x: What the x axis shows.
         ends: Line ends of each panel.
         y: Ends of the y axes, if they are set.
+        above: Of each panel the words above the lines' values.
 
     Returns:
         The caption's sentence about what the axes leave out.
@@ -258,7 +327,7 @@ def finish_panels(
     set_titles(axes, heads)
     starts = set_y_ranges(axes, datasets, ends, y)
     label_outer_axes(axes, x, "test accuracy, %")
-    label_line_ends(axes, ends)
+    label_line_ends(axes, ends, above)
     return cut_axis_words(starts)
 
 

@@ -1,24 +1,37 @@
 """What a run of every method costs, beside its accuracy."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from fednoise_core.report.figures.kind import AccuracySettings, Drawn, FigureKind
 from fednoise_core.report.figures.results.common import (
+    annotate_point,
     embolden_own,
     find_common_time,
     finish_figure,
     in_settings,
     legend_labels,
+    list_compared,
     metric_words,
+    not_compared,
+    rank_methods,
     score_methods,
+    sign_handles,
     split_clean_settings,
 )
-from fednoise_core.report.figures.style import QUIET, SIZE, Look, make_panels, width_inches, wrap_to_width
+from fednoise_core.report.figures.style import (
+    BASELINE,
+    SIZE,
+    Look,
+    add_legend_below,
+    make_panels,
+    width_inches,
+    wrap_to_width,
+)
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.ranking import find_baseline
@@ -34,7 +47,8 @@ ROOM = 1.22  # times the longest bar: the axis's end, so that its number has roo
 class CostSettings(AccuracySettings):
     """Accuracy, time and traffic of every method, a row a method, means over the settings shown.
 
-    The method with the highest accuracy is at the top. Traffic is left out where all methods send about the same.
+    The method with the highest accuracy is at the top, and what no federation can have at the bottom, with hollow
+    bars. Traffic is left out where all methods send about the same.
     """
 
 
@@ -42,30 +56,33 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     shown, _ = split_clean_settings(runs)
     time, unit = find_common_time(runs)
     table = in_settings(_mean_costs(runs, settings, time), shown)
-    means = table.groupby("method")[["mean", time, TRAFFIC]].mean()
-    means.loc[means.index.isin(table.loc[table["mean"].isna(), "method"]), "mean"] = math.nan  # diverged in a setting
-    means = means.sort_values("mean", ascending=False, kind="stable")
+    lost = table.loc[table["mean"].isna(), "method"]  # diverged in a setting
+    known, (apart, why) = table.assign(mean=table["mean"].mask(table["method"].isin(lost))), not_compared(runs)
+    means = known.groupby("method")[["mean", time, TRAFFIC]].mean().loc[rank_methods(known, apart)]
+    fair = list_compared(table, apart)
     alike = means[TRAFFIC].max() <= ALIKE * means[TRAFFIC].min()
-    heads = {"mean": "test accuracy, %", time: unit} | ({} if alike else {TRAFFIC: "MB a run, both ways"})
+    heads = {"mean": "test accuracy, %\nbetter ▸", time: f"{unit}\n◂ cheaper"}
+    heads |= {} if alike else {TRAFFIC: "MB a run, both ways\n◂ cheaper"}
     labels, width = legend_labels(runs), width_inches(settings)
     words = [wrap_text(labels[method], 26 if width > 5 else 14) for method in means.index]
     row = 0.06 + (1 + max(word.count("\n") for word in words)) * SIZE * 1.3 / 72  # inches
     figure, axes = make_panels(len(heads), settings, row * len(words) + 0.55, len(heads), sharey=True)
     figure.set_figwidth(width)
     for axis, (key, head) in zip(axes, heads.items(), strict=True):
-        _draw_bars(axis, means[key], [looks[method].colour for method in means.index])
-        axis.set_title(wrap_to_width(head, (width - 1.8) / len(heads)))
-    base = str(find_baseline(runs))
+        _draw_bars(axis, means[key], [looks[method].colour for method in means.index], means.index.isin(fair))
+        axis.set_title("\n".join(wrap_to_width(line, (width - 1.8) / len(heads)) for line in head.split("\n")))
+    base, handles = str(find_baseline(runs)), sign_handles(runs, why)
     if base in means.index:
+        handles.insert(0, Line2D([], [], label=labels[base], **BASELINE))
         for axis, key in zip(axes, heads, strict=True):
-            axis.axvline(float(means[key][base]), color=QUIET, linewidth=0.8, zorder=1)
+            axis.axvline(float(means[key][base]), **BASELINE)
     axes[0].set_yticks(range(len(words)), words)
     axes[0].set_ylim(len(words) - 0.4, -0.6)
-    embolden_own(axes[0].get_yticklabels(), list(means.index), runs)
+    embolden_own(axes[0].get_yticklabels(), list(means.index), runs, apart)
+    add_legend_below(figure, handles)
     names = Names.of_runs(run for run in runs if run.listed.setting in shown)
     caption = f"Test accuracy ({metric_words(settings)}) and cost of a run, {count_words(table['n'])}"
     caption += f", means over {len(shown)} settings." if len(shown) > 1 else "."
-    caption += f" The grey line is {labels[base]}." if base in means.index else ""
     caption += f" All send about the same, {means[TRAFFIC].mean():.3g} MB a run." if alike else ""
     device = ", ".join(sorted({str(run.cost.get("device", "unknown")) for run in runs}))
     caption += f" Device: {device}."
@@ -73,15 +90,13 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     return finish_figure(figure, table, settings, "Accuracy and cost", caption, table, runs, names, {}, shape=shape)
 
 
-def _draw_bars(axis: Axes, values: pd.Series, colours: Sequence[str]) -> None:
+def _draw_bars(axis: Axes, values: pd.Series, colours: Sequence[str], fair: Iterable[bool]) -> None:
     """Draw a bar a row with its number behind it. A method that diverged has none."""
     known = values.fillna(0)
-    axis.barh(range(len(values)), known, color=colours, height=0.62, zorder=2)
-    under = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
+    faces = [colour if full else "white" for colour, full in zip(colours, fair, strict=True)]
+    axis.barh(range(len(values)), known, color=faces, edgecolor=colours, height=0.62, zorder=2)
     for place, value in enumerate(values):
-        text = format_number(value, int(value < 1000))
-        at = (known.iloc[place], place)
-        axis.annotate(text, at, (3, 0), textcoords="offset points", va="center", fontsize=SIZE - 0.5, bbox=under)
+        annotate_point(axis, format_number(value, int(value < 1000)), (known.iloc[place], place), 3)
     axis.set_xlim(0, ROOM * max(known.max(), 1e-9))
     axis.set_xticks([])
     axis.grid(False)

@@ -1,10 +1,10 @@
 """Test accuracy over rounds or work."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -13,18 +13,29 @@ from pydantic import Field
 from fednoise_core.report.figures.kind import Drawn, FigureKind, LineSettings
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
+    find_best,
     finish_figure,
     finish_panels,
     in_settings,
     legend_labels,
     metric_words,
+    not_compared,
     of_setting,
     rank_methods,
     score_methods,
+    sign_handles,
     smooth_accuracies,
     split_clean_settings,
 )
-from fednoise_core.report.figures.style import CEILING, INK, Look, make_panels, style_dense_lines, width_inches
+from fednoise_core.report.figures.style import (
+    CEILING,
+    INK,
+    Look,
+    add_legend_below,
+    make_panels,
+    style_dense_lines,
+    width_inches,
+)
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.ranking import find_baseline
@@ -33,7 +44,8 @@ from fednoise_core.report.text.cells import count_words, format_number
 
 FEW = 5  # lines of a panel that may have bands; of more, none could be followed
 MANY, BEST = 10, 8  # methods of which all have a colour; of more, how many have
-OWN = 2.2  # points: the width of lines of the study's own methods
+FULL, OWN = 1.3, 2.2  # points: the width of the lines of FedAvg and of the best, and of the study's own methods
+THIN: dict[str, Any] = {"linewidth": 0.9, "alpha": 0.6}  # neither own, nor best, nor FedAvg
 PALE: dict[str, Any] = {"color": "#949494", "linestyle": "-", "linewidth": 0.8}
 Looks = Mapping[str, Mapping[str, Any]]
 
@@ -44,8 +56,9 @@ class CurvesSettings(LineSettings):
     One panel a setting. The value is the `metric` that the tables have. What is drawn is the mean of the last ten
     evaluations, or of a quarter of them if these are fewer than 40; with the metric last it is the rounds themselves.
     Up to five methods of a panel have bands of one standard deviation. Of more than MANY methods the BEST best and the
-    study's own are in colour, the others grey. The study's own are thick. A line stops at a cross before the first
-    evaluation of which a seed has no finite number.
+    study's own are in colour, the others grey. The study's own are thick; all but these, FedAvg and the best of a panel
+    are thin. A line stops at a cross before the first evaluation of which a seed has no finite number. What no
+    federation can have has hollow markers and stands last.
     """
 
     x: Annotated[Literal["round", "work"], Field(description="work: passes over samples, in rounds of FedAvg.")] = (
@@ -63,7 +76,9 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     table, window = _mean_curves(runs, settings)
     at_end, (shown, ceiling) = score_methods(runs, settings), split_clean_settings(runs, several_apart=True)
     names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
-    pale, styles = _style_lines(runs, looks, at_end, shown)
+    apart, why = not_compared(runs)
+    best, widths = find_best(at_end, apart), _line_widths(runs)
+    pale = _pale_methods(at_end, shown, [*widths, *best.values()])
     above = {setting: _clean_runs(at_end, ceiling, setting) for setting in shown}
     listed = [[*(labels[m] for m in of_setting(table, key)["method"].unique()), *above[key].values()] for key in shown]
     columns, height = fit_panels(listed, width_inches(settings))
@@ -74,11 +89,15 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     for axis, setting in zip(axes, shown, strict=True):
         values = {row["method"]: row["mean"] for _, row in of_setting(at_end, setting).iterrows()}
         clean = _draw_ceilings(axis, table, at_end, above[setting])
-        ends.append([*_draw_lines(axis, of_setting(table, setting), styles, labels, band, values), *clean])
+        first, hollow = best.get(setting), [method for method in values if (setting, method) in apart]
+        styles = _style_lines(looks, at_end["method"].unique(), pale, hollow, {first: FULL} | widths)
+        lines = _draw_lines(axis, of_setting(table, setting), styles, labels, band, values, first, hollow)
+        ends.append([*lines, *clean])
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=x == "round"))
         axis.set_xlim(0, 1.01 * float(table["x"].max() or 1))
     heads = [names.title(key) for key in shown]
     cut = finish_panels(axes, heads, [key.dataset for key in shown], words, ends, settings.y)
+    add_legend_below(figure, sign_handles(runs, why))
     caption = _describe_curves(runs, table, settings, window, band) + cut
     if pale:
         caption += f" In colour: the {BEST} best over the settings."
@@ -88,18 +107,23 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     return finish_figure(figure, table, settings, title, caption, at_end, runs, names, ceiling, **look)
 
 
+def _line_widths(runs: Sequence[RecordedRun]) -> dict[str | None, float]:
+    """Widths of the methods whose lines are thin in no panel."""
+    return {find_baseline(runs): FULL} | {run.listed.method: OWN for run in runs if run.listed.own}
+
+
 def _style_lines(
-    runs: Sequence[RecordedRun], looks: Mapping[str, Look], at_end: pd.DataFrame, shown: Sequence[Setting]
-) -> tuple[Collection[str], dict[str, Any]]:
-    """Which methods are pale, and how each one's line is drawn."""
-    own = {run.listed.method: OWN for run in runs if run.listed.own}
-    pale = _pale_methods(at_end, shown, [*own, find_baseline(runs)])
-    width = mpl.rcParams["lines.linewidth"]
-    coloured = [method for method in at_end["method"].unique() if method not in pale]
+    looks: Mapping[str, Look],
+    methods: Iterable[str],
+    pale: Collection[str],
+    hollow: Collection[str],
+    widths: Mapping[str | None, float],
+) -> dict[str, Any]:
+    """How each method's line is drawn in a panel: grey, as wide as `widths` says, or thin."""
     styles: dict[str, Any] = dict.fromkeys(pale, PALE)
-    for method, style in style_dense_lines(looks, coloured).items():
-        styles[method] = {**style, "linewidth": own.get(method, width)}
-    return pale, styles
+    for method, style in style_dense_lines(looks, [one for one in methods if one not in pale], hollow).items():
+        styles[method] = style | ({"linewidth": widths[method]} if method in widths else THIN)
+    return styles
 
 
 def _mean_curves(runs: Sequence[RecordedRun], settings: CurvesSettings) -> tuple[pd.DataFrame, str]:
@@ -136,6 +160,8 @@ def _draw_lines(
     labels: Mapping[str, str],
     band: bool,
     values: Mapping[str, float],
+    best: str | None,
+    apart: Collection[str],
 ) -> list[LineEnd]:
     """Draw the methods of one panel; their ends. One that diverged has no value at its end."""
     ends = []
@@ -149,7 +175,8 @@ def _draw_lines(
         if band and not grey:
             low, high = line["drawn"] - line["spread"].fillna(0), line["drawn"] + line["spread"].fillna(0)
             axis.fill_between(line["x"], low, high, color=style["color"], alpha=0.13, linewidth=0, zorder=2)
-        ends.append(_line_end(line, labels[str(method)], style, values[str(method)]))
+        end = _line_end(line, labels[str(method)], style, values[str(method)])
+        ends.append(replace(end, bold=method == best, apart=method in apart))
     return ends
 
 
@@ -191,7 +218,7 @@ def _draw_ceilings(
         line = line[line["method"] == method].dropna(subset=["drawn"])
         value = of_setting(at_end, clean).set_index("method")["mean"][method]
         axis.plot(line["x"], line["drawn"], label="_", zorder=1.5, **CEILING)
-        ends.append(_line_end(line, name, CEILING, float(value)))
+        ends.append(replace(_line_end(line, name, CEILING, float(value)), apart=True))
     return ends
 
 

@@ -7,6 +7,7 @@ from matplotlib.lines import Line2D
 
 from fednoise_core.report.figures.kind import AccuracySettings, Drawn, FigureKind
 from fednoise_core.report.figures.results.common import (
+    find_best,
     finish_figure,
     in_settings,
     metric_words,
@@ -15,8 +16,8 @@ from fednoise_core.report.figures.results.common import (
     score_methods,
     split_clean_settings,
 )
-from fednoise_core.report.figures.results.rows import BASELINE, Rows, draw_ceilings
-from fednoise_core.report.figures.style import CEILING, Look
+from fednoise_core.report.figures.results.rows import Rows, draw_ceilings
+from fednoise_core.report.figures.style import BASELINE, CEILING, Look
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.ranking import find_baseline
 from fednoise_core.report.runs.run import RecordedRun
@@ -26,8 +27,8 @@ from fednoise_core.report.text.cells import count_words
 class DotsSettings(AccuracySettings):
     """Test accuracy of every method, a row a method, a dot the mean, a tick a seed; FedAvg and clean runs are lines.
 
-    One panel a setting. The highest mean over the settings is at the top. What no federation can have is a hollow
-    dot.
+    One panel a setting. The highest mean over the settings is at the top. The highest of a panel has its number. What
+    no federation can have is a hollow dot.
     """
 
 
@@ -36,13 +37,14 @@ def _draw_dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     here = in_settings(table, shown)
     rows, base = Rows(runs, shown, rank_methods(here), looks, settings), find_baseline(runs)
     seeds = frames.tabulate_results(runs, settings.view).set_index([*frames.IDS])[settings.metric]
-    dotted, several = None, table["n"].max() > 1
+    dotted, several, best = None, table["n"].max() > 1, find_best(here, rows.hollow)
     cut = rows.set_x_range(here, shown, top=np.nanmax([-np.inf, *table["high"]]))
     for axis, setting in zip(rows.axes, shown, strict=True):
         dotted = draw_ceilings(axis, table, clean, setting) or dotted
         for _, row in of_setting(here, setting).dropna(subset=["mean"]).iterrows():
-            rows.draw_method(axis, setting, row["method"], row["mean"], list(seeds.loc[[(*setting, row["method"])]]))
-            if row["method"] == base:
+            method, values = row["method"], list(seeds.loc[[(*setting, row["method"])]])
+            rows.draw_method(axis, setting, method, row["mean"], values, method == best.get(setting))
+            if method == base:
                 axis.axvline(row["mean"], **BASELINE)
     labels = {run.listed.method: run.label for run in runs}
     lines = [Line2D([], [], label=labels[base], **BASELINE)] if base else []

@@ -6,20 +6,24 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from pydantic import Field
 
 from fednoise_core.io import SpecError
 from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings, YRange
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels, label_line_ends
-from fednoise_core.report.figures.results.common import legend_labels, of_setting
+from fednoise_core.report.figures.results.common import legend_labels, list_ids, not_compared, of_setting, sign_handles
 from fednoise_core.report.figures.style import (
+    QUIET,
     Look,
+    add_legend_below,
     label_outer_axes,
     make_panels,
     set_titles,
     style_dense_lines,
     width_inches,
+    wrap_to_width,
 )
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
@@ -27,9 +31,10 @@ from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.cells import count_words
 
 MEANINGS = {
-    "T_cosine": " It is the cosine between the estimated and the realised transition matrix: 1 is a perfect estimate.",
-    "watched_accuracy": " It is the accuracy by which the method decides when to stop its first phase.",
+    "T_cosine": "cosine with the true noise matrix T (1 = right)",
+    "watched_accuracy": "accuracy that the stopping rule watches",
 }
+TURN: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (1.2, 1.6))}
 
 
 class MetricSettings(FigureSettings):
@@ -52,31 +57,34 @@ class MetricSettings(FigureSettings):
 def _draw_metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: MetricSettings) -> Drawn:
     labels, table = legend_labels(runs), _mean_by_round(runs, settings.metric)
     shown = [key for key in dict.fromkeys(run.listed.setting for run in runs) if len(of_setting(table, key))]
-    here = [run for run in runs if run.listed.setting in shown]
+    reporting = list_ids(table.drop_duplicates(frames.IDS))
+    here = [run for run in runs if (run.listed.setting, run.listed.method) in reporting]
     names = Names.of_runs(here)
+    share = "accuracy" in settings.metric
+    words = MEANINGS.get(settings.metric, settings.metric.replace("_", " "))
+    scaled = table.assign(mean=table["mean"] * (100 if share else 1))
     listed = [[labels[m] for m in of_setting(table, key)["method"].unique()] for key in shown]
     columns, height = fit_panels(listed, width_inches(settings))
     figure, axes = make_panels(len(shown), settings, height, columns, sharex=True, sharey=True)
-    ends, turns = [], []
+    ends, turns = [], dict[tuple[str, str], None]()
     for axis, setting in zip(axes, shown, strict=True):
-        lines = of_setting(table, setting)
+        lines = of_setting(scaled, setting)
         ends.append(_draw_lines(axis, lines, style_dense_lines(looks, table["method"].unique()), labels))
-        ids = [(setting, method) for method in lines["method"].unique()]
-        own = [run for one in ids for run in here if (run.listed.setting, run.listed.method) == one]
-        turns += _draw_phases(axis, own, looks, labels)
+        turns |= _draw_phases(axis, [run for run in here if run.listed.setting == setting], looks, labels)
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axis.set_xlim(0, 1.01 * float(table["round"].max()))
         axis.set_ylim(*(settings.y or axis.get_ylim()))
+    axes[0].set_xlim(0, 1.02 * max(axis.dataLim.xmax for axis in axes))  # of all panels
     set_titles(axes, [names.title(setting) for setting in shown])
-    words = settings.metric.replace("_", " ")
-    label_outer_axes(axes, "round", words)
+    label_outer_axes(axes, "round", wrap_to_width(words + ", %" * share, height - 0.3))
     label_line_ends(axes, ends)
+    once = len({label for label, _ in turns}) == len(turns)
+    event = Line2D([], [], color=QUIET, label="first phase stops" if once else "a phase stops", **TURN)
+    add_legend_below(figure, [event] * bool(turns) + sign_handles(here, not_compared(here)[1], linestyle="none"))
     caption = f"{words} by round, mean over seeds: {count_words(table['n'])}."
-    caption += MEANINGS.get(settings.metric, "")
-    caption += f" Vertical lines, in the methods' colours: {'; '.join(dict.fromkeys(turns))}." if turns else ""
+    caption += f" Vertical lines, in the methods' colours: {'; '.join(map(': '.join, turns))}." if turns else ""
     common = names.common(shown[0])
     caption += f" All on {common}." if common else ""
-    last = table.groupby(frames.IDS, sort=False).tail(1)
+    last = scaled.groupby(frames.IDS, sort=False).tail(1)
     at_end = [f"{row['method_label']} {row['mean']:.3g}" for _, row in last.iterrows()]
     alt = f"lines by round. At the end: {'; '.join(at_end)}."
     return Drawn(figure, table, settings, f"{words} by round", caption, alt)
@@ -94,12 +102,16 @@ def _mean_by_round(runs: Sequence[RecordedRun], name: str) -> pd.DataFrame:
 def _draw_lines(
     axis: Axes, table: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str]
 ) -> list[LineEnd]:
-    ends = []
+    """Draw the methods of one panel; their ends. Methods whose values are equal share a line."""
+    alike: dict[tuple[float, ...], list[str]] = {}
     for method, line in table.groupby("method", sort=False):
-        label, style = labels[str(method)], styles[str(method)]
-        axis.plot(line["round"], line["mean"], label=label, **style)
+        alike.setdefault((*line["round"], *line["mean"]), []).append(str(method))
+    ends = []
+    for first, *others in alike.values():
+        line, label = table[table["method"] == first], " and ".join(labels[method] for method in (first, *others))
+        axis.plot(line["round"], line["mean"], label=label, **styles[first])
         y = float(line["mean"].iloc[-1])
-        ends.append(LineEnd(y, label, style, f"{y:.3g}"))
+        ends.append(LineEnd(y, label, styles[first], f"{y:.3g}"))
     return ends
 
 
@@ -125,20 +137,20 @@ def _in_order(each: pd.DataFrame) -> Any:
 
 def _draw_phases(
     axis: Axes, runs: Sequence[RecordedRun], looks: Mapping[str, Look], labels: Mapping[str, str]
-) -> list[str]:
-    """Draw where next phases of the methods begin, means over seeds; in words."""
+) -> dict[tuple[str, str], None]:
+    """Draw where next phases of the methods begin, means over seeds; each method's label with its phase in words."""
     found: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         frame = run.metrics
         starts = frame[frame["round"] > 0].groupby("phase", sort=False)["round"].min().sort_values()
         for phase, first in list(starts.items())[1:]:
             found.setdefault((run.listed.method, str(phase)), []).append(float(first))
-    words = []
+    words: dict[tuple[str, str], None] = {}
     for (method, phase), rounds in found.items():
         when = f"round {min(rounds):g}" if min(rounds) == max(rounds) else f"rounds {min(rounds):g} to {max(rounds):g}"
         colour = looks[method].colour
-        axis.axvline(float(np.mean(rounds)), color=colour, linewidth=0.9, linestyle=(0, (1.2, 1.6)), zorder=1.5)
-        words.append(f"{labels[method]}: {phase} from {when}")
+        axis.axvline(float(np.mean(rounds)), color=colour, zorder=1.5, **TURN)
+        words[labels[method], f"{phase} from {when}"] = None
     return words
 
 

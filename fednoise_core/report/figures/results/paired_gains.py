@@ -12,16 +12,27 @@ from pydantic import Field
 from fednoise_core.io import SpecError
 from fednoise_core.report.figures.kind import AccuracySettings, Drawn, FigureKind
 from fednoise_core.report.figures.results.common import (
+    annotate_point,
     embolden_own,
     finish_figure,
     legend_labels,
     metric_words,
     not_compared,
     of_setting,
+    sign_handles,
     split_clean_settings,
 )
-from fednoise_core.report.figures.results.rows import BASELINE, DOT
-from fednoise_core.report.figures.style import MARKERS, QUIET, SIZE, Look, add_legend_below, make_panels, width_inches
+from fednoise_core.report.figures.style import (
+    BASELINE,
+    DOT,
+    MARKERS,
+    QUIET,
+    SIZE,
+    Look,
+    add_legend_below,
+    make_panels,
+    width_inches,
+)
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.ranking import compared_runs, find_baseline, paired_gains
@@ -38,7 +49,7 @@ class PairedGainsSettings(AccuracySettings):
     """Gain of every method over a baseline, a row a method, a dot a pair of runs with the same setting and seed.
 
     One panel for all settings, whose dots differ in shape. The method that gains in most pairs is at the top. The
-    number of these pairs stands at the right. What no federation can have is a hollow dot.
+    number of these pairs stands at the right. What no federation can have is a hollow dot, with the number in brackets.
     """
 
     baseline: Annotated[
@@ -76,12 +87,15 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
     for place, method in enumerate(order):
         _draw_row(axis, place, looks[method].colour, found[found["method"] == method], shown)
         count = f"{table.loc[method, 'won']:.0f} of {table.loc[method, 'of']}"
+        count = count if table.loc[method, "compared"] else f"({count})"
         axis.annotate(count, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center")
     axis.axhline(table["compared"].sum() - 0.5, color=QUIET, linewidth=0.6)  # below it what is not compared
     axis.set_yticks(range(len(order)), words)
-    embolden_own(axis.get_yticklabels(), list(order), runs)
+    here = [run for run in runs if run.listed.setting in shown]
+    apart, why = not_compared(here)
+    embolden_own(axis.get_yticklabels(), list(order), runs, apart)
     axis.set_ylim(len(order) - 0.5, -0.5)
-    axis.tick_params(axis="y", length=0)
+    axis.tick_params(axis="y", length=0, pad=6)
     axis.grid(axis="y", visible=False)
     axis.spines["left"].set_visible(False)
     axis.set_xlabel(f"points of test accuracy above {label}")
@@ -93,10 +107,7 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
     if 1 < len(shown) <= len(MARKERS):
         signs = zip(_setting_markers(shown), shown, strict=True)
         handles += [Line2D([], [], label=names.title(key), **_dot_style(QUIET, sign, QUIET)) for sign, key in signs]
-    if not found["compared"].all():
-        handles.append(Line2D([], [], label=not_compared(runs)[1], **_dot_style(QUIET, "o", "white")))
-    if handles:
-        add_legend_below(figure, handles)
+    add_legend_below(figure, [*handles, *sign_handles(here, why)])
     caption = f"Test accuracy ({metric_words(settings)}) minus that of {label} with the same setting and seed"
     caption += f", {count_words(found.groupby(frames.IDS)['seed'].size())}. At the right: in how many pairs it gains."
     if found["gain"].min() < axis.get_xlim()[0]:
@@ -124,26 +135,24 @@ def _find_gains(runs: Sequence[RecordedRun], settings: PairedGainsSettings) -> t
 
 
 def _draw_row(axis: Axes, place: int, colour: str, gains: pd.DataFrame, shown: Sequence[Setting]) -> None:
-    """Draw a method's dots, a line a setting, and write what lies left of the axis."""
+    """Draw a method's dots, a line a setting. A dot left of the axis stands at its start, before its number."""
     low = axis.get_xlim()[0]
     step = 0.8 / max(2, len(shown))
     cut_at = []
     for at, (marker, setting) in enumerate(zip(_setting_markers(shown), shown, strict=True)):
         here = of_setting(gains, setting)
         y = place + step * (at - (len(shown) - 1) / 2)
-        seen = here["gain"][here["gain"] >= low]
-        cut_at += [y] * (len(seen) < len(here))
-        axis.plot(here["gain"].clip(lower=low), [y] * len(here), color=colour, linewidth=1.0, alpha=0.6, zorder=2)
+        gain = here["gain"].clip(lower=low)
+        cut_at += [y] * bool((here["gain"] < low).any())
+        axis.plot(gain, [y] * len(here), color=colour, linewidth=1.0, alpha=0.6, zorder=2)
         face = colour if here["compared"].all() else "white"
-        axis.plot(seen, [y] * len(seen), zorder=3, clip_on=False, in_layout=False, **_dot_style(colour, marker, face))
+        axis.plot(gain, [y] * len(here), zorder=3, clip_on=False, in_layout=False, **_dot_style(colour, marker, face))
     cut = gains["gain"][gains["gain"] < low]
     if cut_at:
         ends = dict.fromkeys(
             f"{value:.0f}".replace("-", "−") if np.isfinite(value) else "−∞" for value in (cut.min(), cut.max())
         )
-        where: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": SIZE - 0.5, "zorder": 2.5}
-        ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
-        axis.annotate(f"◂ {' to '.join(ends)}", (low, np.mean(cut_at)), (2, 0), bbox=ground, **where)
+        annotate_point(axis, f"◂ {' to '.join(ends)}", (low, float(np.mean(cut_at))), 4, zorder=2.5)
 
 
 def _dot_style(colour: str, marker: str, face: str) -> dict[str, Any]:

@@ -9,14 +9,18 @@ from fednoise_core.io import SpecError
 from fednoise_core.report.figures.kind import Drawn, FigureKind, LineSettings
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
+    find_best,
     finish_figure,
     finish_panels,
     legend_labels,
+    list_ids,
     metric_words,
+    not_compared,
     score_methods,
+    sign_handles,
     split_clean_settings,
 )
-from fednoise_core.report.figures.style import Look, make_panels, width_inches
+from fednoise_core.report.figures.style import Look, add_legend_below, make_panels, width_inches
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names, label_without_rate
 from fednoise_core.report.runs.noise_rate import noise_rate, nominal_run_rate
@@ -27,7 +31,7 @@ from fednoise_core.report.text.cells import count_words, format_number
 class RateSettings(LineSettings):
     """Test accuracy against the nominal noise rate, with clean runs at 0.
 
-    One panel a data set, kind of noise and partition.
+    One panel a data set, kind of noise and partition. What no federation can have has hollow markers.
     """
 
 
@@ -41,10 +45,12 @@ def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     frame["noise_kind"] = frame["noise"].map(kinds)
     groups = list(dict.fromkeys((key[0], kinds[key[1]], key[2]) for key in shown))
     names, labels = Names.of_runs(runs), legend_labels(runs)
-    columns, height = fit_panels([list(labels.values())] * len(groups), width_inches(settings))
+    apart, why = not_compared(runs)
+    best = find_best(frame, apart)
+    columns, height = fit_panels([["at", *labels.values()]] * len(groups), width_inches(settings))
     one = len({group[0] for group in groups}) == 1
     figure, axes = make_panels(len(groups), settings, height, columns, sharex=True, sharey=one)
-    parts, heads, ends = [], [], []
+    parts, heads, ends, above = [], [], [], []
     varies = [len({group[place] for group in groups}) > 1 for place in range(3)]
     ticks = np.sort(100 * frame["rate"].unique())
     ticks = ticks[np.diff(ticks, prepend=-np.inf) > np.ptp(ticks) / 12]  # those with room for their number
@@ -55,16 +61,22 @@ def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
         for method, line in noisy.groupby("method", sort=False):
             start = here[here["noise"].isin(clean) & (here["method"] == method)]
             points = pd.concat([start, line]).sort_values("rate", kind="stable").assign(noise_kind=kind)
-            style, label = looks[str(method)].line_style(), labels[str(method)]
-            axis.plot(100 * points["rate"], points["mean"], label=label, **style)
+            ids, look, label = list_ids(points), looks[str(method)], labels[str(method)]
+            hollow = [one in apart for one in ids]
+            axis.plot(100 * points["rate"], points["mean"], label=label, **look.line_style())
+            dots = look.line_style(hollow=True, linestyle="none", markevery=hollow)
+            axis.plot(100 * points["rate"], points["mean"], **dots)
             parts.append(points)
             y = float(points["mean"].iloc[-1])
-            found.append(LineEnd(y, label, style, "" if np.isnan(y) else format_number(y, 1)))
+            value, first = "" if np.isnan(y) else format_number(y, 1), best.get(ids[-1][0]) == method
+            found.append(LineEnd(y, label, look.line_style(hollow[-1]), value, bold=first, apart=hollow[-1]))
         ends.append(found)
+        above.append(f"at {100 * noisy['rate'].max():g} %")
         words = (names.parts[0][dataset], kind, names.parts[2][partition])
         heads.append(" · ".join(word for word, use in zip(words, varies, strict=True) if use))
         axis.set_xticks(ticks)
-    cut = finish_panels(axes, heads, [group[0] for group in groups], "wrong labels, %", ends, settings.y)
+    cut = finish_panels(axes, heads, [group[0] for group in groups], "wrong labels, %", ends, settings.y, above)
+    add_legend_below(figure, sign_handles(runs, why))
     table = pd.concat(parts, ignore_index=True)
     caption = f"Test accuracy ({metric_words(settings)}) against the nominal share of wrong labels"
     caption += f"{'' if varies[1] else f' ({groups[0][1]})'}, means of {count_words(table['n'])}. "

@@ -11,13 +11,16 @@ from matplotlib.ticker import MaxNLocator
 
 from fednoise_core.report.figures.axis_minimum import find_axis_minimum
 from fednoise_core.report.figures.results.common import (
+    annotate_point,
     embolden_own,
     legend_labels,
     not_compared,
     of_setting,
+    sign_handles,
 )
 from fednoise_core.report.figures.style import (
     CEILING,
+    DOT,
     QUIET,
     SIZE,
     Look,
@@ -29,10 +32,9 @@ from fednoise_core.report.figures.style import (
 )
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun, Setting
+from fednoise_core.report.text.cells import format_number
 from fednoise_core.report.text.escape import wrap_text
 
-BASELINE: dict[str, Any] = {"color": QUIET, "linestyle": "-", "linewidth": 1.0, "zorder": 1}
-DOT: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 4.5}
 TICK: dict[str, Any] = {"marker": "|", "linestyle": "none", "markersize": 7, "markeredgewidth": 1.1}
 LEAST = 0.4  # inches: what one short row leaves for its axis is else nothing
 
@@ -56,10 +58,10 @@ class Rows:
         looks: Mapping[str, Look],
         settings: Any,
     ) -> None:
-        self.looks = looks
+        self.runs, self.looks = [run for run in runs if run.listed.method in order], looks
         width = width_inches(settings)
         self.names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
-        self.hollow, self.why = not_compared([run for run in runs if run.listed.method in order])
+        self.hollow, self.why = not_compared(self.runs)
         words = [wrap_text(labels[m], 26 if width > 5 else 17) for m in order]
         sizes = np.array([0.05 + (word.count("\n") + 1) * SIZE * 1.3 / 72 for word in words])  # inches
         columns = min(4 if width > 5 else 2, len(shown))
@@ -73,7 +75,7 @@ class Rows:
         for axis in self.axes:
             axis.set_ylim(sizes.sum() + 0.02, -0.02)
             axis.set_yticks(places, words)
-            embolden_own(axis.get_yticklabels(), order, runs)
+            embolden_own(axis.get_yticklabels(), order, runs, self.hollow)
             axis.tick_params(axis="y", length=0)
             axis.tick_params(axis="x", labelbottom=True)
             axis.xaxis.set_major_locator(MaxNLocator(6 if columns == 1 else 4 if width > 5 else 3))
@@ -106,7 +108,9 @@ class Rows:
             return ""
         return f" The axes start at {self.low:.3g}; ◂ marks a mean below it."
 
-    def draw_method(self, axis: Axes, setting: Setting, method: str, mean: float, ticks: Sequence[float]) -> None:
+    def draw_method(
+        self, axis: Axes, setting: Setting, method: str, mean: float, ticks: Sequence[float], best: bool
+    ) -> None:
         """Draw a method's mean as a dot, hollow if the method is not compared, and its values as ticks on a line.
 
         Args:
@@ -115,6 +119,7 @@ class Rows:
             method: The method.
             mean: Place of the dot.
             ticks: Several values, or one, which has no tick.
+            best: Whether the mean is written beside the dot.
         """
         y, apart = self.place[method], (setting, method) in self.hollow
         if self.low is not None and mean < self.low:
@@ -126,6 +131,8 @@ class Rows:
             axis.plot((min(ticks), max(ticks)), [y, y], color=colour, linewidth=1.0, zorder=2)
             axis.plot(ticks, [y] * len(ticks), color=colour, zorder=2.5, **TICK)
         axis.plot([mean], [y], color=colour, markerfacecolor="white" if apart else colour, zorder=3, **DOT)
+        if best:
+            annotate_point(axis, format_number(mean, 1), (min(ticks), y), -5, ha="right")  # the axis may end behind it
 
     def add_legend(self, x: str, dot: str, tick: str, more: Sequence[Line2D] = ()) -> None:
         """Say under the panels what the signs mean, and what x is.
@@ -138,10 +145,8 @@ class Rows:
         """
         handles = [Line2D([], [], color=QUIET, label=dot, **DOT)]
         handles += [Line2D([], [], color=QUIET, label=tick, **TICK)] if tick else []
-        if self.hollow:
-            handles.append(Line2D([], [], color=QUIET, markerfacecolor="white", label=self.why, **DOT))
         label_outer_axes(self.axes, x, "")
-        add_legend_below(self.figure, [*handles, *more])
+        add_legend_below(self.figure, [*handles, *more, *sign_handles(self.runs, self.why)])
 
 
 def draw_ceilings(axis: Axes, table: pd.DataFrame, clean: Mapping[Setting, None], setting: Setting) -> str | None:

@@ -16,12 +16,14 @@ from fednoise_core.report.figures.results.common import (
     finish_panels,
     legend_labels,
     metric_words,
+    not_compared,
     of_setting,
     score_methods,
     seeds_sentence,
+    sign_handles,
     spread_x_axis,
 )
-from fednoise_core.report.figures.style import Look, make_panels, width_inches
+from fednoise_core.report.figures.style import Look, add_legend_below, make_panels, width_inches
 from fednoise_core.report.runs.names import Names, field_words
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.cells import format_number
@@ -81,6 +83,7 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     heads, datasets = [names.title(setting) for setting in shown], [setting.dataset for setting in shown]
     axis_words = AXIS_WORDS.get(field.split(".")[-1], field_words(field))
     cut = finish_panels(axes, heads, datasets, axis_words, ends, settings.y)
+    add_legend_below(figure, sign_handles(runs, not_compared(runs)[1]))
     caption = f"Test accuracy ({metric_words(settings)}) against {field_words(field)}; {seeds_sentence(table)}{cut}"
     caption += " A level line is a method without this setting." if (table["value"] == "").any() else ""
     title, shape = f"Accuracy against {field_words(field)}", f"lines over {field_words(field)}"
