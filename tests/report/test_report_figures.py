@@ -24,6 +24,8 @@ from fake_runs import (
     write_study,
 )
 from layout_check import problems
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
 
 import fednoise_core as fn
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
@@ -81,6 +83,10 @@ def drawn(root: Path, **spec: Any) -> style.Drawn:
         made = draw.draw_figure(listed_runs(root / "runs.json"), spec)
         made.figure.draw_without_rendering()
     return made
+
+
+def legend_words(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -261,7 +267,9 @@ def test_a_rate_that_is_the_settings_is_not_compared_in_a_figure(
     hollow = [sum(line.get_markerfacecolor() == "white" for line in axis.get_lines()) for axis in made.figure.axes]
     assert hollow == [1, 0]
     assert "assumes is the true one in “40 % of labels wrong”. It is not compared there, like †." in made.notes[-1]
-    assert [text.get_text() for text in made.figure.legends[0].get_texts()][1] == "not a fair comparison: has the true noise rate"
+    assert [text.get_text() for text in made.figure.legends[0].get_texts()][
+        1
+    ] == "not a fair comparison: has the true noise rate"
 
 
 def test_the_caption_says_which_rounds_were_evaluated(root: Path, tmp_path: Path) -> None:
@@ -413,7 +421,9 @@ def test_any_metric_is_drawn_with_the_phases(tmp_path: Path) -> None:
 
 def test_rate_puts_clean_runs_at_zero_and_refuses_unknown_rates(root: Path, tmp_path: Path) -> None:
     frame = drawn(root, kind="rate", methods=["fedavg"]).frame
-    line = frame[(frame["noise_kind"] == "labels wrong, mix-ups vary by class") & (frame["partition"] == "openset-nonuniform")]
+    line = frame[
+        (frame["noise_kind"] == "labels wrong, mix-ups vary by class") & (frame["partition"] == "openset-nonuniform")
+    ]
     assert list(line["rate"]) == [0, 0.2, 0.4]
     grid = [{"noises": ["human"], "partitions": ["iid"], "methods": ["fedavg"]}]
     NOISES["human"] = {"kind": "human", "key": "worst"}
@@ -473,7 +483,9 @@ def test_a_hundred_classes_and_three_hundred_clients_are_readable(wide: SettingA
 
 def test_a_histogram_says_that_clients_are_left_out(wide: SettingArtifacts) -> None:
     with style.use_house_style():
-        assert "Evenly chosen clients" in draw.draw_setting_figure([wide], {"kind": "histogram"}).caption
+        made = draw.draw_setting_figure([wide], {"kind": "histogram"})
+    assert "Evenly chosen clients" in made.caption
+    assert "orange area: those labelled wrong" in legend_words(made.figure)
 
 
 @pytest.mark.parametrize("classes", [2, 12, 20])
@@ -494,7 +506,7 @@ def test_unknown_clean_labels_draw_what_is_known(studies: dict[str, Path]) -> No
     assert set(drawn(root, kind="histogram").frame["labels"]) == {"given"}
     assert drawn(root, kind="clients").frame["noise_rate"].isna().all()
     assert list(drawn(root, kind="transition").frame["note"]) == ["unknown"]
-    assert "unknown" in drawn(root, kind="samples").caption
+    assert "the true class is unknown: 16." in drawn(root, kind="samples").alt
     with pytest.raises(SpecError, match="clean labels are unknown"):
         drawn(root, kind="histogram", show=["clean"])
 
@@ -525,6 +537,12 @@ def test_client_level_noise_is_averaged_by_samples(tmp_path: Path) -> None:
     one = SettingArtifacts("d", "n", "p", 0, tmp_path / "l.npz", tmp_path / "p.npz", None)
     with style.use_house_style():
         frame = draw.draw_setting_figure([one], {"kind": "transition"}).frame
+        clients = draw.draw_setting_figure([one], {"kind": "clients"}).figure
+    assert [tuple(face) for face in clients.axes[1].collections[0].get_facecolors()] == [
+        to_rgba(WRONG),
+        to_rgba("white"),
+    ]
+    assert "the same, of fewer than 5" in legend_words(clients)  # the second client has two samples
     nominal = frame[frame["matrix"] == "nominal"]["probability"].to_numpy()
     assert nominal == pytest.approx([(3 * 1 + 0.2) / 4, 0.8 / 4, 0.5 / 4, (3 * 1 + 0.5) / 4])  # 3 and 1 samples of each
 
@@ -552,9 +570,11 @@ def test_open_set_noise_shows_the_foreign_image(tmp_path: Path) -> None:
     write_partition(tmp_path / "p.npz", y, PARTITIONS["iid"])
     shown = dataclasses.replace(one, partition_file=tmp_path / "p.npz")
     with style.use_house_style():
-        caption = draw.draw_setting_figure([shown], {"kind": "samples"}).caption
-    assert "“Other data”: the image was replaced by one of another data set" in caption
-    assert "Below a wrong label" not in caption
+        made = draw.draw_setting_figure([shown], {"kind": "samples"})
+    assert made.alt.endswith("Given label wrong, image replaced by a foreign one: 2. Given label right: 14.")
+    assert made.figure.get_suptitle() == shown.words[1]
+    below = [text.get_text() for axis in made.figure.axes for text in axis.texts if text.get_color() == WRONG]
+    assert below == ["replaced", "replaced"]
 
 
 def test_artifacts_that_do_not_belong_together_are_named(root: Path, tmp_path: Path) -> None:
