@@ -302,7 +302,8 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> No
         with style.use_house_style():
             board = draw.draw_figure(found, {**paper.figures["scoreboard"], "width": width})
             gains = draw.draw_figure(found, {**paper.figures["gains"], "width": width})
-            assert problems(board.figure) == problems(gains.figure) == []
+            empty = draw.draw_figure(found[:1], {**paper.figures["scoreboard"], "width": width})
+            assert problems(board.figure) == problems(gains.figure) == problems(empty.figure) == []
     table = build_table(found, paper.tables["table3"])
     own = table[table["ours_gain"].notna() & table["paper_gain"].notna()]
     assert list(gains.frame["ours_gain"]) == list(own["ours_gain"])
@@ -324,6 +325,7 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> No
     counts = Counter(one.state for one in shown)
     said = ", ".join(f"{counts[state]} {state.removesuffix('s')}" for state in STATES if counts[state])
     assert board.figure.get_suptitle().startswith(f"{len(shown)} claims: {said}\n")
+    assert [text.get_text() for text in empty.figure.texts] == ["No claim was run."]
     assert len(squares) == 2 * sum(len(one.ours) for one in shown if one.state != "not run")
     assert all(one.says in board.alt for one in shown if one.state != "not run")
 

@@ -17,6 +17,7 @@ from fednoise_core.report.figures.style import (
     SIZE,
     WRONG,
     add_legend_below,
+    count_title_lines,
     label_outer_axes,
     make_panels,
     set_titles,
@@ -73,7 +74,8 @@ def _draw_gains(runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, A
     lines = [wrap_text(names[method], 24 if wide else 16) for method in means.index]
     size = 0.27 if all("\n" not in line for line in lines) else 0.33  # inches, of a row
     side = min(count, 4 if wide else 2)
-    figure, axes = make_panels(count, settings, size * max(1, len(lines)) + 0.75, side, sharex=True, sharey=True)
+    tall = size * max(1, len(lines)) + 0.61 + 0.14 * count_title_lines(heads, width_inches(settings) / side - 0.35)
+    figure, axes = make_panels(count, settings, tall, side, sharex=True, sharey=True)
     places = {method: place for place, method in enumerate(means.index)}
     set_titles(axes, heads)
     for axis, key in zip(axes, columns, strict=False):

@@ -103,7 +103,8 @@ def _draw_scoreboard(
     found = Counter(one.state for board in boards for one in board.claims)
     states = ", ".join(f"{count} {state.removesuffix('s')}" for state in STATES if (count := found[state]))
     head = f"{found.total()} claims: {states}\nUpper squares: ours. Lower squares: the paper’s."
-    figure.suptitle(head, x=0.06 / figure.get_figwidth(), ha="left")
+    if figure.axes:
+        figure.suptitle(head, x=0.06 / figure.get_figwidth(), ha="left")
     title = "The paper's claims, column by column"
     return Drawn(figure, claims_frame(claims), settings, title, *_describe_boards(boards, runs))
 
@@ -113,8 +114,8 @@ def _describe_boards(boards: Sequence[_Board], runs: Sequence[RecordedRun]) -> t
     gone = {board.title: len(board.claims) - len(board.ran) for board in boards if len(board.claims) > len(board.ran)}
     seeds = pd.Series([len({run.listed.seed for run in runs})])
     caption = (
-        "A square is a column of the paper's table: above by our numbers, below by the paper's own. "
-        "Struck through: the numbers of this column contradict the claim. Empty: not run, or not printed. "
+        "A square is a column of the paper's table. Struck through: its numbers contradict the claim. "
+        "Empty: not run, or not printed. "
         f"Of the runs so far, {count_words(seeds)}."
     )
     caption += f" Claims that were not run: {sum(gone.values())} ({', '.join(gone)})." if gone else ""
