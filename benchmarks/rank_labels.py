@@ -44,6 +44,15 @@ DATA = ("fashion_mnist", "mnist")
 FOLDS = 5
 NEAR = 0.02  # a site's score is below the better of the others if by more than this
 BINS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.01)  # of P(wrong)
+WORDS = {  # of KINDS and of all, in the picture
+    "uniform": "any other class",
+    "alike": "look-alike class",
+    "mirrored": "class order reversed",
+    "blurred": "blurred image",
+    "duplicates": "copies that disagree",
+    "annotator": "weak annotator",
+    "all": "all",
+}
 TRAIN: dict[str, Any] = {
     "fraction": 1.0,
     "epochs": 2,
@@ -248,13 +257,15 @@ def draw_calibration(chosen: np.ndarray, path: Path) -> None:
     with use_house_style():
         figure = make_canvas(4.6, 3.6)
         axis = figure.subplots()
-        axis.plot([0, 100], [0, 100], color="0.6", linestyle=":")
+        axis.plot([0, 100], [0, 100], color="0.6", linestyle=":", label="as estimated")
         for kind in (*KINDS, "all"):
             mine = chosen if kind == "all" else chosen[chosen[:, 2] == KINDS.index(kind)]
             tenths = [mine[(mine[:, 0] * 10).astype(int).clip(0, 9) == number] for number in range(10)]
             points = 100 * np.array([part.mean(0) for part in tenths if len(part)])
             style = {"color": "black", "linewidth": 2} if kind == "all" else {"linewidth": 1}
-            axis.plot(points[:, 0], points[:, 1], marker="o", markersize=3, label=kind, **style)
+            axis.plot(points[:, 0], points[:, 1], marker="o", markersize=3, label=WORDS[kind], **style)
+        axis.text(42, 95, "▲ estimate too low")
+        axis.text(62, 10, "▼ estimate too high")
         axis.set(xlabel="mean P(wrong), %", ylabel="labels that are wrong, %", xlim=(0, 100), ylim=(0, 100))
         axis.legend()
         figure.savefig(path, dpi=DPI)

@@ -19,7 +19,7 @@ from fednoise_core.settings.functions import check_float, largest_remainder
 
 @noise_model(
     example={"rho": 0.6, "tau": 0.5},
-    display_name="FedCorr noise",
+    display_name="FedCorr noise, {rho} of clients noisy, levels from {tau}",
     nominal_rate=lambda spec, K: spec["rho"] * (1 + spec["tau"]) / 2 * (K - 1) / K,
 )
 def fedcorr(
@@ -47,7 +47,11 @@ def _fednoro_rate(spec: Mapping[str, Any], K: int) -> float:
     return float(spec["rho"] * level * ((K - 1) / K if spec.get("inclusive", True) else 1))
 
 
-@noise_model(example={"rho": 0.6, "lower": 0.5, "upper": 0.7}, display_name="FedNoRo noise", nominal_rate=_fednoro_rate)
+@noise_model(
+    example={"rho": 0.6, "lower": 0.5, "upper": 0.7},
+    display_name="FedNoRo noise, {rho} of clients noisy, levels {lower} to {upper}",
+    nominal_rate=_fednoro_rate,
+)
 def fednoro(
     y: np.ndarray,
     K: int,
@@ -173,7 +177,7 @@ def globalized(
 
 @noise_model(
     example={"low": 0.2, "high": 0.6},
-    display_name="noise differs by client ({flip})",
+    display_name="noise differs by client ({flip}), rates {low} to {high}",
     nominal_rate=lambda spec, K: (spec["low"] + spec["high"]) / 2,
 )
 def localized(

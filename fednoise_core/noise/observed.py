@@ -83,7 +83,7 @@ def given(
     return NoiseResult(plain_labels(given[key], len(y), K), None)
 
 
-@noise_model(example={"rate": 0.2}, display_name="{rate} of images of no class")
+@noise_model(example={"rate": 0.2}, display_name="{rate} of images replaced")
 def openset_images(
     y: np.ndarray,
     K: int,

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fednoise_core.io import ArtifactError, SpecError, json_digest
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.runs.csv_files import read_csv, read_texts
 from fednoise_core.report.runs.run import ListedRun
-from fednoise_core.report.tables.claims import Claim
+from fednoise_core.report.tables.claims import STATES, Claim
 from fednoise_core.report.tables.registry import build_table, complete_spec
 from fednoise_core.report.tables.scorecard import score_table, states_words
 from fednoise_core.report.tables.verdicts import JUDGED
@@ -301,7 +302,8 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> No
         with style.use_house_style():
             board = draw.draw_figure(found, {**paper.figures["scoreboard"], "width": width})
             gains = draw.draw_figure(found, {**paper.figures["gains"], "width": width})
-            assert problems(board.figure) == problems(gains.figure) == []
+            empty = draw.draw_figure(found[:1], {**paper.figures["scoreboard"], "width": width})
+            assert problems(board.figure) == problems(gains.figure) == problems(empty.figure) == []
     table = build_table(found, paper.tables["table3"])
     own = table[table["ours_gain"].notna() & table["paper_gain"].notna()]
     assert list(gains.frame["ours_gain"]) == list(own["ours_gain"])
@@ -318,8 +320,12 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> No
         *("MNIST", "Fashion-MNIST"),
         *("noise 0.3", "noise 0.4", "noise 0.5") * 2,
     ]
-    assert heads.count("3 classes") == heads.count("5 classes") == 6
+    assert heads.count("3 classes a client") == heads.count("5 classes a client") == 6
     shown = [one for name, spec in paper.tables.items() if spec["kind"] == "reproduction" for one in of(found, spec)]
+    counts = Counter(one.state for one in shown)
+    said = ", ".join(f"{counts[state]} {state.removesuffix('s')}" for state in STATES if counts[state])
+    assert board.figure.get_suptitle().startswith(f"{len(shown)} claims: {said}\n")
+    assert [text.get_text() for text in empty.figure.texts] == ["No claim was run."]
     assert len(squares) == 2 * sum(len(one.ours) for one in shown if one.state != "not run")
     assert all(one.says in board.alt for one in shown if one.state != "not run")
 

@@ -25,6 +25,8 @@ from fake_runs import (
     write_study,
 )
 from layout_check import problems
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
 
 import fednoise_core as fn
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
@@ -82,6 +84,10 @@ def drawn(root: Path, **spec: Any) -> style.Drawn:
         made = draw.draw_figure(listed_runs(root / "runs.json"), spec)
         made.figure.draw_without_rendering()
     return made
+
+
+def legend_words(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -517,7 +523,9 @@ def test_a_hundred_classes_and_three_hundred_clients_are_readable(wide: SettingA
 
 def test_a_histogram_says_that_clients_are_left_out(wide: SettingArtifacts) -> None:
     with style.use_house_style():
-        assert "Evenly chosen clients" in draw.draw_setting_figure([wide], {"kind": "histogram"}).caption
+        made = draw.draw_setting_figure([wide], {"kind": "histogram"})
+    assert "Evenly chosen clients" in made.caption
+    assert "orange area: those labelled wrong" in legend_words(made.figure)
 
 
 @pytest.mark.parametrize("classes", [2, 12, 20])
@@ -538,7 +546,7 @@ def test_unknown_clean_labels_draw_what_is_known(studies: dict[str, Path]) -> No
     assert set(drawn(root, kind="histogram").frame["labels"]) == {"given"}
     assert drawn(root, kind="clients").frame["noise_rate"].isna().all()
     assert list(drawn(root, kind="transition").frame["note"]) == ["unknown"]
-    assert "unknown" in drawn(root, kind="samples").caption
+    assert "the true class is unknown: 16." in drawn(root, kind="samples").alt
     with pytest.raises(SpecError, match="clean labels are unknown"):
         drawn(root, kind="histogram", show=["clean"])
 
@@ -569,6 +577,12 @@ def test_client_level_noise_is_averaged_by_samples(tmp_path: Path) -> None:
     one = SettingArtifacts("d", "n", "p", 0, tmp_path / "l.npz", tmp_path / "p.npz", None)
     with style.use_house_style():
         frame = draw.draw_setting_figure([one], {"kind": "transition"}).frame
+        clients = draw.draw_setting_figure([one], {"kind": "clients"}).figure
+    assert [tuple(face) for face in clients.axes[1].collections[0].get_facecolors()] == [
+        to_rgba(WRONG),
+        to_rgba("white"),
+    ]
+    assert "the same, of fewer than 5" in legend_words(clients)  # the second client has two samples
     nominal = frame[frame["matrix"] == "nominal"]["probability"].to_numpy()
     assert nominal == pytest.approx([(3 * 1 + 0.2) / 4, 0.8 / 4, 0.5 / 4, (3 * 1 + 0.5) / 4])  # 3 and 1 samples of each
 
@@ -596,9 +610,11 @@ def test_open_set_noise_shows_the_foreign_image(tmp_path: Path) -> None:
     write_partition(tmp_path / "p.npz", y, PARTITIONS["iid"])
     shown = dataclasses.replace(one, partition_file=tmp_path / "p.npz")
     with style.use_house_style():
-        caption = draw.draw_setting_figure([shown], {"kind": "samples"}).caption
-    assert "“Other data”: the image was replaced by one of another data set" in caption
-    assert "Below a wrong label" not in caption
+        made = draw.draw_setting_figure([shown], {"kind": "samples"})
+    assert made.alt.endswith("Given label wrong, image replaced by a foreign one: 2. Given label right: 14.")
+    assert made.figure.get_suptitle() == shown.words[1]
+    below = [text.get_text() for axis in made.figure.axes for text in axis.texts if text.get_color() == WRONG]
+    assert below == ["replaced", "replaced"]
 
 
 def test_artifacts_that_do_not_belong_together_are_named(root: Path, tmp_path: Path) -> None:

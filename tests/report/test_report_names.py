@@ -48,12 +48,15 @@ ROOT = Path(__file__).parents[2]
             "clients lack classes (Bernoulli–Dirichlet), p = 0.5, α = 1",
         ),
         ({"kind": "openset", "clients": 100, "mode": "nonuniform"}, "clients lack classes (unequal shares)"),
-        ({"kind": "fedcorr", "rho": 0.6, "tau": 0.5}, "FedCorr noise, ρ = 0.6, τ = 0.5"),
+        ({"kind": "fedcorr", "rho": 0.6, "tau": 0.5}, "FedCorr noise, 0.6 of clients noisy, levels from 0.5"),
         (
             {"kind": "localized", "low": 0.2, "high": 0.6, "flip": "pair"},
-            "noise differs by client (pair), low 0.2, high 0.6",
+            "noise differs by client (pair), rates 0.2 to 0.6",
         ),
-        ({"kind": "fednoro", "rho": 0.6, "lower": 0.3, "upper": 0.7}, "FedNoRo noise, ρ = 0.6, lower 0.3, upper 0.7"),
+        (
+            {"kind": "fednoro", "rho": 0.6, "lower": 0.3, "upper": 0.7},
+            "FedNoRo noise, 0.6 of clients noisy, levels 0.3 to 0.7",
+        ),
         ({"kind": "pair", "rate": 0.3, "offset": -1}, "30 % of labels wrong, in pairs, to the class before"),
         ({"source": "cifar10", "subset": {"train": 6000, "test": 1000}, "mean": [0.5]}, "CIFAR-10, 6,000 images"),
         ({"source": "cifar100", "human": True, "labels": "coarse"}, "CIFAR-100N coarse"),

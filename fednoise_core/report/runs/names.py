@@ -88,14 +88,21 @@ def _format_name(spec: Mapping[str, Any]) -> tuple[str, set[str]]:
     """The name of a data set, a noise or a partition, and the settings that it says ("3 classes a client")."""
     owners, fields = _find_owners(spec), _declared_settings(spec)
     name = str(owners[0].display_name) if owners else ""
-    said = {key for _, key, *_ in Formatter().parse(name) if key}
+    said = _named_settings(name)
     given = with_defaults(model_of(*owners), spec) if owners else {}
     if "rate" in said and "rate" not in spec:
         said, name = said - {"rate"}, re.sub(r"\{rate\}( of)? ?", "", name)
+    if not said <= given.keys():  # the rest of the name tells what is left out
+        name = name.split(",")[0]
+        said = _named_settings(name)
     if not name or not said <= given.keys():
         return str(spec.get("kind", "")).replace("_", " "), set()
     words = {key: _value_words(given[key], _find_shown(fields, key)) for key in said}
     return name.format_map(words | ({"rate": _format_rate(given["rate"])} if "rate" in said else {})), said
+
+
+def _named_settings(name: str) -> set[str]:
+    return {key for _, key, *_ in Formatter().parse(name) if key}
 
 
 def _value_words(value: Any, shown: Shown) -> str:

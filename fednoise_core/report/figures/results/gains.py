@@ -17,6 +17,7 @@ from fednoise_core.report.figures.style import (
     SIZE,
     WRONG,
     add_legend_below,
+    count_title_lines,
     label_outer_axes,
     make_panels,
     set_titles,
@@ -73,7 +74,8 @@ def _draw_gains(runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, A
     lines = [wrap_text(names[method], 24 if wide else 16) for method in means.index]
     size = 0.27 if all("\n" not in line for line in lines) else 0.33  # inches, of a row
     side = min(count, 4 if wide else 2)
-    figure, axes = make_panels(count, settings, size * max(1, len(lines)) + 0.62, side, sharex=True, sharey=True)
+    tall = size * max(1, len(lines)) + 0.61 + 0.14 * count_title_lines(heads, width_inches(settings) / side - 0.35)
+    figure, axes = make_panels(count, settings, tall, side, sharex=True, sharey=True)
     places = {method: place for place, method in enumerate(means.index)}
     set_titles(axes, heads)
     for axis, key in zip(axes, columns, strict=False):
@@ -89,7 +91,7 @@ def _draw_gains(runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, A
         axis.spines["left"].set_visible(False)
         axis.margins(x=0.16)
         axis.locator_params(axis="x", nbins=4)
-    label_outer_axes(axes, f"points above {label}", "")
+    label_outer_axes(axes, f"points of test accuracy above {label}", "")
     look: dict[str, Any] = {"linestyle": "none"}
     legend = [
         Line2D([], [], color=QUIET, label="the paper", **look, **RING),
@@ -104,7 +106,7 @@ def _draw_gains(runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, A
 def _finish_gains(figure: Any, rows: pd.DataFrame, settings: GainsSettings, label: str) -> Drawn:
     said = f"{int(rows['same'].sum())} of {len(rows)} gains over {label} have the paper's sign."
     caption = (
-        f"Points of accuracy above {label} in the same column: a ring the paper's, the mark at the line's end ours. "
+        f"Points of test accuracy above {label} in the same column: a ring the paper's, the mark at the end ours. "
         f"{said} {count_words(rows['seeds']) if len(rows) else 'n = 0 seeds'}."
     )
     common = [str(rows[f"{part}_label"].iloc[0]) for part in KEYS[:3] if rows[part].nunique() == 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -16,15 +17,15 @@ from matplotlib.lines import Line2D
 from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
 from fednoise_core.report.figures.style import FILL, QUIET, SIZE, WRONG, make_canvas, width_inches
 from fednoise_core.report.runs.run import RecordedRun, select
-from fednoise_core.report.tables.claims import AGREES, DISAGREES, MIXED, NOT_RUN, Claim
+from fednoise_core.report.tables.claims import AGREES, DISAGREES, MIXED, NOT_RUN, STATES, Claim
 from fednoise_core.report.tables.registry import complete_spec
 from fednoise_core.report.tables.reproduction import reproduction_frame
 from fednoise_core.report.tables.scorecard import score_table, states_words
 from fednoise_core.report.text.cells import PARTS, count_words, settings_of
 from fednoise_core.report.text.escape import wrap_text
 
-SMALL = SIZE - 1  # points
-LETTER = 0.56 * SIZE / 72  # inches, of a letter
+HEAD = SIZE - 0.5  # points, as at ticks
+LETTER = 0.56 * HEAD / 72  # inches, of a letter
 LINE = 1.3 * SIZE / 72  # inches, of a line
 SIDE, AIR = 0.18, 0.1  # inches: from a square to the next, and below a claim
 INKS = {AGREES: FILL, MIXED: "#8A6D00", DISAGREES: WRONG, NOT_RUN: QUIET}
@@ -99,6 +100,11 @@ def _draw_scoreboard(
         for name, (table, frame) in frames.items()
     ]
     figure = _draw_boards([board for board in boards if board.ran], width_inches(settings))
+    found = Counter(one.state for board in boards for one in board.claims)
+    states = ", ".join(f"{count} {state.removesuffix('s')}" for state in STATES if (count := found[state]))
+    head = f"{found.total()} claims: {states}\nUpper squares: ours. Lower squares: the paper’s."
+    if figure.axes:
+        figure.suptitle(head, x=0.06 / figure.get_figwidth(), ha="left")
     title = "The paper's claims, column by column"
     return Drawn(figure, claims_frame(claims), settings, title, *_describe_boards(boards, runs))
 
@@ -108,8 +114,8 @@ def _describe_boards(boards: Sequence[_Board], runs: Sequence[RecordedRun]) -> t
     gone = {board.title: len(board.claims) - len(board.ran) for board in boards if len(board.claims) > len(board.ran)}
     seeds = pd.Series([len({run.listed.seed for run in runs})])
     caption = (
-        "A square is a column of the paper's table: above by our numbers, below by the paper's own. "
-        "Struck through: the numbers of this column contradict the claim. Empty: not run, or not printed. "
+        "A square is a column of the paper's table. Struck through: its numbers contradict the claim. "
+        "Empty: not run, or not printed. "
         f"Of the runs so far, {count_words(seeds)}."
     )
     caption += f" Claims that were not run: {sum(gone.values())} ({', '.join(gone)})." if gone else ""
@@ -171,9 +177,9 @@ def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
     says = [[wrap_text(_start_sentence(one.says), letters) for one in board.ran] for board in boards]
     sizes = [[max((text.count("\n") + 1) * LINE, 2 * SIDE) + AIR for text in each] for each in says]
     longest = max(len(line) for each in says for text in each for line in text.split("\n"))
-    room = (width - longest * LETTER - (right if narrow else 1.15)) / most  # what the layout leaves to a column
+    room = (width - longest * LETTER - (right if narrow else 1.0)) / most  # what the layout leaves to a column
     heads = sum(height for board in boards for _, height in _head_heights(board, room))
-    figure = make_canvas(width, sum(map(sum, sizes)) + heads + 0.25 * len(boards) + (0.7 if narrow else 0.4))
+    figure = make_canvas(width, sum(map(sum, sizes)) + heads + 0.25 * len(boards) + 0.85)
     grid = figure.subplots(len(boards), 1, squeeze=False, height_ratios=list(map(sum, sizes)))
     for axis, board, words, size in zip(grid[:, 0], boards, says, sizes, strict=True):
         middles = np.cumsum(size) - np.array(size) / 2
@@ -186,12 +192,10 @@ def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
         _draw_heads(axis, board, room)
         for one, middle in zip(board.ran, middles, strict=True):
             _draw_claim(axis, board, one, middle, step)
-            look: dict[str, Any] = {"color": INKS[one.state], "fontsize": SMALL + 0.5, "fontweight": "bold"}
+            look: dict[str, Any] = {"color": INKS[one.state], "fontsize": HEAD, "fontweight": "bold"}
             axis.text(most - 0.3, middle, _state_words(one, narrow), va="center", **look)
     handles = [Line2D([], [], label=words, **{**SIGNS[holds], "markersize": 8}) for holds, words in WORDS.items()]
-    handles.append(Line2D([], [], linestyle="none", label="above: ours, below: the paper’s"))
-    look = {"ncols": 2 if narrow else 4, "fontsize": SMALL, "handlelength": 1.2}
-    figure.legend(handles=handles, loc="outside lower center", **look)
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, handlelength=1.2)
     return figure
 
 
@@ -219,7 +223,7 @@ def _head_heights(board: _Board, step: float) -> list[tuple[bool, float]]:
     """Of each level of heads whether the words stand upright, as they have no room along, and its inches."""
     found = []
     for level in board.heads:
-        inches = [len(words) * LETTER * SMALL / SIZE for words, _ in level]
+        inches = [len(words) * LETTER for words, _ in level]
         upright = any(long > count * step for long, (_, count) in zip(inches, level, strict=True))
         height = max(inches) + 0.08 if upright else LINE
         found.append((upright, height))
@@ -230,7 +234,7 @@ def _draw_heads(axis: Axes, board: _Board, step: float) -> None:
     """Over the squares the words of their columns, a level above the other, and above them the table's title."""
     heights = _head_heights(board, step)
     above = sum(height for _, height in heights)
-    axis.set_title(board.title, color=QUIET, fontsize=SMALL, loc="left", pad=3 + 72 * above)
+    axis.set_title(f"The paper’s {board.title}", fontweight="bold", pad=3 + 72 * above)
     for level, (upright, height) in zip(board.heads, heights, strict=True):
         above -= height
         start = 0
@@ -238,7 +242,7 @@ def _draw_heads(axis: Axes, board: _Board, step: float) -> None:
             x = start + (count - 1) / 2 if upright else start - 0.4
             where: dict[str, Any] = {"xytext": (0, 72 * above + 2), "textcoords": "offset points", "va": "bottom"}
             turned: dict[str, Any] = {"rotation": 90, "ha": "center"} if upright else {"ha": "left"}
-            axis.annotate(words, (x, 0), color=QUIET, fontsize=SMALL, **where, **turned)
+            axis.annotate(words, (x, 0), fontsize=HEAD, **where, **turned)
             start += count
 
 

@@ -1,10 +1,12 @@
 """How many samples each client holds, and how noisy they are."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
@@ -18,6 +20,7 @@ from fednoise_core.report.figures.style import (
     FAINT,
     FILL,
     WRONG,
+    add_legend_below,
     label_outer_axes,
     make_panels,
     set_titles,
@@ -26,6 +29,8 @@ from fednoise_core.report.figures.style import (
 from fednoise_core.report.runs.settings import SettingArtifacts
 
 CHANCE = "#dcdcdc"  # where a client's rate may lie by chance alone
+MEAN: dict[str, Any] = {"color": FAINT, "linewidth": 1.0, "linestyle": (0, (1.2, 1.6))}
+FEW = 5  # samples: of fewer a rate says little
 NAMED = 150  # clients up to which they stand in their own order
 
 
@@ -40,7 +45,7 @@ def _draw_clients(shown: Sequence[SettingArtifacts], settings: ClientsSettings) 
     known = any(one.client_rate is not None for one in shown)  # without a rate anywhere there is no panel of rates
     kinds = ("samples", "noise rate") if known else ("samples",)
     wide = len(kinds)  # panels of a setting
-    columns = wide * (2 if width_inches(settings) > 5 and len(shown) > 4 else 1)
+    columns = wide * (2 if width_inches(settings) > 5 and len(shown) > 6 else 1)
     figure, axes = make_panels(wide * len(shown), settings, 1.45, columns)
     frames = [_client_frame(one) for one in shown]
     for row, (one, frame) in enumerate(zip(shown, frames, strict=True)):
@@ -52,6 +57,8 @@ def _draw_clients(shown: Sequence[SettingArtifacts], settings: ClientsSettings) 
         top = max(axis.get_ylim()[1] for axis in axes[place::wide])
         for axis in axes[place::wide]:
             axis.set(ylim=(0, top), ylabel=kinds[place])
+    few = known and any((frame["samples"] < FEW).any() for frame in frames)
+    add_legend_below(figure, _legend_handles(known, few))
     title = "How much and how noisy" if known else "How much"
     return finish_figure(figure, frames, settings, title, _describe_clients(shown, known))
 
@@ -82,18 +89,32 @@ def _draw_setting(axes: Sequence[Axes], one: SettingArtifacts, frame: pd.DataFra
 def _draw_rates(axis: Axes, mean: float, frame: pd.DataFrame, width: float) -> None:
     """Draw the rates, their mean, and where equal clients' rates would lie by chance."""
     x = np.arange(len(frame))
-    axis.axhline(mean, color=FAINT, linewidth=1.0, linestyle=(0, (1.2, 1.6)), zorder=1)
+    axis.axhline(mean, zorder=1, **MEAN)
     spread = 1.96 * np.sqrt(mean * (1 - mean) / np.maximum(frame["samples"], 1))
     bottom = np.maximum(mean - spread, 0)
     axis.bar(x, np.minimum(mean + spread, 1) - bottom, width, bottom, color=CHANCE, zorder=0.5)
     size = 4 if len(frame) <= NAMED else 2
-    axis.plot(x, frame["noise_rate"], linestyle="", marker="o", markersize=size, color=WRONG, clip_on=False)
+    inside = np.where(frame["samples"] < FEW, "white", WRONG)
+    axis.scatter(x, frame["noise_rate"], size**2, inside, edgecolors=WRONG, clip_on=False, zorder=3)
+
+
+def _legend_handles(known: bool, few: bool) -> list[Line2D]:
+    """known: whether there are rates. few: whether some client has few samples."""
+    bar: dict[str, Any] = {"marker": "s", "markersize": 7, "linestyle": ""}
+    dot: dict[str, Any] = {"color": WRONG, "marker": "o", "linestyle": ""}
+    handles = [Line2D([], [], color=FILL, label="samples of a client", **bar)]
+    if known:
+        handles.append(Line2D([], [], label="share of its labels that is wrong", **dot))
+        if few:
+            handles.append(Line2D([], [], label=f"the same, of fewer than {FEW}", markerfacecolor="white", **dot))
+        handles.append(Line2D([], [], label="share over all clients", **MEAN))
+        handles.append(Line2D([], [], color=CHANCE, label="where chance alone puts 95 % of clients", **bar))
+    return handles
 
 
 def _describe_clients(shown: Sequence[SettingArtifacts], known: bool) -> dict[str, str]:
     wrong = (
-        " and share of wrong labels of every client; dotted: over all clients; grey: where 95 % of equally noisy "
-        "clients of that size would lie."
+        " and share of wrong labels of every client. Grey: where 95 % of equally noisy clients of that size would lie."
         if known
         else " of every client. How many of the labels are wrong, nobody knows."
     )

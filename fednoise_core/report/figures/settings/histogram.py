@@ -36,7 +36,7 @@ from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.settings.declare import Distinct
 
 CLIENTS, DOTS = 100, 4000  # clients and dots of a panel at most: of more, none can be told from the next
-DUST = 1.2  # square points: a smaller dot could not be seen
+DUST = {"samples": 4, "mislabelled": 1.2}  # square points: a smaller dot could not be seen
 COLOURS = {"given": FILL, "clean": QUIET}
 
 
@@ -94,7 +94,7 @@ def _place_panels(
     clients = max(one.split.clients for one, _, _ in panels)
     row = 0.135 if len(panels) > 4 else 0.19
     tall = 0.6 + row * classes if classes <= 2 * NUMBERS else 3.2
-    columns = 1 if clients > 30 and len(panels) <= 4 else None
+    columns = 1 if clients > (30 if len(panels) > 2 else 15) and len(panels) <= 4 else None
     more = 0.14 * (count_title_lines(heads, width_inches(settings) / (columns or 3) - 0.35) - 1)
     figure, axes = make_panels(len(panels), settings, tall + more, columns)
     wide = figure.get_figwidth() / axes[0].get_subplotspec().get_gridspec().ncols - 0.75  # type: ignore[union-attr]
@@ -112,7 +112,7 @@ def _draw_panel(axis: Axes, panel: _Panel, dots: _Dots) -> None:
     frame = frame[frame["client"].isin(chosen)]
     x = np.searchsorted(chosen, frame["client"])
     for key, colour, alpha in (("samples", COLOURS[labels], 0.75), ("mislabelled", WRONG, 1)):
-        areas = np.maximum(dots.scale**2 * frame[key], DUST) * (frame[key] > 0)
+        areas = np.maximum(dots.scale**2 * frame[key], DUST[key]) * (frame[key] > 0)
         axis.scatter(x, frame["class"], areas, colour, alpha=alpha, linewidths=0)
     greatest = dots.scale * np.sqrt(frame["samples"].max()) / 2
     edge = np.maximum(0.7, 0.1 + greatest / dots.cell)  # the greatest are not cut
@@ -128,12 +128,12 @@ def _legend_handles(dots: _Dots, wrong: bool, asked: Sequence[str]) -> list[Line
     style: dict[str, Any] = {"marker": "o", "linestyle": "", "markeredgewidth": 0}
     handles = []
     for labels in asked:
-        words = f"samples by {labels} label" if len(asked) > 1 else "samples of a class"
+        words = f"area: samples of a class at a client{f', by {labels} label' if len(asked) > 1 else ''}"
         handles.append(Line2D([], [], markersize=8, color=COLOURS[labels], alpha=0.75, label=words, **style))
     if wrong:
-        handles.append(Line2D([], [], markersize=4.5, color=WRONG, label="of them labelled wrong", **style))
+        handles.append(Line2D([], [], markersize=4.5, color=WRONG, label="orange area: those labelled wrong", **style))
     for count in sorted({max(1, round(dots.held.quantile(share))) for share in (0.1, 0.5, 1)}):
-        size = max(dots.scale * np.sqrt(count), np.sqrt(DUST))
+        size = max(dots.scale * np.sqrt(count), np.sqrt(DUST["samples"]))
         words = f"{count} samples" if count > 1 else "1 sample"
         handles.append(Line2D([], [], markersize=size, color=FAINT, label=words, **style))
     return handles

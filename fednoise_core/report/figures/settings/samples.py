@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
 from fednoise_core.report.figures.settings.common import finish_figure, settings_caption, shorten_text
-from fednoise_core.report.figures.style import WRONG, make_canvas, width_inches
+from fednoise_core.report.figures.style import SIZE, WRONG, make_canvas, width_inches, wrap_to_width
 from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.rng import stream
 
@@ -27,15 +27,37 @@ class SamplesSettings(FigureSettings):
 def _draw_samples(shown: Sequence[SettingArtifacts], settings: SamplesSettings) -> Drawn:
     one, width = shown[0], width_inches(settings)
     index, across = _pick_samples(one, settings.count), 8 if width > 5 else 4
-    rows = -(-len(index) // across)
-    figure = make_canvas(width, rows * 1.25)
-    axes = figure.subplots(rows, across, squeeze=False).flat
-    for axis in axes:
-        axis.set_axis_off()
     table = _sample_frame(one, index)
-    for axis, row in zip(figure.axes, table.to_dict("records"), strict=False):
-        _draw_sample(axis, one, row)
-    return finish_figure(figure, [table], settings, "Samples", _describe_samples(one, index))
+    groups = {_group_head(one, wrong): rows for wrong, rows in table.groupby("wrong", sort=False)}
+    starts = np.cumsum([0, *(-(-len(rows) // across) for rows in groups.values())])  # each group begins a row
+    figure = make_canvas(width, starts[-1] * 1.25 + 0.16 * len(groups) + 0.3)
+    figure.suptitle(wrap_to_width(one.words[1], width), x=0.06 / width, ha="left")
+    axes = figure.subplots(starts[-1], across, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for (head, rows), start in zip(groups.items(), starts, strict=False):
+        for axis in axes[start]:
+            axis.set_title("\n ", loc="center")  # keeps room for the head, which is wider than an image
+        place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom"}
+        axes[start, 0].annotate(head, (0, 1), (0, 6 + 1.3 * SIZE), in_layout=False, **place)
+        for axis, row in zip(axes[start:].flat, rows.to_dict("records"), strict=False):
+            _draw_sample(axis, one, row)
+    caption = f"Training images, n = {len(index)}, with the given label above each. {settings_caption([one])}"
+    alt = f"{len(index)} training images of {one.dataset}. "
+    alt += ". ".join(f"{head}: {len(rows)}" for head, rows in groups.items())
+    return finish_figure(figure, [table], settings, "Samples", {"caption": caption, "alt": f"{alt}."})
+
+
+def _group_head(one: SettingArtifacts, wrong: Any) -> str:
+    """What images have in common, by their cell in the column `wrong` of the frame."""
+    if wrong == "":
+        return "Given label, the true class is unknown"
+    if not wrong:
+        return "Given label right"
+    if one.labels.replaced is None:
+        return "Given label wrong, true class in orange"
+    own = one.labels.spec.get("noise", {}).get("donor", "public") == "public"
+    return f"Given label wrong, image replaced by a {'public' if own else 'foreign'} one"
 
 
 def _sample_frame(one: SettingArtifacts, index: np.ndarray) -> pd.DataFrame:
@@ -55,24 +77,8 @@ def _draw_sample(axis: Axes, one: SettingArtifacts, row: Mapping[Any, Any]) -> N
     axis.text(0.5, 1.06, given, ha="center", va="bottom", transform=axis.transAxes)
     if row["wrong"] == 1:
         foreign = one.labels.replaced is not None and row["sample"] in one.labels.replaced
-        truth = "other data" if foreign else shorten_text(one.names[row["clean"] or 0])
-        axis.text(0.5, -0.06, _label_words("is", truth), ha="center", va="top", transform=axis.transAxes, color=WRONG)
-
-
-def _describe_samples(one: SettingArtifacts, index: np.ndarray) -> dict[str, str]:
-    wrong, foreign = one.labels.wrong, one.labels.replaced
-    replaced = np.isin(index, [] if foreign is None else foreign)
-    text = f"Training images (n = {len(index)}). Above: the given label"
-    text += "; the clean labels are unknown." if wrong is None else "."
-    if wrong is not None and not replaced[wrong[index]].all():
-        text += " Below a wrong label: the right one."
-    if replaced.any():
-        public = one.labels.spec.get("noise", {}).get("donor", "public") == "public"
-        donor = "one of the public images of this data set" if public else "one of another data set"
-        text += f" “Other data”: the image was replaced by {donor}, so that its label is wrong."
-    alt = f"{len(index)} training images of {one.dataset} with their given labels"
-    alt += "." if wrong is None else f", {int(wrong[index].sum())} of them wrong, with the right label below."
-    return {"caption": f"{text} {settings_caption([one])}", "alt": alt}
+        truth = "replaced" if foreign else _label_words("is", shorten_text(one.names[row["clean"] or 0]))
+        axis.text(0.5, -0.06, truth, ha="center", va="top", transform=axis.transAxes, color=WRONG)
 
 
 def _label_words(word: str, name: str) -> str:
