@@ -283,6 +283,16 @@ def test_a_rate_that_is_the_settings_is_not_compared_in_a_figure(
     assert hollow == [1, 0]
     assert "assumes is the true one in “40 % of labels wrong”. It is not compared there, like †." in made.notes[-1]
     assert made.figure.legends[0].get_texts()[-1].get_text() == "not a fair comparison: has the true noise rate"
+    classes = drawn(tmp_path, kind="classes").figure
+    bracketed = [[text.get_text() for text in axis.texts if text.get_text().startswith("(")] for axis in classes.axes]
+    assert [len(texts) for texts in bracketed] == [1, 0]
+    assert classes.legends[0].get_texts()[-1].get_text().startswith("mean in brackets: not a fair comparison")
+    cost = drawn(tmp_path, kind="cost", metric="last").figure
+    assert cost.axes[0].get_yticklabels()[-1].get_text() == "Guess"  # its mean holds a setting that is not compared
+    grid[0]["methods"] = ["fedavg"]
+    write_study(tmp_path, grid=[*grid, {**grid[0], "noises": ["random20"], "methods": ["sce"]}], rounds=3, seeds=(0,))
+    rate = drawn(tmp_path, kind="rate", metric="last").figure.axes[0]
+    assert not any(text.get_text()[:1].isdigit() and "SCE" in text.get_text() for text in rate.texts)
 
 
 def test_the_caption_says_which_rounds_were_evaluated(root: Path, tmp_path: Path) -> None:
@@ -447,7 +457,7 @@ def test_any_metric_is_drawn_with_the_phases(tmp_path: Path) -> None:
     for path in (tmp_path / "runs/digits/sym40/iid/sce").glob("*/metrics.parquet"):
         shutil.copy(path, tmp_path / "runs/digits/sym40/iid/fedavg" / path.parent.name / path.name)
     both = drawn(tmp_path, kind="metric", metric="watched_accuracy").figure.axes[0]
-    assert beside(both) == ["75 FedAvg and SCE"]  # one line, which is the line of both
+    assert beside(both) == ["75 FedAvg; SCE"]  # one line, which is the line of both
     with pytest.raises(SpecError, match=r"none of the runs reports 'q' by round; they report .*watched_accuracy"):
         drawn(tmp_path, kind="metric", metric="q")
 

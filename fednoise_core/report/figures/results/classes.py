@@ -77,11 +77,14 @@ def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settin
     figure, axes = make_panels(
         len(shown), settings, max(tall, 0.8) + (1.0 if share < 1.5 else 0.75), columns, sharey=True
     )
+    bracketed, below = False, 0 < fair < len(order)
     low = min(50.0, 10 * np.floor(np.nan_to_num(table["mean"].min(), nan=0) / 10))
     for axis, setting in zip(axes, shown, strict=True):
         pivot = of_setting(table, setting).pivot(index="method", columns="class", values="mean")
         values = pivot.reindex(index=order, columns=range(k))
-        image = _draw_panel(axis, values, Normalize(low, 100), numbers, fair)
+        unfair = [place < fair and (setting, method) in apart for place, method in enumerate(order)]
+        image = _draw_panel(axis, values, Normalize(low, 100), numbers, fair, unfair)
+        bracketed |= numbers and any(unfair)
         axis.set_yticks(range(len(order)), words)
         if numbers:
             axis.set_xticks(range(k + 1), values.columns)
@@ -89,7 +92,8 @@ def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settin
             axis.set_xticks(range(0, k, -(-k // (10 if share > 1.5 else 4))))
     set_titles(axes, [names.title(setting) for setting in shown], share if share < 1.5 else None)
     label_outer_axes(axes, "test accuracy per class, %" if numbers else "class", "")
-    add_legend_below(figure, sign_handles(here, why and f"below the gap, {why}", linestyle="none"))
+    where = " or ".join(["below the gap"] * below + ["mean in brackets"] * bracketed)
+    add_legend_below(figure, sign_handles(here, where and f"{where}: {why}", linestyle="none"))
     if not numbers:
         add_colour_bar(axes, image, "test accuracy, %")
     caption = (
@@ -100,14 +104,23 @@ def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settin
     return finish_figure(figure, table, settings, "Accuracy per class", caption, end, here, names, {}, **said)
 
 
-def _draw_panel(axis: Axes, values: pd.DataFrame, norm: Normalize, numbers: bool, fair: int) -> AxesImage:
-    """Draw a setting's heat map. Numbers begin with their mean. A gap is under the `fair` rows that are compared."""
+def _draw_panel(
+    axis: Axes, values: pd.DataFrame, norm: Normalize, numbers: bool, fair: int, unfair: Sequence[bool]
+) -> AxesImage:
+    """Draw a setting's heat map. Numbers begin with their mean.
+
+    A gap is under the `fair` rows that are compared. The mean of an `unfair` row above it is in brackets.
+    """
     if numbers:
         values.insert(0, "mean", values.mean(axis=1))
         axis.axvline(0.5, **GAP)
     if 0 < fair < len(values):
         axis.axhline(fair - 0.5, **GAP)
-    return draw_heat_map(axis, values.to_numpy(float), norm, "{:.0f}".format if numbers else None)
+    image = draw_heat_map(axis, values.to_numpy(float), norm, "{:.0f}".format if numbers else None)
+    for text in axis.texts:
+        if text.get_position()[0] == 0 and unfair[int(text.get_position()[1])]:
+            text.set_text(f"({text.get_text()})")
+    return image
 
 
 KIND = FigureKind(settings=ClassesSettings, draw=_draw_classes, example={"noises": ["sym40"]})

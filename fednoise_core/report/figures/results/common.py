@@ -213,8 +213,8 @@ def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]],
             found.add((run.listed.setting, run.listed.method))
             marks += mark
     words = [f"{mark} {words}" for mark, words in NO_MEMBERS.items() if mark in marks]
-    if frame["as_told"].any() and ORACLE not in marks:
-        words.insert(0, NO_MEMBERS[ORACLE])
+    if frame["as_told"].any():
+        words.insert(ORACLE in marks, "or assumes it" if ORACLE in marks else NO_MEMBERS[ORACLE])
     return found, f"not a fair comparison: {', '.join(words)}" if found else ""
 
 

@@ -16,6 +16,7 @@ from fednoise_core.report.figures.results.common import (
     in_settings,
     legend_labels,
     list_compared,
+    list_ids,
     metric_words,
     not_compared,
     rank_methods,
@@ -58,6 +59,8 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     table = in_settings(_mean_costs(runs, settings, time), shown)
     lost = table.loc[table["mean"].isna(), "method"]  # diverged in a setting
     known, (apart, why) = table.assign(mean=table["mean"].mask(table["method"].isin(lost))), not_compared(runs)
+    # a mean over settings is compared if the method is compared in all of them
+    apart = {ids for ids in list_ids(table) if ids[1] in {method for _, method in apart}}
     means = known.groupby("method")[["mean", time, TRAFFIC]].mean().loc[rank_methods(known, apart)]
     fair = list_compared(table, apart)
     alike = means[TRAFFIC].max() <= ALIKE * means[TRAFFIC].min()
@@ -71,7 +74,7 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     for axis, (key, head) in zip(axes, heads.items(), strict=True):
         _draw_bars(axis, means[key], [looks[method].colour for method in means.index], means.index.isin(fair))
         axis.set_title("\n".join(wrap_to_width(line, (width - 1.8) / len(heads)) for line in head.split("\n")))
-    base, handles = str(find_baseline(runs)), sign_handles(runs, why)
+    base, handles = str(find_baseline(runs)), sign_handles(runs, why if apart else "")
     if base in means.index:
         handles.insert(0, Line2D([], [], label=labels[base], **BASELINE))
         for axis, key in zip(axes, heads, strict=True):

@@ -80,7 +80,7 @@ def _draw_metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     once = len({label for label, _ in turns}) == len(turns)
     event = Line2D([], [], color=QUIET, label="first phase stops" if once else "a phase stops", **TURN)
     add_legend_below(figure, [event] * bool(turns) + sign_handles(here, not_compared(here)[1], linestyle="none"))
-    caption = f"{words} by round, mean over seeds: {count_words(table['n'])}."
+    caption = f"{words[0].upper()}{words[1:]}, by round, mean over seeds: {count_words(table['n'])}."
     caption += f" Vertical lines, in the methods' colours: {'; '.join(map(': '.join, turns))}." if turns else ""
     common = names.common(shown[0])
     caption += f" All on {common}." if common else ""
@@ -108,7 +108,7 @@ def _draw_lines(
         alike.setdefault((*line["round"], *line["mean"]), []).append(str(method))
     ends = []
     for first, *others in alike.values():
-        line, label = table[table["method"] == first], " and ".join(labels[method] for method in (first, *others))
+        line, label = table[table["method"] == first], "; ".join(labels[method] for method in (first, *others))
         axis.plot(line["round"], line["mean"], label=label, **styles[first])
         y = float(line["mean"].iloc[-1])
         ends.append(LineEnd(y, label, styles[first], f"{y:.3g}"))

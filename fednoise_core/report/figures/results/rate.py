@@ -1,5 +1,6 @@
 """Test accuracy against the noise rate."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -67,8 +68,9 @@ def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
             dots = look.line_style(hollow=True, linestyle="none", markevery=hollow)
             axis.plot(100 * points["rate"], points["mean"], **dots)
             parts.append(points)
-            y = float(points["mean"].iloc[-1])
-            value, first = "" if np.isnan(y) else format_number(y, 1), best.get(ids[-1][0]) == method
+            ends_there = points["rate"].iloc[-1] == noisy["rate"].max()
+            y = float(points["mean"].iloc[-1]) if ends_there else math.nan
+            value, first = "" if np.isnan(y) else format_number(y, 1), ends_there and best.get(ids[-1][0]) == method
             found.append(LineEnd(y, label, look.line_style(hollow[-1]), value, bold=first, apart=hollow[-1]))
         ends.append(found)
         above.append(f"at {100 * noisy['rate'].max():g} %")

@@ -83,7 +83,7 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     heads, datasets = [names.title(setting) for setting in shown], [setting.dataset for setting in shown]
     axis_words = AXIS_WORDS.get(field.split(".")[-1], field_words(field))
     cut = finish_panels(axes, heads, datasets, axis_words, ends, settings.y)
-    add_legend_below(figure, sign_handles(runs, not_compared(runs)[1]))
+    add_legend_below(figure, sign_handles(runs, not_compared(runs)[1], linestyle="none"))
     caption = f"Test accuracy ({metric_words(settings)}) against {field_words(field)}; {seeds_sentence(table)}{cut}"
     caption += " A level line is a method without this setting." if (table["value"] == "").any() else ""
     title, shape = f"Accuracy against {field_words(field)}", f"lines over {field_words(field)}"
