@@ -84,6 +84,13 @@ def on_page_content(html: str, **_: Any) -> str:
     return PICTURE.sub(r'<a href="\2">\1</a>', html)
 
 
+def on_post_page(html: str, **_: Any) -> str:
+    """The search has a name, and blocks of code that scroll can be reached by keyboard."""
+    return html.replace('role="dialog">', 'role="dialog" aria-label="Search">').replace(
+        "<pre><span></span><code>", '<pre><span></span><code tabindex="0">'
+    )
+
+
 def _notebook(notebook: Any) -> str:
     """A notebook as Markdown, with its cells, texts and pictures."""
     parts = []
