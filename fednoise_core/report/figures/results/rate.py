@@ -1,6 +1,5 @@
 """Test accuracy against the noise rate."""
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -68,9 +67,9 @@ def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
             dots = look.line_style(hollow=True, linestyle="none", markevery=hollow)
             axis.plot(100 * points["rate"], points["mean"], **dots)
             parts.append(points)
-            ends_there = points["rate"].iloc[-1] == noisy["rate"].max()
-            y = float(points["mean"].iloc[-1]) if ends_there else math.nan
-            value, first = "" if np.isnan(y) else format_number(y, 1), ends_there and best.get(ids[-1][0]) == method
+            y = float(points["mean"].where(points["rate"] == noisy["rate"].max()).iloc[-1])
+            value = "" if np.isnan(y) else format_number(y, 1)
+            first = (method, True) == (best.get(ids[-1][0]), bool(value))
             found.append(LineEnd(y, label, look.line_style(hollow[-1]), value, bold=first, apart=hollow[-1]))
         ends.append(found)
         above.append(f"at {100 * noisy['rate'].max():g} %")
