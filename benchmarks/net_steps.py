@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from tests.eager_nets import copy_into, eager
 from torch import Tensor, nn
 
 from benchmarks.machine import gflop_of, machine, peak
@@ -29,6 +28,7 @@ from fednoise_core.nets import build_net
 from fednoise_core.ops import optim
 from fednoise_core.ops.optim import Trained
 from fednoise_core.ops.weights import Weights
+from tests.support.eager_nets import copy_into, eager
 
 BOUND = 1.05
 CASES = {  # name -> (net, channels, side, batch); 60 and 32 are the batch sizes of FedLSR and FedDPCont

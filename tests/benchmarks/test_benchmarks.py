@@ -1,13 +1,17 @@
 """The benchmarks run; what they measure is no part of any verdict."""
 
+import importlib
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+import benchmarks
 from benchmarks import changed_configs, corrected
 from benchmarks.corruptions import SCENARIOS, spoilt
 
@@ -15,6 +19,15 @@ ROOT = Path(__file__).parents[2]
 RUNGS = {"eager", "resident", "graph", "tf32", "bf16", "lanes 4", "lanes 10", "shared 2", "shared 4", "compiled"}
 # What torch brings itself (filelock, jinja2) may be used.
 ABSENT = "snakemake dvc cleanlab pandas sklearn scipy matplotlib torchvision pyarrow yaml jsonschema"
+
+
+MODULES = {found.name for found in pkgutil.iter_modules(benchmarks.__path__)}
+ELSEWHERE = {"__main__", "flower_cost"}  # the first runs when it is imported, the second needs Flower
+
+
+@pytest.mark.parametrize("name", sorted(MODULES - ELSEWHERE))
+def test_every_benchmark_finds_what_it_imports(name):
+    importlib.import_module(f"benchmarks.{name}")
 
 
 def test_the_gpu_ladder_climbs_on_the_stand_in_with_torch_and_numpy_only(tmp_path):

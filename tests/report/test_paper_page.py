@@ -323,7 +323,8 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> No
     assert heads.count("3 classes a client") == heads.count("5 classes a client") == 6
     shown = [one for name, spec in paper.tables.items() if spec["kind"] == "reproduction" for one in of(found, spec)]
     counts = Counter(one.state for one in shown)
-    said = ", ".join(f"{counts[state]} {state.removesuffix('s')}" for state in STATES if counts[state])
+    verbs = {state: state if counts[state] == 1 else state.removesuffix("s") for state in STATES}
+    said = ", ".join(f"{counts[state]} {verbs[state]}" for state in STATES if counts[state])
     assert board.figure.get_suptitle().startswith(f"{len(shown)} claims: {said}\n")
     assert [text.get_text() for text in empty.figure.texts] == ["No claim was run."]
     assert len(squares) == 2 * sum(len(one.ours) for one in shown if one.state != "not run")

@@ -60,7 +60,8 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     lost = table.loc[table["mean"].isna(), "method"]  # diverged in a setting
     known, (apart, why) = table.assign(mean=table["mean"].mask(table["method"].isin(lost))), not_compared(runs)
     # a mean over settings is compared if the method is compared in all of them
-    apart = {ids for ids in list_ids(table) if ids[1] in {method for _, method in apart}}
+    unfair = {method for _, method in apart & set(list_ids(table))}
+    apart = {ids for ids in list_ids(table) if ids[1] in unfair}
     means = known.groupby("method")[["mean", time, TRAFFIC]].mean().loc[rank_methods(known, apart)]
     fair = list_compared(table, apart)
     alike = means[TRAFFIC].max() <= ALIKE * means[TRAFFIC].min()

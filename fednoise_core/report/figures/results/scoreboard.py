@@ -101,7 +101,9 @@ def _draw_scoreboard(
     ]
     figure = _draw_boards([board for board in boards if board.ran], width_inches(settings))
     found = Counter(one.state for board in boards for one in board.claims)
-    states = ", ".join(f"{count} {state.removesuffix('s')}" for state in STATES if (count := found[state]))
+    states = ", ".join(
+        f"{count} {state if count == 1 else state.removesuffix('s')}" for state in STATES if (count := found[state])
+    )
     head = f"{found.total()} claims: {states}\nUpper squares: ours. Lower squares: the paper’s."
     if figure.axes:
         figure.suptitle(head, x=0.06 / figure.get_figwidth(), ha="left")
