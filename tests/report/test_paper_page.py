@@ -134,6 +134,36 @@ def test_what_is_written_by_hand_stays_and_runs_of_other_settings_do_not_count(f
     assert f"3 of {len(changed.runs)} runs; `snakemake" in text
 
 
+def test_a_publication_counts_the_runs_of_an_earlier_one(folder: Path) -> None:
+    out = folder / "docs/results/fedmixcon-cpu"
+    publish_study(ran("fedmixcon-cpu", ("curves",), **THREE), out)
+    before = {name: (out / name).read_bytes() for name in ("table3.csv", "origins.csv", "runs.zip", "curves.png")}
+    trained = set(read_texts(out / "origins.csv")["run"])
+    shutil.rmtree("store")  # another machine
+    study = find_study("fedmixcon-cpu")
+    study.figures = {"curves": study.figures["curves"]}
+    publish_study(study, out)
+    assert {name: (out / name).read_bytes() for name in before} == before
+    rofl = ran("fedmixcon-cpu", **(THREE | {"method": ["rofl-oracle"]}))
+    for run in finished_runs(rofl):
+        record = json.loads((run.dir / "spec.json").read_text())
+        planned = next(one for one in rofl.runs if Path(one.folder) == run.dir)
+        (run.dir / "spec.json").write_text(json.dumps(record | {"code": planned.files.run.code}))
+    publish_study(rofl, out)
+    text = (out / "README.md").read_text(encoding="utf-8")
+    assert f"8 of {len(rofl.runs)} runs; `snakemake" in text
+    assert "6 of the runs are by an earlier version of the code" in text  # whose code hash is made up
+    cells = read_csv(out / "table3.csv")
+    assert cells["seeds"].sum() == 8
+    origins = read_texts(out / "origins.csv")
+    assert trained < set(origins["run"])
+    assert all(name.startswith("store/runs/") for name in origins["run"])
+    packed = (out / "runs.zip").read_bytes()
+    (out / "runs.zip").write_bytes(packed[:-30])
+    with pytest.raises(ArtifactError, match=r"runs\.zip: damaged .* git"):
+        publish_study(rofl, out)
+
+
 def test_what_has_no_run_any_more_is_no_longer_published(folder: Path) -> None:
     study = ran("fedmixcon-cpu", **THREE)
     out = folder / "docs/results/fedmixcon-cpu"

@@ -3,8 +3,11 @@
 fednoise publish --root results/fedmixcon-cpu [--out docs/results/fedmixcon-cpu] [--html FILE]
 
 A paper at its own size takes months on one GPU, so what was run so far is published, and every other cell says
-"not run". What stands between the lines `<!-- written by hand -->` and `<!-- end of what is written by hand -->` of its
-README.md stays. A paper's publication below docs/results also writes docs/results/papers.md, a line for each of them.
+"not run". Runs of an earlier publication count, too, as long as their settings are those of today. They are read from
+runs.zip, which has what the page of a paper needs of each run. So a page can grow on several machines.
+
+What stands between the lines `<!-- written by hand -->` and `<!-- end of what is written by hand -->` of README.md
+stays. A paper's publication below docs/results also writes docs/results/papers.md, a line for each of them.
 """
 
 import argparse
@@ -17,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fednoise_core.io import ArtifactError, SpecError, open_atomic, write_json
+from fednoise_core.io import ArtifactError, SpecError, json_digest, open_atomic, write_json
 from fednoise_core.report.figures import draw
 from fednoise_core.report.figures.results.scoreboard import HELD
 from fednoise_core.report.figures.settings import SETTING_FIGURES
@@ -27,7 +30,7 @@ from fednoise_core.report.pages.headline import summary_lines
 from fednoise_core.report.pages.paper_markdown import render_section
 from fednoise_core.report.pages.paper_sections import PaperParts, paper_parts
 from fednoise_core.report.runs.csv_files import csv_text, read_csv, read_texts, write_csv
-from fednoise_core.report.runs.frames import tabulate_results
+from fednoise_core.report.runs.frames import RUN, tabulate_results
 from fednoise_core.report.runs.provenance import list_limits
 from fednoise_core.report.runs.run import ListedRun, RecordedRun, listed_runs, load, select
 from fednoise_core.report.tables import markdown, registry
@@ -35,6 +38,7 @@ from fednoise_core.report.tables.claims import STATES, combine_verdicts
 from fednoise_core.report.text.escape import markdown_text
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.docgen.published_runs import RUNS, pack_runs, unpack_runs
 from workflow_scripts.steps import metrics
 from workflow_scripts.steps.study_page import software_commit
 from workflow_scripts.study.study import Study
@@ -72,10 +76,19 @@ def find_study(root: str, folder: str | Path = ".") -> Study:
     raise SpecError(f"results/{root}: no study has this results folder")
 
 
-def finished_runs(study: Study) -> list[ListedRun]:
-    """List the finished runs of a study. Runs of other settings have other folders."""
-    found = []
-    for listed in listed_runs([run.row for run in study.runs if run.files.run.is_finished]):
+def finished_runs(study: Study, published: Mapping[str, Path] | None = None) -> list[ListedRun]:
+    """List the finished runs of a study. Runs of other settings have other folders.
+
+    Args:
+        study: The study.
+        published: The folders of runs that were published earlier, by the digest of their settings.
+    """
+    found, rows = [], []
+    for run in study.runs:
+        earlier = (published or {}).get(json_digest(run.spec))
+        if run.files.run.is_finished or earlier:
+            rows.append(run.row if run.files.run.is_finished else {**run.row, "dir": earlier})
+    for listed in listed_runs(rows):
         files = (listed.labels, listed.partition_file, listed.arrays, listed.donor)
         labels, split, arrays, donor = (path if path and path.is_file() else None for path in files)
         found.append(replace(listed, labels=labels, partition_file=split, arrays=arrays, donor=donor))
@@ -96,13 +109,13 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
     Raises:
         ArtifactError: No run was made.
     """
-    found = finished_runs(study)
-    if not found:
-        raise ArtifactError(f"{study.root}: no run of the study is finished")
-    runs, told = load(found), registry.complete_tables(study.page_metadata())
-    out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
+        found = finished_runs(study, unpack_runs(out / RUNS, root / "earlier"))
+        if not found:
+            raise ArtifactError(f"{study.root}: no run of the study is finished")
+        runs, told = load(found), registry.complete_tables(study.page_metadata())
+        out.mkdir(parents=True, exist_ok=True)
         shown, drawn = _write_tables(root, told["tables"], found), _draw_figures(root, study.figures, found)
         for name in (*told["tables"], *told["figures"]):  # an earlier publication's, maybe of what has no run now
             for ending in ("csv", "md", "png"):
@@ -113,13 +126,17 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
         words = {name: read_words(root / f"figures/{name}.svg") for name in light}
         files = [root / f"tables/{name}.{ending}" for name in shown for ending in ("csv", "md")]
         made = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
+        made += pack_runs(found, out / RUNS, LIMIT) if paper else []
         if html is not None:
             with open_atomic(html) as opened:
                 opened.write(study_page.study_page(told, found, root, software_commit()))
-    write_json(out / "metrics.json", metrics.study_metrics(tabulate_results(runs)))
-    texts = {"README.md": _page_markdown(study, told, paper, runs, shown, words, out)}
-    if paper:
-        texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.squares)}
+        write_json(out / "metrics.json", metrics.study_metrics(tabulate_results(runs)))
+        texts = {"README.md": _page_markdown(study, told, paper, runs, shown, words, out)}
+        if paper:
+            texts |= {
+                "origins.csv": paper.origin_csv.replace(f"{root}/earlier/", ""),
+                "claims.csv": csv_text(paper.squares),
+            }
     for name, text in texts.items():
         with open_atomic(out / name) as opened:
             opened.write(text)
@@ -173,7 +190,7 @@ def _page_markdown(
     board = next((name for name in kinds if kinds[name].at_top and kinds[name].of_a_paper == bool(paper)), "")
     picture = _picture_markdown(board, words[board]) if board else ""
     text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()]
-    made, own = _progress_sentence(study, paper.made if paper else len(runs)), _hand_written(out / "README.md")
+    made, own = _progress_sentence(study, paper.made if paper else len(runs), runs), _hand_written(out / "README.md")
     if paper:
         first = render_section("first", paper, picture, made)
         parts = [first, own, render_section("top", paper), "## What the paper leaves open", *text]
@@ -191,11 +208,14 @@ def _page_markdown(
     return "\n\n".join(part.strip() for part in (f"# {told['title']}", *parts) if part.strip()) + "\n"
 
 
-def _progress_sentence(study: Study, made: int | str) -> str:
+def _progress_sentence(study: Study, made: int | str, runs: Sequence[RecordedRun]) -> str:
     scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
+    codes = {tuple(run.row[key] for key in RUN): run.files.run.code for run in study.runs}
+    old = sum(run.record.get("code") != codes[*(getattr(run.listed, key) for key in RUN)] for run in runs)
+    by_old = f" {old} of the runs are by an earlier version of the code, whose hash is in origins.csv." if old else ""
     return (
         f"Run so far: {made} of {len(study.runs):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "
-        f"Published at commit `{software_commit() or 'unknown'}`."
+        f"Published at commit `{software_commit() or 'unknown'}`.{by_old if study.data.get('paper') else ''}"
     )
 
 
