@@ -1,6 +1,8 @@
 """The page of a paper: made of the runs that there are; what it says of settings, deviations, origins; the README."""
 
+import base64
 import json
+import lzma
 import re
 import shutil
 from collections import Counter
@@ -23,6 +25,7 @@ from fednoise_core.report.tables.verdicts import JUDGED
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.docgen.publish import find_study, finished_runs, publish_study, write_papers
+from workflow_scripts.docgen.published_runs import pack_runs
 from workflow_scripts.provenance.checksums import write_sums
 from workflow_scripts.study.paper_settings import settings_provenance
 from workflow_scripts.study.study import Study
@@ -137,31 +140,77 @@ def test_what_is_written_by_hand_stays_and_runs_of_other_settings_do_not_count(f
 def test_a_publication_counts_the_runs_of_an_earlier_one(folder: Path) -> None:
     out = folder / "docs/results/fedmixcon-cpu"
     publish_study(ran("fedmixcon-cpu", ("curves",), **THREE), out)
-    before = {name: (out / name).read_bytes() for name in ("table3.csv", "origins.csv", "runs.zip", "curves.png")}
+    before = {name: (out / name).read_bytes() for name in ("table3.csv", "origins.csv", "runs.json.xz", "curves.png")}
     trained = set(read_texts(out / "origins.csv")["run"])
     shutil.rmtree("store")  # another machine
     study = find_study("fedmixcon-cpu")
     study.figures = {"curves": study.figures["curves"]}
-    publish_study(study, out)
+    publish_study(study, out, folder / "page.html")
     assert {name: (out / name).read_bytes() for name in before} == before
-    rofl = ran("fedmixcon-cpu", **(THREE | {"method": ["rofl-oracle"]}))
-    for run in finished_runs(rofl):
-        record = json.loads((run.dir / "spec.json").read_text())
-        planned = next(one for one in rofl.runs if Path(one.folder) == run.dir)
-        (run.dir / "spec.json").write_text(json.dumps(record | {"code": planned.files.run.code}))
-    publish_study(rofl, out)
-    text = (out / "README.md").read_text(encoding="utf-8")
-    assert f"8 of {len(rofl.runs)} runs; `snakemake" in text
-    assert "6 of the runs are by an earlier version of the code" in text  # whose code hash is made up
-    cells = read_csv(out / "table3.csv")
-    assert cells["seeds"].sum() == 8
+    html = (folder / "page.html").read_text(encoding="utf-8")
+    assert "earlier/store" not in html + "".join(map(decoded, re.findall(r"base64,([\w+/=]+)", html)))
+    more = ran("fedmixcon-cpu", **(THREE | {"method": ["rofl-oracle", "sce"]}))  # two of them are published, too
+    for run in finished_runs(more):
+        cost = json.loads((run.dir / "cost.json").read_text())
+        (run.dir / "cost.json").write_text(json.dumps(cost | {"device": "here"}))
+    publish_study(more, out)
+    assert f"8 of {len(more.runs)} runs; `snakemake" in (out / "README.md").read_text(encoding="utf-8")
+    assert read_csv(out / "table3.csv")["seeds"].sum() == 8
     origins = read_texts(out / "origins.csv")
+    assert set(origins[origins["device"] == "here"]["method"]) == {"rofl-oracle", "sce"}
     assert trained < set(origins["run"])
     assert all(name.startswith("store/runs/") for name in origins["run"])
-    packed = (out / "runs.zip").read_bytes()
-    (out / "runs.zip").write_bytes(packed[:-30])
-    with pytest.raises(ArtifactError, match=r"runs\.zip: damaged .* git"):
-        publish_study(rofl, out)
+
+
+def decoded(text: str) -> str:
+    return base64.b64decode(text).decode("utf-8", "ignore")
+
+
+def test_published_runs_of_other_settings_do_not_count_and_stay(folder: Path) -> None:
+    out, file = folder / "docs/results/fedmixcon-cpu", folder / "config/papers/fedmixcon.yaml"
+    publish_study(ran("fedmixcon-cpu", **THREE), out)
+    shutil.rmtree("store")
+    text, packed = file.read_text(encoding="utf-8"), (out / "runs.json.xz").read_bytes()
+    changed = text.replace("  - datasets: [mnist]\n", "  - datasets: [mnist]\n    train: {lr: 0.1}\n", 1)
+    for now, counted in ((changed, 3), (text, 6)):
+        file.write_text(now)
+        study = find_study("fedmixcon-cpu")
+        study.figures = {}
+        publish_study(study, out)
+        assert f"{counted} of {len(study.runs)} runs; `snakemake" in (out / "README.md").read_text(encoding="utf-8")
+        assert (out / "runs.json.xz").read_bytes() == packed
+    runs = json.loads(lzma.decompress(packed))
+    (out / "runs.json.xz").write_bytes(pack({f"{min(runs)[:-4]}0000": runs.pop(min(runs)), **runs}))  # by other code
+    publish_study(study, out)
+    text = (out / "README.md").read_text(encoding="utf-8")
+    assert f"6 of {len(study.runs)} runs; `snakemake" in text
+    assert "1 of the runs was made with another version of the code" in text
+
+
+def test_published_runs_that_are_damaged_are_refused_and_too_many_are_not_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, file = ran("fedmixcon-cpu", **THREE), folder / "out/runs.json.xz"
+    publish_study(study, file.parent)
+    packed = file.read_bytes()
+    runs = json.loads(lzma.decompress(packed))
+    address, parts = next(iter(runs.items()))
+    for broken in (
+        packed[:-30],
+        b"{}",
+        *map(pack, ([], {"../../x": parts}, {address: {}}, {address: parts | {"summary.json": "[]"}})),
+    ):
+        file.write_bytes(broken)
+        with pytest.raises(ArtifactError, match=r"runs\.json\.xz: damaged .* git"):
+            publish_study(study, file.parent)
+    file.write_bytes(packed)
+    assert pack_runs(finished_runs(study), {}, file, limit=100) == []
+    assert f"not written, as it would have {len(packed):,} bytes" in capsys.readouterr().err
+    assert file.read_bytes() == packed
+
+
+def pack(value: Any) -> bytes:
+    return lzma.compress(json.dumps(value).encode())
 
 
 def test_what_has_no_run_any_more_is_no_longer_published(folder: Path) -> None:

@@ -4,7 +4,7 @@ fednoise publish --root results/fedmixcon-cpu [--out docs/results/fedmixcon-cpu]
 
 A paper at its own size takes months on one GPU, so what was run so far is published, and every other cell says
 "not run". Runs of an earlier publication count, too, as long as their settings are those of today. They are read from
-runs.zip, which has what the page of a paper needs of each run. So a page can grow on several machines.
+runs.json.xz, which has what the page of a paper needs of each run. So a page can grow on several machines.
 
 What stands between the lines `<!-- written by hand -->` and `<!-- end of what is written by hand -->` of README.md
 stays. A paper's publication below docs/results also writes docs/results/papers.md, a line for each of them.
@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError, json_digest, open_atomic, write_json
@@ -30,7 +31,7 @@ from fednoise_core.report.pages.headline import summary_lines
 from fednoise_core.report.pages.paper_markdown import render_section
 from fednoise_core.report.pages.paper_sections import PaperParts, paper_parts
 from fednoise_core.report.runs.csv_files import csv_text, read_csv, read_texts, write_csv
-from fednoise_core.report.runs.frames import RUN, tabulate_results
+from fednoise_core.report.runs.frames import tabulate_results
 from fednoise_core.report.runs.provenance import list_limits
 from fednoise_core.report.runs.run import ListedRun, RecordedRun, listed_runs, load, select
 from fednoise_core.report.tables import markdown, registry
@@ -38,7 +39,7 @@ from fednoise_core.report.tables.claims import STATES, combine_verdicts
 from fednoise_core.report.text.escape import markdown_text
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
-from workflow_scripts.docgen.published_runs import RUNS, pack_runs, unpack_runs
+from workflow_scripts.docgen.published_runs import RUNS, pack_runs, read_packed, unpack_runs
 from workflow_scripts.steps import metrics
 from workflow_scripts.steps.study_page import software_commit
 from workflow_scripts.study.study import Study
@@ -76,7 +77,7 @@ def find_study(root: str, folder: str | Path = ".") -> Study:
     raise SpecError(f"results/{root}: no study has this results folder")
 
 
-def finished_runs(study: Study, published: Mapping[str, Path] | None = None) -> list[ListedRun]:
+def finished_runs(study: Study, published: Mapping[str, Path] = MappingProxyType({})) -> list[ListedRun]:
     """List the finished runs of a study. Runs of other settings have other folders.
 
     Args:
@@ -85,9 +86,10 @@ def finished_runs(study: Study, published: Mapping[str, Path] | None = None) -> 
     """
     found, rows = [], []
     for run in study.runs:
-        earlier = (published or {}).get(json_digest(run.spec))
-        if run.files.run.is_finished or earlier:
-            rows.append(run.row if run.files.run.is_finished else {**run.row, "dir": earlier})
+        if run.files.run.is_finished:
+            rows.append(run.row)
+        elif folder := published.get(json_digest(run.spec)):
+            rows.append(run.row | {"dir": folder})
     for listed in listed_runs(rows):
         files = (listed.labels, listed.partition_file, listed.arrays, listed.donor)
         labels, split, arrays, donor = (path if path and path.is_file() else None for path in files)
@@ -107,11 +109,12 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
         The files that were written.
 
     Raises:
-        ArtifactError: No run was made.
+        ArtifactError: No run was made, or the file of earlier runs is damaged.
     """
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        found = finished_runs(study, unpack_runs(out / RUNS, root / "earlier"))
+        earlier = read_packed(out / RUNS)
+        found = finished_runs(study, unpack_runs(earlier, root / "earlier"))
         if not found:
             raise ArtifactError(f"{study.root}: no run of the study is finished")
         runs, told = load(found), registry.complete_tables(study.page_metadata())
@@ -126,17 +129,14 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
         words = {name: read_words(root / f"figures/{name}.svg") for name in light}
         files = [root / f"tables/{name}.{ending}" for name in shown for ending in ("csv", "md")]
         made = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
-        made += pack_runs(found, out / RUNS, LIMIT) if paper else []
+        made += pack_runs(found, earlier, out / RUNS, LIMIT) if paper else []
         if html is not None:
             with open_atomic(html) as opened:
                 opened.write(study_page.study_page(told, found, root, software_commit()))
         write_json(out / "metrics.json", metrics.study_metrics(tabulate_results(runs)))
         texts = {"README.md": _page_markdown(study, told, paper, runs, shown, words, out)}
         if paper:
-            texts |= {
-                "origins.csv": paper.origin_csv.replace(f"{root}/earlier/", ""),
-                "claims.csv": csv_text(paper.squares),
-            }
+            texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.squares)}
     for name, text in texts.items():
         with open_atomic(out / name) as opened:
             opened.write(text)
@@ -210,12 +210,14 @@ def _page_markdown(
 
 def _progress_sentence(study: Study, made: int | str, runs: Sequence[RecordedRun]) -> str:
     scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
-    codes = {tuple(run.row[key] for key in RUN): run.files.run.code for run in study.runs}
-    old = sum(run.record.get("code") != codes[*(getattr(run.listed, key) for key in RUN)] for run in runs)
-    by_old = f" {old} of the runs are by an earlier version of the code, whose hash is in origins.csv." if old else ""
+    others = {run.listed.folder for run in runs} - {run.folder for run in study.runs}
+    by_others = (
+        f" {len(others)} of the runs {'was' if len(others) == 1 else 'were'} made with another version of the code or "
+        "its packages, or on another kind of device: origins.csv has the hash of the code, versions and devices."
+    )
     return (
         f"Run so far: {made} of {len(study.runs):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "
-        f"Published at commit `{software_commit() or 'unknown'}`.{by_old if study.data.get('paper') else ''}"
+        f"Published at commit `{software_commit() or 'unknown'}`.{by_others if others else ''}"
     )
 
 

@@ -1,12 +1,12 @@
 """The runs of a publication in one small file that git keeps, so that a page can be made again and added to later.
 
-It has what tables, figures and pages of a paper need of a run. It lacks models, suspects, and accuracies by class.
+It has what the page of a paper needs of a run. It lacks models, suspects, losses and accuracies by class.
 """
 
 import io
 import json
+import lzma
 import sys
-import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,66 +15,90 @@ import pandas as pd
 from fednoise_core.io import ArtifactError, open_atomic
 from fednoise_core.report.runs.run import ListedRun
 
-RUNS = "runs.zip"
-FILES = ("spec.json", "summary.json", "cost.json", "diagnostics.parquet")
+RUNS = "runs.json.xz"
+TEXTS = ("spec.json", "summary.json", "cost.json")
+NUMBERS = ("metrics", "diagnostics")  # parquet files in a run's folder, CSV in the packed file
+Packed = dict[str, dict[str, str]]  # folder of a run in the store -> name -> text
 
 
-def pack_runs(found: Iterable[ListedRun], file: Path, limit: int) -> list[Path]:
-    """Write the runs to a ZIP file, whose bytes are the same for equal runs.
-
-    Args:
-        found: The runs.
-        file: The file to write.
-        limit: The most bytes that it may have.
-
-    Returns:
-        The file. Nothing if it would be too large.
-    """
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed:
-        for folder in sorted({listed.dir for listed in found}):
-            parts = {name: (folder / name).read_bytes() for name in FILES}
-            for name, part in (parts | {"metrics.parquet": _reduce_metrics(folder)}).items():
-                packed.writestr(zipfile.ZipInfo(_name_in_store(folder, name)), part, zipfile.ZIP_DEFLATED)
-    if content.tell() > limit:
-        print(f"{file}: left out: {content.tell():,} bytes", file=sys.stderr)
-        file.unlink(missing_ok=True)
-        return []
-    with open_atomic(file, "wb") as opened:
-        opened.write(content.getvalue())
-    return [file]
-
-
-def unpack_runs(file: Path, folder: Path) -> dict[str, Path]:
-    """Unpack the runs of an earlier publication.
+def read_packed(file: Path) -> Packed:
+    """Read the runs of an earlier publication.
 
     Args:
         file: What `pack_runs` wrote. It may be missing.
-        folder: Where to.
-
-    Returns:
-        The folder of each run, by the digest of its settings.
 
     Raises:
         ArtifactError: The file is damaged.
     """
-    if not file.exists():
-        return {}
     try:
-        with zipfile.ZipFile(file) as packed:
-            packed.extractall(folder)
-        return {json.loads(path.read_text())["spec_digest"]: path.parent for path in folder.rglob("summary.json")}
-    except (zipfile.BadZipFile, KeyError, ValueError) as error:
+        runs: Packed = json.loads(lzma.decompress(file.read_bytes())) if file.exists() else {}
+        for address, parts in runs.items():
+            if not address.startswith("store/runs/") or ".." in address or {*parts} != {*TEXTS, *NUMBERS}:
+                raise ValueError(f"{address!r} is no run")
+            _settings_digest(parts)
+    except Exception as error:  # whatever the damage makes of it
         raise ArtifactError(f"{file}: damaged ({error}). Take it from git again, or delete it") from error
+    return runs
 
 
-def _reduce_metrics(folder: Path) -> bytes:
-    frame = pd.read_parquet(folder / "metrics.parquet")
+def unpack_runs(packed: Packed, folder: Path) -> dict[str, Path]:
+    """Write the files of packed runs.
+
+    Args:
+        packed: The runs.
+        folder: Where to.
+
+    Returns:
+        The folder of each run, by the digest of its settings.
+    """
+    for address, parts in packed.items():
+        here = folder / address
+        here.mkdir(parents=True)
+        for name in TEXTS:
+            (here / name).write_text(parts[name], encoding="utf-8")
+        for name in NUMBERS:
+            _read_numbers(parts[name]).to_parquet(here / f"{name}.parquet")
+    return {_settings_digest(parts): folder / address for address, parts in packed.items()}
+
+
+def pack_runs(found: Iterable[ListedRun], earlier: Packed, file: Path, limit: int) -> list[Path]:
+    """Write the runs to one file, the same bytes for equal runs.
+
+    Args:
+        found: The runs.
+        earlier: Runs of an earlier publication. Those of other settings are kept.
+        file: The file to write.
+        limit: The largest size in bytes. A larger file is not written, and the former one stays.
+
+    Returns:
+        The file, if it was written.
+    """
+    runs = {listed.folder: _pack_run(listed.dir) for listed in found}
+    settings = {_settings_digest(parts) for parts in runs.values()}
+    runs |= {address: parts for address, parts in earlier.items() if _settings_digest(parts) not in settings}
+    content = lzma.compress(json.dumps(runs, sort_keys=True).encode())
+    if len(content) > limit:
+        print(f"{file}: not written, as it would have {len(content):,} bytes", file=sys.stderr)
+        return []
+    with open_atomic(file, "wb") as opened:
+        opened.write(content)
+    return [file]
+
+
+def _pack_run(folder: Path) -> dict[str, str]:
+    texts = {name: (folder / name).read_text(encoding="utf-8") for name in TEXTS}
+    return texts | {name: _numbers_text(folder / f"{name}.parquet") for name in NUMBERS}
+
+
+def _settings_digest(parts: dict[str, str]) -> str:
+    return str(json.loads(parts["summary.json"])["spec_digest"])
+
+
+def _numbers_text(file: Path) -> str:
+    frame = pd.read_parquet(file)
     left_out = frame["metric"].str.startswith("accuracy_class_") | (frame["metric"] == "loss")
-    return frame[~left_out].to_parquet(index=False, compression="zstd")
+    return str(frame[~left_out].to_csv(index=False))
 
 
-def _name_in_store(folder: Path, name: str) -> str:
-    """The path below the project, also of a run that was unpacked elsewhere."""
-    parts = folder.parts
-    return "/".join((*parts[parts.index("store") :], name))
+def _read_numbers(text: str) -> pd.DataFrame:
+    return pd.read_csv(io.StringIO(text), keep_default_na=False, na_values={"value": [""]})

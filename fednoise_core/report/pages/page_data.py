@@ -96,7 +96,7 @@ def _run_record(
             for title, key in SPEC_PARTS.items()
             if (spec := run.spec.get(key))
         ],
-        "folder": run.listed.dir.as_posix(),
+        "folder": run.listed.folder,
         "files": files_of(run.listed.dir),
         "command": _rerun_command(study, run),
     }
@@ -236,6 +236,6 @@ def _svg_dash(dash: Any) -> str:
 
 def _rerun_command(study: Mapping[str, Any], run: RecordedRun) -> str:
     scale = study.get("scale") or "paper"
-    return f"snakemake --cores 1 --force {run.listed.dir.as_posix()}/SHA256SUMS" + (
+    return f"snakemake --cores 1 --force {run.listed.folder}/SHA256SUMS" + (
         f" --config scale={scale}" if scale != "paper" else ""
     )

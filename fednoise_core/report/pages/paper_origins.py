@@ -38,7 +38,7 @@ def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.D
                     "table": name,
                     **{key: getattr(listed, key) for key in frames.RUN},
                     "accuracy": value,
-                    "run": f"{listed.dir.as_posix()}/spec.json",
+                    "run": f"{listed.folder}/spec.json",
                     "digest": run.summary["spec_digest"],
                     "code": str(run.record.get("code", "unknown")),
                     "device": str(run.cost.get("device", "unknown")),

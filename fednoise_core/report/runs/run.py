@@ -1,6 +1,7 @@
 """Run folders -> checked runs. A damaged or mixed-up file raises ArtifactError with its name."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,6 +58,11 @@ class ListedRun:
     as_told: bool | None = None
     pooled: bool | None = None
     own: bool | None = None
+
+    @property
+    def folder(self) -> str:
+        """The run's folder in the store, also of a run that was unpacked elsewhere."""
+        return re.sub(r"^.*/(?=store/runs/)", "", self.dir.as_posix())
 
     @property
     def setting(self) -> Setting:
