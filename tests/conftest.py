@@ -1,6 +1,7 @@
 """Fixtures that several test files share. torch is imported by the tests that need it, not here."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -29,6 +30,27 @@ def toy_nets(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name, where in toy.NETS.items():
         monkeypatch.setitem(NETS, name, where)
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    """Everything made in the test is float64, so that agreement can be asked for tightly."""
+    from toy64 import doubled
+
+    with doubled():
+        yield
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Files with the small world's arrays, labels and partition, by these names."""
+    import toy
+
+    folder = tmp_path_factory.mktemp("inputs")
+    parts = {"arrays": toy.arrays(), "labels": toy.toy_labels(), "partition": toy.toy_partition()}
+    for name, part in parts.items():
+        part.save(folder / f"{name}.npz")
+    return {name: str(folder / f"{name}.npz") for name in parts}
 
 
 @pytest.fixture(params=EXECUTORS)

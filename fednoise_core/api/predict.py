@@ -202,13 +202,12 @@ def _build_net(described: Mapping[str, Any]) -> Net:
     return build_net({**described["options"], **own}, tuple(described["shape"]), int(described["classes"]))
 
 
-def predict_images(module: nn.Module, images: Any, batch: int = 500) -> Predictions:
+def predict_images(module: nn.Module, images: Any) -> Predictions:
     """Classify images.
 
     Args:
         module: Result of `module_of`.
         images: Integers 0..255, [n, H, W] or [n, H, W, C].
-        batch: Images in one pass.
 
     Returns:
         Probabilities and labels.
@@ -225,7 +224,7 @@ def predict_images(module: nn.Module, images: Any, batch: int = 500) -> Predicti
         wanted = shape[1:] if shape[0] == 1 else (*shape[1:], shape[0])
         raise SpecError(f"images: expected {wanted} as in training, got {tuple(images.shape[1:])}")
     with torch.inference_mode():
-        shares = torch.cat([module(part.to(net.mean.device)).softmax(1).cpu() for part in x.split(batch)])
+        shares = torch.cat([module(part.to(net.mean.device)).softmax(1).cpu() for part in x.split(500)])
     return Predictions(shares.numpy(), shares.argmax(1).numpy(), net.class_names)
 
 

@@ -6,9 +6,8 @@ of the class, a tensor that is replaced) trains rightly there, and wrongly on a 
 number of the host and every tensor stays what it was in the recording.
 """
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -103,7 +102,8 @@ class _Tape(TorchDispatchMode):
 
     def replay(self) -> None:
         """Run what was recorded."""
-        with torch.no_grad(), _without_autocast():
+        # what autocast did stands on the tape already
+        with torch.no_grad(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
             for call in self.calls:
                 call.run_again()
 
@@ -143,10 +143,3 @@ def _shares_memory(given: list[Tensor], args: Any) -> bool:
     """Whether these lie in the memory of what an operation was called with."""
     memory = {one.untyped_storage().data_ptr() for one in _list_tensors(args)}
     return all(one.untyped_storage().data_ptr() in memory for one in given)
-
-
-@contextlib.contextmanager
-def _without_autocast() -> Iterator[None]:
-    """What autocast did stands on the tape already."""
-    with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-        yield

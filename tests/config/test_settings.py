@@ -215,16 +215,6 @@ def test_a_scales_word_that_does_not_fit_a_block_is_told_of_there(folder: Path) 
         Study(project(folder, scale="smoke", overlay={}), "toy")
 
 
-def test_overlay_and_the_studys_own_scale(folder: Path) -> None:
-    write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": {"train": {"lr": 0.9}}})))
-    study = Study(project(folder, scale="smoke", overlay={"train": {"rounds": 1, "lr": 0.2}, "seeds": [5]}), "toy")
-    assert study.root == "results/toy-smoke"
-    assert [run.seed for run in study.runs] == [5, 5]  # a list is replaced
-    train = study.find_run("digits", "mine", "open", "fedavg", 5).spec["train"]
-    assert train == {"net": "mlp", "rounds": 1, "epochs": 1, "lr": 0.9}
-    assert Study(project(folder), "toy").data["train"]["lr"] == 0.1
-
-
 def test_scale_may_leave_out_what_a_figure_names(folder: Path) -> None:
     own = {"grid": [{**STUDY["grid"][0], "methods": ["fedavg"]}]}
     write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": own})))
@@ -568,18 +558,6 @@ def test_words_that_yaml_1_1_takes_for_truth_values(folder: Path) -> None:
         Study(project(folder, overlay={"train": {"augment": {True: "image"}}}), "toy")
 
 
-def test_a_key_of_the_command_line_is_told_from_the_files(folder: Path) -> None:
-    with pytest.raises(SpecError, match=r"^config: overlay: expected {…}, got \"x\"$"):
-        project(folder, overlay="x")
-
-
-def test_names_are_unique_over_studies_and_papers(folder: Path) -> None:
-    (folder / "config/papers").mkdir(exist_ok=True)
-    write(folder, "config/papers/toy.yaml", STUDY)
-    with pytest.raises(SpecError, match=r"config/papers/toy.yaml: config/studies/toy.yaml has the same name"):
-        project(folder)
-
-
 def test_missing_data_of_the_user(folder: Path) -> None:
     write(
         folder, "config/datasets.yaml", {"digits": {"source": "digits"}, "mine": {"source": "npz", "path": "mine.npz"}}
@@ -716,12 +694,6 @@ def test_a_mistake_in_an_overlay_names_study_and_scale(folder: Path, overlay: di
     with pytest.raises(SpecError) as error:
         Study(made, "toy")
     assert str(error.value).startswith(f"config/studies/toy.yaml at scale mine: {message}")
-
-
-def test_the_studys_own_word_on_a_scale_is_named(folder: Path) -> None:
-    write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": {"train": {"rounds": 0}}})))
-    with pytest.raises(SpecError, match=r"^config/studies/toy.yaml at scale smoke: train.rounds: "):
-        Study(project(folder, scale="smoke"), "toy")
 
 
 def test_an_overlay_without_a_scale_of_its_own_is_refused(folder: Path) -> None:

@@ -33,11 +33,8 @@ class Strict(TapeGraphs):
         return super().capture(body, rewind, stream, memory)
 
 
-class Peeks(Local):
+class Peeks(toy.Plain):
     """Looks at its loss."""
-
-    def __init__(self, train: Any):
-        self.train = train
 
     def compute_objective(self, net, w, batch, broadcast, client_state):
         loss = super().compute_objective(net, w, batch, broadcast, client_state)
@@ -135,11 +132,8 @@ def test_last_batches_of_chosen_samples_are_captured_when_they_have_come_up_a_fe
     assert ran(1, None)[0] == ran(99, None)[0]  # where nothing was chosen, every size comes again
 
 
-class TrainsWhatItKeeps(Local):
+class TrainsWhatItKeeps(toy.Plain):
     """From the second time on also a model that it keeps, of which its steps name nothing."""
-
-    def __init__(self, train: Any):
-        self.train = train
 
     def init_carry(self, net, broadcast, client_state):
         return {"model": broadcast["model"], **({"own": client_state["own"]} if "own" in client_state else {})}

@@ -7,6 +7,7 @@ import pytest
 import torch
 import toy
 from torch import nn
+from toy import Plain
 from toy_jobs import apart
 
 from fednoise_core.engine.fit import ClientFit, FitRequest, Workspace
@@ -16,13 +17,6 @@ from fednoise_core.rng import torch_stream
 from fednoise_core.settings.train import Train
 
 pytestmark = pytest.mark.usefixtures("taped")
-
-
-class Plain(Local):
-    """FedAvg's client."""
-
-    def __init__(self, train: Train):
-        self.train = train
 
 
 def fitted(executor: str, local: type[Local], clients: Any, train: dict[str, Any] | None = None, **how: Any):

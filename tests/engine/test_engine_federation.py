@@ -8,13 +8,13 @@ import pytest
 import torch
 import toy
 from scipy import stats
+from toy import Plain
 
 from fednoise_core.engine import federation as engine
 from fednoise_core.engine.client_store import WireError
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import SERVER, Federation
-from fednoise_core.engine.local import Local
 from fednoise_core.engine.state import State, load_checkpoint, save_checkpoint
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
@@ -25,13 +25,6 @@ from fednoise_core.ops import label_dp
 from fednoise_core.settings.train import Train
 
 PARAMETERS = 64 * 6 + 6 + 6 * 5 + 5  # of the toy's perceptron
-
-
-class Plain(Local):
-    """FedAvg's client."""
-
-    def __init__(self, train: Train):
-        self.train = train
 
 
 class Chatty(Plain):

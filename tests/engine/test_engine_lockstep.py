@@ -11,17 +11,13 @@ from toy_jobs import apart
 from fednoise_core.engine.local import Local, Work
 from fednoise_core.engine.state import State
 from fednoise_core.rng import torch_stream
-from fednoise_core.settings.train import Train
 
 pytestmark = pytest.mark.usefixtures("taped")
 IDS = torch.tensor([9, 2, 5, 0, 7, 4, 1, 8, 3, 6])  # all ten public images, in an order of their own
 
 
-class Mutual(Local):
+class Mutual(toy.Plain):
     """Deep mutual learning on public images: each descends its divergence from the mean of the others."""
-
-    def __init__(self, train: Train):
-        self.train = train
 
     def get_augmentations(self):
         return ["none"]

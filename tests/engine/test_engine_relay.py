@@ -8,22 +8,17 @@ import torch
 import toy
 
 from fednoise_core.engine.client_store import WireError
-from fednoise_core.engine.local import Local
 from fednoise_core.engine.relay import Relayed
 from fednoise_core.engine.state import State, kept_folder, load_checkpoint, save_checkpoint
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings.train import Train
 
 pytestmark = pytest.mark.usefixtures("taped")
 CPU = torch.device("cpu")
 MODEL = 4 * (64 * 6 + 6 + 6 * 5 + 5)  # bytes of the toy's perceptron
 
 
-class Hands(Local):
+class Hands(toy.Plain):
     """Hands on who it is in which round, and a model; tells what it heard."""
-
-    def __init__(self, train: Train):
-        self.train = train
 
     def make_update(self, net, carry, broadcast, client_state, steps):
         return {"model": carry["model"].values(), "relay": {"whole": carry["model"].values()}}
@@ -90,11 +85,8 @@ def test_bytes_by_hand(executor):
         assert again["heard"] == [6.5, 6.5]
 
 
-class Both(Local):
+class Both(toy.Plain):
     """Sends one model to the server and to others, and to others something else besides."""
-
-    def __init__(self, train: Train):
-        self.train = train
 
     def make_update(self, net, carry, broadcast, client_state, steps):
         model = carry["model"].values()

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 import toy
+from toy import Plain
 
 from fednoise_core.engine.federation import SERVER
-from fednoise_core.engine.local import Local, Work
+from fednoise_core.engine.local import Work
 from fednoise_core.engine.loop import Saving
 from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.state import State, load_checkpoint, save_checkpoint
@@ -19,11 +20,6 @@ from fednoise_core.ops import weights
 from fednoise_core.ops.stats import two_groups
 
 pytestmark = pytest.mark.usefixtures("taped")
-
-
-class Plain(Local):
-    def __init__(self, train: Any):
-        self.train = train
 
 
 def fit(fed: Any, local: Any, state: State | None = None, clients: Any = (0, 3), **how: Any) -> Any:

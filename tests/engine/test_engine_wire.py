@@ -11,24 +11,17 @@ import numpy as np
 import pytest
 import torch
 import toy
+from toy import Plain
 
 from fednoise_core.data.partition import Partition
 from fednoise_core.engine.client_store import WireError
 from fednoise_core.engine.evaluate import ClientEntry
 from fednoise_core.engine.federation import SERVER
-from fednoise_core.engine.local import Local
 from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.settings.train import Train
 
 pytestmark = pytest.mark.usefixtures("taped")
-
-
-class Plain(Local):
-    """FedAvg's client."""
-
-    def __init__(self, train: Train):
-        self.train = train
 
 
 # kept things changed in place

@@ -79,11 +79,8 @@ def test_workers_end_with_the_run_that_was_killed(tmp_path):
     assert not left
 
 
-class Sleeps(Local):
+class Sleeps(toy.Plain):
     """A fit that takes a minute."""
-
-    def __init__(self, train: Any):
-        self.train = train
 
     def prepare_fit(self, client, broadcast):
         time.sleep(60)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import driver as driver
-from browser import load
+from browser import load, texts
 from label_run import SITES, LabelRun, label_run
 
 from fednoise_core.io import plain_cell
@@ -41,10 +41,6 @@ def page(driver: Any, found: LabelRun, tmp_path: Path) -> Iterator[Any]:
     yield driver
     assert [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
     driver.execute_script("localStorage.clear()")
-
-
-def texts(page: Any, selector: str) -> list[str]:
-    return [one.text for one in page.find_elements(By.CSS_SELECTOR, selector)]
 
 
 def press(page: Any, *keys: str) -> None:

@@ -12,8 +12,6 @@ from torch.nn import functional as F
 from fednoise_core.engine.client import Client
 from fednoise_core.methods import fedrn
 
-MODEL = 4 * (64 * 6 + 6 + 6 * 5 + 5)
-
 
 def seed_of(fed, c: int, round: int, word: str) -> int:
     return Client(fed.world, c, {}, None, round).derive_seed("right", word)

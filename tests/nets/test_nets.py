@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +34,6 @@ NARROW: dict[str, dict[str, Any]] = {  # as scale cpu has them
 }
 ROOT = Path(__file__).parents[2]
 DESCRIBED = yaml.safe_load((ROOT / "config/schema/net.yaml").read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def double() -> Iterator[None]:
-    """Everything made in the test is float64, so that agreement can be asked for tightly."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def shape_of(name: str) -> tuple[int, int, int]:

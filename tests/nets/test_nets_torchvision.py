@@ -1,6 +1,5 @@
 """The ResNets against torchvision's, and weights that come from its files."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,6 @@ from workflow_scripts.steps.training_run import TrainingJob
 from workflow_scripts.study.store import Store
 
 SIZES = {"resnet18": 32, "resnet34": 32, "resnet50": 64}
-
-
-@pytest.fixture
-def double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def theirs(name: str, classes: int) -> nn.Module:

@@ -12,17 +12,6 @@ from workflow_scripts.steps import download, figure, metrics, noise, pretrained,
 from workflow_scripts.steps import partition as split
 
 ROOT = Path(__file__).parents[2]
-SMALL = "fednoise_core/nets/small.py"
-RELU = "relu"
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("inputs")
-    parts = {"arrays": toy.arrays(), "labels": toy.toy_labels(), "partition": toy.toy_partition()}
-    for name, part in parts.items():
-        part.save(folder / f"{name}.npz")
-    return {name: str(folder / f"{name}.npz") for name in parts}
 
 
 def run_words(inputs: dict[str, str], out: Path) -> list[str]:

@@ -12,7 +12,8 @@ from fednoise_core.io import ArtifactError
 from fednoise_core.report.runs.csv_files import read_csv, write_csv
 from fednoise_core.report.runs.run import listed_runs
 from fednoise_core.report.tables import claims, latex, markdown, registry
-from fednoise_core.report.tables.verdicts import compare_numbers, rank_correlation
+from fednoise_core.report.tables.scorecard import column_ranks
+from fednoise_core.report.tables.verdicts import compare_numbers
 
 NAN = math.nan
 GRID = [{"noises": ["sym40"], "partitions": ["iid", "openset-uniform"], "methods": ["fedavg", "sce", "fedmd"]}]
@@ -36,13 +37,16 @@ def test_verdicts(ours: tuple[float, float], paper: tuple[float, float], said: s
 
 
 def test_ranks_need_three_methods_that_differ() -> None:
-    assert rank_correlation([1, 2, 3], [10, 20, 90]) == pytest.approx(1)
-    assert rank_correlation([1, 2, 3, NAN], [3, 2, 1, 9]) == pytest.approx(-1)
-    assert rank_correlation([1, 3, 2, 4], [1, 2, 3, 4]) == pytest.approx(
-        1 - 6 * 2 / (4 * 15)
-    )  # 1 − 6 Σd² / (n (n² − 1))
-    for ours, paper in (([1, 2], [1, 2]), ([1, 2, NAN], [1, 2, 3]), ([5, 5, 5], [1, 2, 3])):
-        assert math.isnan(rank_correlation(ours, paper))
+    for ours, paper, both, rho in (
+        ([1, 2, 3], [10, 20, 90], 3, 1),
+        ([1, 2, 3, NAN], [3, 2, 1, 9], 3, -1),
+        ([1, 3, 2, 4], [1, 2, 3, 4], 4, 1 - 6 * 2 / (4 * 15)),  # 1 − 6 Σd² / (n (n² − 1))
+        ([1, 2], [1, 2], 2, NAN),
+        ([1, 2, NAN], [1, 2, 3], 2, NAN),
+        ([5, 5, 5], [1, 2, 3], 3, NAN),
+    ):
+        made = frame(low={f"m{place}": mean for place, mean in enumerate(ours)}).assign(paper_mean=paper)
+        assert column_ranks(made) == {("d", "low", "p", ""): (pytest.approx(rho, nan_ok=True), both)}
 
 
 def frame(**columns: dict[str, float]) -> pd.DataFrame:

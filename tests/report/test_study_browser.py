@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from browser import driver as driver
+from browser import texts
 from run_extras import write_sites
 from test_report_page import make_study
 
@@ -68,10 +69,6 @@ def show(driver: Any, root: Path, width: int, part: str = "") -> None:
 
 def find(page: Any, selector: str) -> Any:
     return page.find_element(By.CSS_SELECTOR, selector)
-
-
-def texts(page: Any, selector: str) -> list[str]:
-    return [one.text for one in page.find_elements(By.CSS_SELECTOR, selector)]
 
 
 def click(page: Any, selector: str) -> None:

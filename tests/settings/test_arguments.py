@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import fednoise_core as fn
 from fednoise_core.io import SpecError
 from workflow_scripts.steps import noise, partition
 
-ROOT = Path(__file__).parents[2]
 WRONG = [None, -1, 1.5, "", [], {}, object(), np.zeros(3), True, math.nan, math.inf, b"x", ("a",), {"a": 1}, {1: 2}]
 ONE_ROUND = {"rounds": 1, "epochs": 1, "fraction": 0.5}
 

@@ -115,7 +115,7 @@ TAKEN: list[tuple[str, Any, Any]] = [
     ("groups", [{"share": 1}], [Group(share=1.0)]),
     ("groups", (Group(share=0.5, flip="next"),), [Group(share=0.5, flip="next")]),
 ]
-NUMBER, SHARE, SOME = "number", "number, 0 < x ≤ 1, or null", "integer ≥ 0, or number, 0 < x < 1"
+SHARE, SOME = "number, 0 < x ≤ 1, or null", "integer ≥ 0, or number, 0 < x < 1"
 GROUP = "{share, flip}"
 REFUSED: list[tuple[str, Any, str]] = [
     ("word", "papr", ".word: expected \"paper\" | \"code\" | 1, got \"papr\"; did you mean 'paper'?"),

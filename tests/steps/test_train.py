@@ -32,15 +32,6 @@ KEPT = [
 ]
 
 
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("inputs")
-    parts = {"arrays": toy.arrays(), "labels": toy.toy_labels(), "partition": toy.toy_partition()}
-    for name, part in parts.items():
-        part.save(folder / f"{name}.npz")
-    return {name: str(folder / f"{name}.npz") for name in parts}
-
-
 @pytest.fixture(autouse=True)
 def as_it_was() -> Iterator[None]:
     """The command takes SIGTERM and SIGINT for itself, and keeps them."""

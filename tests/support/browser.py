@@ -14,6 +14,7 @@ if not (BROWSER and DRIVER):
     pytest.skip("no Chromium with its chromedriver found: browser tests left out", allow_module_level=True)
 
 from selenium import webdriver  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
 
 FLAGS = (
     "--headless=new",
@@ -52,3 +53,7 @@ def load(driver: Any, page: Path, width: int) -> None:
     )
     driver.get(page.resolve().as_uri())
     driver.execute_script("document.querySelectorAll('details').forEach(one => one.open = true)")
+
+
+def texts(page: Any, selector: str) -> list[str]:
+    return [one.text for one in page.find_elements(By.CSS_SELECTOR, selector)]

@@ -55,11 +55,6 @@ SIZES = {
 }
 
 
-def several_nets(name: str) -> bool:
-    """Whether its clients may run different architectures, and do on the toy world."""
-    return method_class(name).several_nets
-
-
 def traffic(name: str, run: Any) -> list[tuple[int, int]]:
     """Bytes (down, up) of round 0 (what `init_state` exchanged) and of every round, worked out by hand: 4 clients a
     round of 7 with samples, 5 classes. By default every round sends all that `wire` names, but what is optional

@@ -65,15 +65,14 @@ def write_arrays(
     *,
     classes: int = 10,
     n: int = 1200,
-    size: int = 8,
     names: Sequence[str] | None = None,
     clean_known: bool = True,
 ) -> np.ndarray:
-    """An arrays artifact of blurry class patterns, uint8 [n, size, size]; returns the labels y_train."""
+    """An arrays artifact of blurry class patterns, uint8 [n, 8, 8]; returns the labels y_train."""
     rng = stream(7, "fake arrays")
-    base = rng.random((classes, size, size)) ** 3
+    base = rng.random((classes, 8, 8)) ** 3
     y = np.sort(rng.integers(0, classes, n))
-    x = (255 * np.clip(base[y] + 0.15 * rng.normal(size=(n, size, size)), 0, 1)).astype(np.uint8)
+    x = (255 * np.clip(base[y] + 0.15 * rng.normal(size=(n, 8, 8)), 0, 1)).astype(np.uint8)
     text = np.array(list(names) if names else [str(k) for k in range(classes)])
     save_npz(
         path,
@@ -155,14 +154,14 @@ def curve(method: str, noise: dict[str, Any], setting: tuple[str, str, str], see
     return np.clip(0.1 + (top - 0.1) * rise + wobble, 0, 1)
 
 
-def confusion(accuracy: float, classes: int, rng: np.random.Generator, images: int = 100) -> str:
+def confusion(accuracy: float, classes: int, rng: np.random.Generator) -> str:
     """confusion.csv of a model that is right on about `accuracy` of the images of each class."""
     head = ["class", "name", *(f"predicted_{k}" for k in range(classes))]
     rows = []
     for k in range(classes):
         p = rng.dirichlet(np.full(classes, 0.3)) * (1 - accuracy)
         p[k] += accuracy
-        rows.append([k, f"class {k}", *rng.multinomial(images, p / p.sum())])
+        rows.append([k, f"class {k}", *rng.multinomial(100, p / p.sum())])
     return "".join(",".join(map(str, row)) + "\n" for row in [head, *rows])
 
 
@@ -172,7 +171,6 @@ def write_run(
     spec: dict[str, Any],
     *,
     rounds: int,
-    classes: int = 10,
     clean_known: bool = True,
     test_known: bool = True,
 ) -> None:
@@ -187,7 +185,7 @@ def write_run(
     rows = []
     for t, value in enumerate(values):
         cells = {"accuracy": value, "loss": -math.log(max(value, 1e-3))}
-        cells |= {f"accuracy_class_{k}": float(np.clip(value + rng.normal(0, 0.05), 0, 1)) for k in range(classes)}
+        cells |= {f"accuracy_class_{k}": float(np.clip(value + rng.normal(0, 0.05), 0, 1)) for k in range(10)}
         rows += [(t, work[t], "main", view, -1, name, cell) for name, cell in cells.items()]
         if view == "personal":
             each = value + (np.arange(4) - 1.5) / 100  # of four clients, whose mean is the view's accuracy
@@ -240,7 +238,7 @@ def write_run(
             "parameters": [4240, 9930] if method == "fedmd" else [9930],
             "clients": 20,
             "samples": 1200,
-            "classes": classes,
+            "classes": 10,
             "diagnostics": truth,
             "phases": [
                 {"name": "watch", "first": 1, "last": rounds // 2},
@@ -263,7 +261,7 @@ def write_run(
             "resumed": 0,
         },
     )
-    (folder / "confusion.csv").write_text(confusion(values[-1], classes, stream(seed, "fake confusion", method)))
+    (folder / "confusion.csv").write_text(confusion(values[-1], 10, stream(seed, "fake confusion", method)))
     (folder / "suspects.csv").write_text("sample,client,given,p_wrong,proposed\n", encoding="utf-8")
 
 

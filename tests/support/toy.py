@@ -14,6 +14,7 @@ from fednoise_core.data.partition import Partition
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.local import Local
 from fednoise_core.engine.loop import Outcome, run_loop
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.state import State
@@ -67,6 +68,13 @@ def public_images() -> Tensor:
 
 
 # federations and rounds
+
+
+class Plain(Local):
+    """FedAvg's client."""
+
+    def __init__(self, train: Train):
+        self.train = train
 
 
 def toy_world(

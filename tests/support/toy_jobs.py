@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from toy import Plain
 
 from fednoise_core.engine.executors.eager_graphs import Graphs
 from fednoise_core.engine.fit import FitRequest
@@ -31,15 +32,12 @@ def apart(a: Any, b: Any) -> float:
     return max(float((x - y).abs().max() / x.abs().max().clamp_min(1e-3)) for x, y in pairs)
 
 
-class Everything(Local):
+class Everything(Plain):
     """Uses all that a step may: random numbers, per-sample data and state, a further pool, what is kept and sent,
     changing floats, and other samples from epoch to epoch.
     """
 
     draws = 2
-
-    def __init__(self, train: Any):
-        self.train = train
 
     def prepare_fit(self, client, broadcast):
         client.state["seen"] = client.state.get("seen", torch.zeros(())) + 1

@@ -12,7 +12,6 @@ from fednoise_core.engine.executors.captured import freeze_value
 from fednoise_core.engine.executors.eager_graphs import Graphs
 from fednoise_core.engine.executors.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
-from fednoise_core.engine.local import Local
 from fednoise_core.testing.tape import TapeGraphs
 
 # the tape itself
@@ -124,13 +123,10 @@ def test_a_step_that_uses_all_it_may_is_replayed_bit_for_bit():
 # what it notices
 
 
-class Scaled(Local):
+class Scaled(toy.Plain):
     """Its loss has a factor, which another round changes."""
 
     shared = 1.0
-
-    def __init__(self, train: Any):
-        self.train = train
 
     def factor(self) -> Any:
         return type(self).shared

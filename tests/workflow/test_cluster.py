@@ -12,10 +12,8 @@ from toy_workflow import ENV, Workflow
 pytestmark = pytest.mark.workflow
 REAL_PROCESSES = True  # another PATH, and the environment that a job of a cluster gets
 
-TOY, CONFIG = "config/studies/toy.yaml", "config/config.yaml"
-CATALOGUE = "config/catalogue.yaml"
+TOY = "config/studies/toy.yaml"
 PLUGINS = Path(__file__).parent / "plugins"
-SLURM = ("--profile", "profiles/slurm")
 QUICKLY = ("--seconds-between-status-checks", "1", "--latency-wait", "20")
 BARE = {key: value for key, value in ENV.items() if not key.startswith(("CUDA", "SLURM", "FEDNOISE_GPU", "GPU_"))}
 

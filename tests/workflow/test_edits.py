@@ -20,7 +20,6 @@ BY_OWNER = """\
     return np.split(order, np.searchsorted(owner[order], np.arange(1, C)))
 """
 GRID = "methods: [fedavg, feddpcont, fedcorr]"
-DPCONT = "feddpcont: {name: feddpcont, beta: 1.0}"
 SYM40 = "sym40: {kind: symmetric, rate: 0.4}"
 RANDOM20 = "random20: {kind: random, rate: 0.2}"
 OPEN = "open: {kind: openset, clients: 4, mode: uniform}"

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.workflow
 
 TOY = "config/studies/toy.yaml"
 CATALOGUE = "config/catalogue.yaml"
-SYM40, RANDOM20 = "sym40: {kind: symmetric, rate: 0.4}", "random20: {kind: random, rate: 0.2}"
+SYM40 = "sym40: {kind: symmetric, rate: 0.4}"
 CLIENTS = "mine: {kind: fednoro, rho: 0.5, lower: 0.3, upper: 0.6}"
 EVEN = "even: {kind: iid, clients: 4}"
 PAGE = "build/settings/toy/digits/{}/{}/seed5.html"

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fednoise_core.nets.weights import weight_files
 from fednoise_core.settings.train import Train
 
 
@@ -34,8 +33,3 @@ def net_code(train: Mapping[str, Any]) -> list[str]:
     nets = found if isinstance(found, list | tuple) else [found]
     own = [str(net["factory"]) for net in nets if isinstance(net, Mapping) and "factory" in net]
     return list(dict.fromkeys([*nets_of(train), *own]))
-
-
-def weights_of(train: Mapping[str, Any]) -> list[str]:
-    """List the files of weights that the nets of training settings start from."""
-    return weight_files(train.get("net"))

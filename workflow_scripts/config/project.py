@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.data import sources
-from fednoise_core.data.settings import load_source
 from fednoise_core.io import ArtifactError, SpecError, json_digest
 from fednoise_core.settings.declare import describe_mismatch, did_you_mean
 from workflow_scripts import paths
@@ -50,7 +49,6 @@ class Project:
         self.accepted: list[dict[str, str]] = list(config.get("accept_versions") or [])
         self.studies: list[str] = list(config["studies"])
         self.facts = functools.cache(self._read_facts)
-        self._normal: dict[str, dict[str, Any]] = {}
 
     @functools.cached_property
     def study_files(self) -> dict[str, str]:
@@ -153,11 +151,10 @@ class Project:
             raise place.error(f"unknown data set {name!r}{did_you_mean(name, self.datasets)}")
         return self.datasets[name]
 
+    @functools.cache  # noqa: B019 - a project lives as long as the process
     def normalize_dataset(self, name: str) -> dict[str, Any]:
         """A data set's settings in normal form (`Schemas.normalize_kind`)."""
-        if name not in self._normal:
-            self._normal[name] = self.schemas.normalize_kind("dataset", self.datasets[name])
-        return self._normal[name]
+        return self.schemas.normalize_kind("dataset", self.datasets[name])
 
     @functools.cached_property
     def on_gpu(self) -> bool:
@@ -170,11 +167,7 @@ class Project:
         found = os.environ.get(ON_GPU)
         return bool(device.visible_gpus()) if found is None else found == "1"
 
-    def may_be_shared(self, dataset: str) -> bool:
-        """Whether the arrays of a data set may be passed on."""
-        return load_source(self.datasets[dataset]["source"]).redistributable
-
-    @functools.cache  # noqa: B019 - a project lives as long as the process
+    @functools.cache  # noqa: B019
     def dataset_fingerprint(self, dataset: str) -> str:
         """Hash what the user's own files of a data set hold.
 

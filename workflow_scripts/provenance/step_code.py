@@ -1,5 +1,6 @@
 """The code behind each step of the workflow: from which files its hash starts."""
 
+import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ class StepCode:
 
     def __init__(self, folder: str | Path = ".") -> None:
         self.folder = Path(folder)
-        self._codes: dict[tuple[object, ...], str] = {}
+        self._hash = functools.cache(functools.partial(closure_hash, self.folder))
 
     def download_entries(self, spec: Mapping[str, Any]) -> list[str]:
         """Code of the step that makes the arrays of a data set.
@@ -91,8 +92,12 @@ class StepCode:
             tables: The kinds of tables that it makes or shows.
         """
         kinds = list(figures)
-        drawn = [*self._figure_entries("result", kinds), *self._figure_entries("setting", kinds)]
-        return [f"workflow_scripts/steps/{script}.py", *drawn, *self._table_entries(tables)]
+        return [
+            f"workflow_scripts/steps/{script}.py",
+            *self._registry_entries("report/figures/results/__init__.py", "RESULT_FIGURES", kinds),
+            *self._registry_entries("report/figures/settings/__init__.py", "SETTING_FIGURES", kinds),
+            *self._registry_entries("report/tables/registry.py", "TABLES", tables),
+        ]
 
     def setting_figure_kinds(self) -> list[str]:
         """The kinds of figures that a setting's page shows, and a study's."""
@@ -107,10 +112,7 @@ class StepCode:
         Returns:
             The hash under which results of this code are recorded.
         """
-        key = tuple(sorted(set(entries)))
-        if key not in self._codes:
-            self._codes[key] = closure_hash(self.folder, *key)
-        return self._codes[key]
+        return self._hash(*sorted(set(entries)))
 
     def check_hash(self, planned: str, *accepted: Iterable[str]) -> str:
         """Compare the code with the one that a job was planned with.
@@ -132,12 +134,6 @@ class StepCode:
                 "nothing was computed. Run the command again (for a workflow: snakemake)"
             )
         return planned or codes[0]
-
-    def _figure_entries(self, family: str, kinds: list[str]) -> list[str]:
-        return self._registry_entries(f"report/figures/{family}s/__init__.py", f"{family.upper()}_FIGURES", kinds)
-
-    def _table_entries(self, kinds: Iterable[str]) -> list[str]:
-        return self._registry_entries("report/tables/registry.py", "TABLES", kinds)
 
     def _registry_entries(self, file: str, name: str, keys: Iterable[str]) -> list[str]:
         """Files and objects behind a registry's lines "module:object".

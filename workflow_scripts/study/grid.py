@@ -92,9 +92,8 @@ class StudyGrid(FileAtScale):
         """
         if self.project.schemas.kind_flags(spec).get("without_runs"):
             return []
-        allowed = [(field, spec[f"{field}s"]) for field in SELECTORS if spec.get(f"{field}s") is not None]
-        named = ((run, [index_of(names, getattr(run, field)) for field, names in allowed]) for run in self.runs)
-        return [run for run, places in named if None not in places]
+        allowed = {field: spec[f"{field}s"] for field in SELECTORS if spec.get(f"{field}s") is not None}
+        return [run for run in self.runs if _lies_in(run, allowed)]
 
     def missing_data_message(self) -> str:
         """Describe what the data sets that are missing mean."""

@@ -137,14 +137,11 @@ def _scale_changes(study: StudyGrid) -> list[dict[str, str]]:
             found.append({"name": ".".join(map(str, keys)), "value": shown, "scaled": _format_value(value)})
     found += [{"name": "data", "value": name, "scaled": other} for name, other in study.dataset_substitutes.items()]
     if own.get("grid"):
-        before, after = (f"{len(set(_iter_cells(grid))):,} cells" for grid in (study.full["grid"], study.data["grid"]))
+        grids = (study.full["grid"], study.data["grid"])
+        cells = [{cell for block in grid for cell in product(*(block[axis] for axis in AXES))} for grid in grids]
+        before, after = (f"{len(one):,} cells" for one in cells)
         found.append({"name": "grid", "value": before, "scaled": after})
     return found
-
-
-def _iter_cells(grid: list[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
-    for block in grid:
-        yield from product(*(block[axis] for axis in AXES))
 
 
 def _iter_leaves(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:

@@ -6,7 +6,7 @@ cells stay the paper's.
 """
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,9 @@ def paper_cells(study: StudyGrid, spec: Mapping[str, Any]) -> list[GridCell]:
     for block in written.data["grid"]:
         methods = [one for name in block["methods"] for one in written.expand_method(name)]
         for cell in product(*(block[axis] for axis in AXES[:3]), methods):
-            if all(names is None or index_of(names, one) is not None for names, one in _zip_axes(allowed, cell)):
+            if all(names is None or index_of(names, one) is not None for names, one in zip(allowed, cell, strict=True)):
                 found[cell] = None
-    return sorted(found, key=lambda cell: [_position_in(names, one) for names, one in _zip_axes(allowed, cell)])
+    return sorted(found, key=lambda cell: [_position_in(names, one) for names, one in zip(allowed, cell, strict=True)])
 
 
 def with_study_context(study: StudyGrid, spec: Mapping[str, Any], place: ConfigPath) -> dict[str, Any]:
@@ -194,10 +194,6 @@ def skipped_figures(study: StudyGrid, figures: Mapping[str, Any]) -> dict[str, s
     missing = {name: spec for name, spec in study.full.get("figures", {}).items() if name not in figures}
     why = {True: "not run (data absent)", False: "not run at this scale"}
     return {str(spec.get("title", name)): why[bool(missing_datasets(study, spec))] for name, spec in missing.items()}
-
-
-def _zip_axes(allowed: list[Any], cell: GridCell) -> Iterable[tuple[Any, str]]:
-    return zip(allowed, cell, strict=True)
 
 
 def _position_in(names: Any, value: str) -> int:

@@ -14,12 +14,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fednoise_core.data.settings import load_source
 from fednoise_core.io import SpecError, canonical_json, json_digest
+from fednoise_core.nets.weights import weight_files
 from fednoise_core.noise import registry as noises
 from fednoise_core.partition import registry as partitions
 from workflow_scripts import paths
 from workflow_scripts.config.file_contents import hash_contents
-from workflow_scripts.config.nets import net_code, weights_of
+from workflow_scripts.config.nets import net_code
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.published_weights import PUBLISHED, check_published
 from workflow_scripts.machine.versions import Versions, installed_versions, versions_text
@@ -55,7 +57,7 @@ class Store:
             versions: Versions of torch and numpy; the installed ones if left out.
         """
         spec, code = self.project.normalize_dataset(dataset), self._step_hash(self.steps.download_entries, dataset)
-        base = "store" if self.project.may_be_shared(dataset) else "data"
+        base = "store" if load_source(self.project.datasets[dataset]["source"]).redistributable else "data"
         held = self.project.dataset_fingerprint(dataset)
         where = f"{base}/arrays/{_path_word(spec['source'])}"
         own = ("--contents", self.project.contents_folder(dataset), "--fingerprint", held) if held else ()
@@ -111,7 +113,7 @@ class Store:
         return None if name is None else self.plan_arrays(name, versions)
 
     def _plan_labels(
-        self, dataset: str, noise: Settings, seed: int, split: Plan | None, versions: Versions | None = None
+        self, dataset: str, noise: Settings, seed: int, split: Plan | None, versions: Versions | None
     ) -> Plan:
         """Noisy labels; `split` is the partition of noise that depends on the client."""
         arrays, donor, file = (
@@ -138,7 +140,7 @@ class Store:
         return Plan(folder, code, inputs, tuple(arguments))
 
     def _plan_partition(
-        self, dataset: str, partition: Settings, seed: int, labels: Plan | None, versions: Versions | None = None
+        self, dataset: str, partition: Settings, seed: int, labels: Plan | None, versions: Versions | None
     ) -> Plan:
         """Who holds which sample; `labels` are the noisy labels of partitions drawn over them."""
         arrays, code = (
@@ -174,7 +176,7 @@ class Store:
 
     def _plan_run_for(self, dataset: str, spec: Settings, seed: int, versions: Versions, on_gpu: bool) -> RunFiles:
         arrays, labels, split = self.plan_setting(dataset, spec["noise"], spec["partition"], seed, versions)
-        donor, weights = self.plan_donor(spec["noise"], versions), weights_of(spec["train"])
+        donor, weights = self.plan_donor(spec["noise"], versions), weight_files(spec["train"].get("net"))
         code = self._train_code(spec["method"]["name"], tuple(net_code(spec["train"])), on_gpu)
         inputs = drop_none(arrays, labels, split, donor)
         where = "/".join(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def find_axis_minimum(ends: Sequence[float], step: float = 5.0) -> float | None:
+def find_axis_minimum(ends: Sequence[float]) -> float | None:
     """Choose where the y axis starts so that the ends of most lines are told apart.
 
     A third of the lines at most may end under it, if they are far below the others. The others keep three quarters of
@@ -13,10 +13,9 @@ def find_axis_minimum(ends: Sequence[float], step: float = 5.0) -> float | None:
 
     Args:
         ends: Where the lines end, in percent. NaN stands for a line without an end.
-        step: The start is a multiple of it.
 
     Returns:
-        The start in percent, or None if the axis should start at the data.
+        The start in percent, a multiple of 5, or None if the axis should start at the data.
     """
     found = np.sort(np.asarray([y for y in ends if np.isfinite(y)]))[::-1]
     if len(found) < 2:
@@ -27,5 +26,5 @@ def find_axis_minimum(ends: Sequence[float], step: float = 5.0) -> float | None:
             last = place - 1
             break
     core = max(found[0] - found[last], 10.0)
-    low = step * np.floor((found[0] - 1.3 * core) / step)
+    low = 5 * np.floor((found[0] - 1.3 * core) / 5)
     return float(low) if low > 0 else None

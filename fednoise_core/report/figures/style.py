@@ -271,18 +271,17 @@ def draw_heat_map(
     return image
 
 
-def add_colour_bar(axes: Sequence[Axes], image: AxesImage, label: str, height: float = 0.5) -> Colorbar:
+def add_colour_bar(axes: Sequence[Axes], image: AxesImage, label: str) -> Colorbar:
     """Add a colour bar below all panels, and make the figure taller for it.
 
     Args:
         axes: All panels of the figure.
         image: Of `draw_heat_map`.
         label: What the colours mean.
-        height: Inches by which the figure grows.
     """
     figure = axes[0].get_figure(root=True)
     assert figure is not None
-    figure.set_figheight(figure.get_figheight() + height)
+    figure.set_figheight(figure.get_figheight() + 0.5)  # inches
     return figure.colorbar(image, ax=axes, location="bottom", shrink=0.6, aspect=40, label=label)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fednoise_core.report.runs.confusion import read_confusion
 from fednoise_core.report.runs.run import RecordedRun
-from fednoise_core.report.runs.settings import SettingArtifacts
+from fednoise_core.report.runs.settings import artifacts_of
 from fednoise_core.report.runs.suspects import Site, read_rows
 from fednoise_core.report.text.cells import MISSING
 from fednoise_core.report.text.escape import one_line
@@ -109,8 +109,7 @@ def noise_of(run: RecordedRun) -> list[float | None]:
     listed = run.listed
     if not (listed.labels and listed.partition_file):
         return []
-    one = SettingArtifacts(*listed.setting, listed.seed, listed.labels, listed.partition_file, listed.arrays)
-    rates = one.client_rate
+    rates = artifacts_of([listed])[0].client_rate
     return [] if rates is None else [None if math.isnan(rate) else round(float(rate), 4) for rate in rates]
 
 

@@ -21,13 +21,6 @@ class Confusion(NamedTuple):
     names: list[str]
     counts: np.ndarray | None
 
-    def shares(self) -> np.ndarray | None:
-        """[K, K] in %: of the images of class i those predicted as j; NaN in the rows of classes without images."""
-        if self.counts is None:
-            return None
-        total = self.counts.sum(1, keepdims=True)
-        return np.divide(100 * self.counts, total, out=np.full(self.counts.shape, np.nan), where=total > 0)
-
 
 def read_confusion(path: Path) -> Confusion:
     """Read a confusion.csv.

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.report.runs.noise_rate import is_noiseless
-from fednoise_core.report.runs.run import COLUMNS, METRICS, ListedRun, RecordedRun
+from fednoise_core.report.runs.run import METRICS, ListedRun, RecordedRun
 from fednoise_core.report.text.footnotes import marks_of
 
 IDS = ["dataset", "noise", "partition", "method"]
@@ -76,8 +76,6 @@ def load_metric(
         if client is not None:
             keep &= frame["client"] == client
         parts.append(frame[keep].assign(**_run_ids(run.listed), method_label=run.label))
-    if not parts:
-        return pd.DataFrame(columns=[*RUN, "method_label", *COLUMNS])
     return pd.concat(parts, ignore_index=True)
 
 
@@ -94,7 +92,7 @@ def count_diverged(found: pd.DataFrame) -> dict[tuple[str, ...], tuple[int, int]
     return {ids: (int(lost), int(n)) for ids, lost, n in counts.itertuples(name=None) if lost}
 
 
-def _cut_at_divergence(frame: pd.DataFrame, of: Sequence[str] = IDS) -> pd.DataFrame:
+def _cut_at_divergence(frame: pd.DataFrame, of: Sequence[str]) -> pd.DataFrame:
     """Make `value` NaN from the first round on in which any run of the same method and setting is not finite.
 
     Beyond it a mean would be one of other runs than before. With `of` RUN each run ends for itself.

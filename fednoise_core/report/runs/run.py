@@ -12,7 +12,6 @@ import pandas as pd
 
 from fednoise_core.index import FILES, FLAGS, SHOWN, read_runs
 from fednoise_core.io import ArtifactError, SpecError, json_digest
-from fednoise_core.report.runs.confusion import Confusion, read_confusion
 from fednoise_core.report.text.escape import one_line
 from fednoise_core.settings.variants import index_of
 
@@ -20,7 +19,6 @@ METRICS = ("best", "last", "last10_mean")
 """The three numbers a run is judged by; `round0` (before training) is kept beside them."""
 
 SELECTORS = {"datasets": "dataset", "noises": "noise", "partitions": "partition", "methods": "method", "seeds": "seed"}
-COLUMNS = ("round", "work", "phase", "view", "client", "metric", "value")  # of metrics.parquet
 
 
 class Setting(NamedTuple):
@@ -104,11 +102,6 @@ class RecordedRun:
     def diagnostics(self) -> pd.DataFrame:
         """diagnostics.parquet: round, client (-1: all together), metric, value."""
         return _read_parquet(self.listed.dir / "diagnostics.parquet")
-
-    @property
-    def confusion(self) -> Confusion:
-        """confusion.csv: what the final models of the headline view take test images for."""
-        return read_confusion(self.listed.dir / "confusion.csv")
 
     @cached_property
     def cost(self) -> dict[str, Any]:

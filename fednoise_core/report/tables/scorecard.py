@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.report.tables.claims import STATES, Claim, judge_claim
-from fednoise_core.report.tables.verdicts import KEYS, rank_correlation
+from fednoise_core.report.tables.verdicts import KEYS, LEAST_RANKED
 from fednoise_core.report.text.cells import MISSING, format_number
 
 
@@ -78,12 +78,13 @@ def column_ranks(frame: pd.DataFrame) -> dict[tuple[str, ...], tuple[float, int]
         frame: Of a reproduction table.
 
     Returns:
-        (data set, noise, partition, member) -> Spearman's ρ (NaN: too few methods), and of how many methods.
+        (data set, noise, partition, member) -> Spearman's ρ (Spearman, 1904), and of how many methods. ρ is NaN
+        for fewer than LEAST_RANKED methods, or if all means of ours or of the paper's are equal.
     """
     found = {}
     columns = [key for key in KEYS if key != "method"]
     for ids, rows in frame[frame["ceiling"] == 0].groupby(columns, sort=False):
-        both = int((rows["ours_mean"].notna() & rows["paper_mean"].notna()).sum())
-        value = rank_correlation(list(rows["ours_mean"]), list(rows["paper_mean"]))
-        found[tuple(map(str, ids))] = (value, both)
+        both = rows[["ours_mean", "paper_mean"]].dropna()
+        value = float(both.corr("spearman", min_periods=LEAST_RANKED).to_numpy()[0, 1])
+        found[tuple(map(str, ids))] = (value, len(both))
     return found

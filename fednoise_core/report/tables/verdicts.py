@@ -1,9 +1,6 @@
-"""What a paper's number and ours say together, and two rankings of methods."""
+"""What a paper's number and ours say together."""
 
 import math
-from collections.abc import Sequence
-
-from scipy.stats import spearmanr
 
 POINTS = 2.0  # of %: closer than that is near, whatever the spread
 KEYS = ["dataset", "noise", "partition", "method", "member"]
@@ -34,19 +31,3 @@ def compare_numbers(ours: tuple[float, float], paper: tuple[float, float]) -> st
     if apart <= 2 * spread:
         return "within 2 σ"
     return "within 2 points" if apart <= POINTS else "apart"
-
-
-def rank_correlation(ours: Sequence[float], paper: Sequence[float]) -> float:
-    """Spearman's ρ of two lists of means, of the places where both have one (Spearman, 1904).
-
-    Args:
-        ours: A mean for each method, NaN where there is none.
-        paper: The same of the paper's.
-
-    Returns:
-        NaN for fewer than LEAST_RANKED methods, or if all values of one list are equal.
-    """
-    pairs = [both for both in zip(ours, paper, strict=True) if not any(map(math.isnan, both))]
-    if len(pairs) < LEAST_RANKED or any(len(set(column)) < 2 for column in zip(*pairs, strict=True)):
-        return math.nan
-    return float(spearmanr(*zip(*pairs, strict=True)).statistic)

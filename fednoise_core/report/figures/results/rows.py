@@ -82,7 +82,7 @@ class Rows:
             axis.grid(axis="y", linewidth=0.4)
             axis.spines["left"].set_visible(False)
 
-    def set_x_range(self, table: pd.DataFrame, shown: Sequence[Setting], top: float = -np.inf) -> str:
+    def set_x_range(self, table: pd.DataFrame, shown: Sequence[Setting], top: float) -> str:
         """Start the x axis where most means stand apart, and cut off no seed of these.
 
         Args:
@@ -134,7 +134,7 @@ class Rows:
         if best:
             annotate_point(axis, format_number(mean, 1), (min(ticks), y), -5, ha="right")  # the axis may end behind it
 
-    def add_legend(self, x: str, dot: str, tick: str, more: Sequence[Line2D] = ()) -> None:
+    def add_legend(self, x: str, dot: str, tick: str, more: Sequence[Line2D]) -> None:
         """Say under the panels what the signs mean, and what x is.
 
         Args:
