@@ -175,7 +175,7 @@ def _largest_gain(
     specs: Mapping[str, Mapping[str, Any]],
     titles: Mapping[str, str],
 ) -> list[str]:
-    """The paper's largest gain of the cells that were run, and ours there. Nothing if none was run.
+    """The largest gain of the paper's own method in the cells that were run, and ours there. Nothing if none was run.
 
     own: the id of the paper's method, which is the study's. Where none of its gains was run, those of the others count.
     """
@@ -192,9 +192,9 @@ def _largest_gain(
     sign = "the same" if row["same"] else "the other"
     paper, ours = (format_signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
     return [
-        f"The paper's largest gain over {label} among the cells that were run is that of {row['method_label']}, "
-        f"{paper} points ({table}, {where}): ours there is {ours}, of {sign} sign; {every['same'].sum()} of all "
-        f"{len(every)} gains have the paper's sign."
+        f"In the paper {row['method_label']}'s largest gain over {label} in a cell that was run is {paper} points "
+        f"({table}, {where}). Ours there is {ours}, of {sign} sign. Of the gains of all methods, {every['same'].sum()} "
+        f"of {len(every)} have the paper's sign."
     ]
 
 
