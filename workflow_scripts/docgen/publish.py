@@ -111,6 +111,7 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
     Raises:
         ArtifactError: No run was made, or the file of earlier runs is damaged.
     """
+    commit = software_commit()  # before files of the repository change
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         earlier = read_packed(out / RUNS)
@@ -132,9 +133,9 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
         made += pack_runs(found, earlier, out / RUNS, LIMIT) if paper else []
         if html is not None:
             with open_atomic(html) as opened:
-                opened.write(study_page.study_page(told, found, root, software_commit()))
+                opened.write(study_page.study_page(told, found, root, commit))
         write_json(out / "metrics.json", metrics.study_metrics(tabulate_results(runs)))
-        texts = {"README.md": _page_markdown(study, told, paper, runs, shown, words, out)}
+        texts = {"README.md": _page_markdown(study, told, paper, runs, shown, words, out, commit)}
         if paper:
             texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.squares)}
     for name, text in texts.items():
@@ -184,13 +185,15 @@ def _page_markdown(
     shown: Sequence[str],
     words: Mapping[str, Sequence[Any]],
     out: Path,
+    commit: str,
 ) -> str:
     """The page as Markdown. words: of each figure its title, caption and alternative text."""
     kinds = {name: draw.find_figure_kind(told["figures"][name]) for name in words}
     board = next((name for name in kinds if kinds[name].at_top and kinds[name].of_a_paper == bool(paper)), "")
     picture = _picture_markdown(board, words[board]) if board else ""
     text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()]
-    made, own = _progress_sentence(study, paper.made if paper else len(runs), runs), _hand_written(out / "README.md")
+    made = _progress_sentence(study, paper.made if paper else len(runs), runs, commit)
+    own = _hand_written(out / "README.md")
     if paper:
         first = render_section("first", paper, picture, made)
         parts = [first, own, render_section("top", paper), "## What the paper leaves open", *text]
@@ -208,7 +211,7 @@ def _page_markdown(
     return "\n\n".join(part.strip() for part in (f"# {told['title']}", *parts) if part.strip()) + "\n"
 
 
-def _progress_sentence(study: Study, made: int | str, runs: Sequence[RecordedRun]) -> str:
+def _progress_sentence(study: Study, made: int | str, runs: Sequence[RecordedRun], commit: str) -> str:
     scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
     others = {run.listed.folder for run in runs} - {run.folder for run in study.runs}
     by_others = (
@@ -217,7 +220,7 @@ def _progress_sentence(study: Study, made: int | str, runs: Sequence[RecordedRun
     )
     return (
         f"Run so far: {made} of {len(study.runs):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "
-        f"Published at commit `{software_commit() or 'unknown'}`.{by_others if others else ''}"
+        f"Published at commit `{commit or 'unknown'}`.{by_others if others else ''}"
     )
 
 
