@@ -187,6 +187,10 @@ def test_cost_counts_both_ways_and_names_sizes(root: Path, tmp_path: Path) -> No
     write_study(tmp_path, grid=[{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedmd"]}], rounds=12)
     made = registry.lay_out_table(frame_of(tmp_path, kind="cost"), {"kind": "cost"})
     assert made.rows[0].cells[0].text == "4\u202f240 / 9\u202f930"
+    for file in tmp_path.rglob("cost.json"):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"executor": "workers"}))
+    (by_workers,) = registry.lay_out_table(frame_of(tmp_path, kind="cost"), {"kind": "cost"}).rows
+    assert sum(cell.text == "–" for cell in by_workers.cells) == 1 + sum(c.text == "–" for c in made.rows[0].cells)
 
 
 def test_ids_survive_the_csv(root: Path, tmp_path: Path) -> None:

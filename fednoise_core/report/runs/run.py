@@ -105,8 +105,9 @@ class RecordedRun:
 
     @cached_property
     def cost(self) -> dict[str, Any]:
-        """cost.json: seconds, memory, device, versions."""
-        return read_json(self.listed.dir / "cost.json", ("seconds",))
+        """cost.json: seconds, memory, device, versions. CPU seconds that leave out worker processes are None."""
+        cost = read_json(self.listed.dir / "cost.json", ("seconds",))
+        return cost | {"cpu_seconds": None} if cost.get("executor") == "workers" else cost
 
 
 def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]:
