@@ -16,7 +16,7 @@ rule train:
         command=step_command("store/runs/{where}/{digest}"),
     message:
         "train {wildcards.where}: {resources.mem_mb} MB, {resources.runtime} minutes" + (", 1 GPU" if GPU else "")
-    shell:  # glibc must keep freed memory: else every step gets its large tensors as new pages, which costs 10 to 20 %
+    shell:  # glibc must keep freed memory: else every step gets its large tensors as new pages, which costs 14 to 31 %
         "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2000000000 "
         "OMP_NUM_THREADS={threads} python -m workflow_scripts.steps train --threads {threads} {params.command}"
         ' --device "${{FEDNOISE_DEVICE:-auto}}" > {log:q} 2>&1'
