@@ -192,7 +192,7 @@ def _page_markdown(
     board = next((name for name in kinds if kinds[name].at_top and kinds[name].of_a_paper == bool(paper)), "")
     picture = _picture_markdown(board, words[board]) if board else ""
     text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()]
-    made = _progress_sentence(study, paper.made if paper else len(runs), runs, commit)
+    made = _progress_sentence(study, paper.made if paper else len({run.listed.dir for run in runs}), runs, commit)
     own = _hand_written(out / "README.md")
     if paper:
         first = render_section("first", paper, picture, made)
@@ -213,13 +213,14 @@ def _page_markdown(
 
 def _progress_sentence(study: Study, made: int | str, runs: Sequence[RecordedRun], commit: str) -> str:
     scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
-    others = {run.listed.folder for run in runs} - {run.folder for run in study.runs}
+    every = {run.folder for run in study.runs}  # two methods with equal settings are one run
+    others = {run.listed.folder for run in runs} - every
     by_others = (
         f" {len(others)} of the runs {'was' if len(others) == 1 else 'were'} made with another version of the code or "
         "its packages, or on another kind of device: origins.csv has the hash of the code, versions and devices."
     )
     return (
-        f"Run so far: {made} of {len(study.runs):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "
+        f"Run so far: {made} of {len(every):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "
         f"Published at commit `{commit or 'unknown'}`.{by_others if others else ''}"
     )
 

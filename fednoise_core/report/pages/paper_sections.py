@@ -166,7 +166,7 @@ def _describe_runs(runs: Sequence[RecordedRun]) -> str:
     hours = sum(float(run.cost.get("cpu_seconds") or run.cost["seconds"]) for run in trained) / 3600
     word = "CPU hours" if all(run.cost.get("cpu_seconds") for run in runs) else "hours"
     told = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; {format_number(hours, 1)} {word}"
-    return f"{told}; {len(runs):,}"
+    return f"{told}; {len(trained):,}"
 
 
 def _largest_gain(
