@@ -192,7 +192,7 @@ def _page_markdown(
     board = next((name for name in kinds if kinds[name].at_top and kinds[name].of_a_paper == bool(paper)), "")
     picture = _picture_markdown(board, words[board]) if board else ""
     text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()]
-    made = _progress_sentence(study, paper.made if paper else "", runs, commit)
+    made = _progress_sentence(study, paper, runs, commit)
     own = _hand_written(out / "README.md")
     if paper:
         first = render_section("first", paper, picture, made)
@@ -211,10 +211,10 @@ def _page_markdown(
     return "\n\n".join(part.strip() for part in (f"# {told['title']}", *parts) if part.strip()) + "\n"
 
 
-def _progress_sentence(study: Study, made: str, runs: Sequence[RecordedRun], commit: str) -> str:
+def _progress_sentence(study: Study, paper: PaperParts | None, runs: Sequence[RecordedRun], commit: str) -> str:
     scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
     every = {run.folder for run in study.runs}  # two methods with equal settings are one run
-    made = made or str(len({run.listed.dir for run in runs}))
+    made = paper.made if paper else len({run.listed.dir for run in runs})
     others = {run.listed.folder for run in runs} - every
     by_others = (
         f" {len(others)} of the runs {'was' if len(others) == 1 else 'were'} made with another version of the code or "
