@@ -360,8 +360,7 @@ def test_the_page_counts_claims_as_its_csv_and_the_list_of_papers_do(folder: Pat
 
 def test_why_is_shown_beside_the_claim_that_disagrees(folder: Path) -> None:
     file = folder / "config/papers/fedmixcon.yaml"
-    text, known = re.subn(r"    why:\n(      .*\n)+", "", file.read_text(encoding="utf-8"))
-    assert known <= 1, "the reasons of scale cpu"
+    text = re.sub(r"    why:\n(      .*\n)+", "", file.read_text(encoding="utf-8"))  # the scales' reasons
     file.write_text(text)
     study = ran("fedmixcon-cpu", **THREE)
     publish_study(study, folder / "before")
