@@ -125,6 +125,7 @@ def test_totals_are_of_the_configured_studies() -> None:
     whole, smoke = progress.plan_runs([], {}), progress.plan_runs([], {"scale": "smoke"})
     assert progress.plan_runs(["quick"], {}) == whole
     assert 2 * len(smoke["quick-smoke"]) == len(whole["quick"])
+    assert len({run.folder for run in whole["quick"]}) == len(whole["quick"])  # equal settings are one run
 
 
 def test_an_unknown_study_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -145,7 +145,7 @@ def plan_runs(targets: list[str], config: dict[str, Any]) -> dict[str, list[Plan
         config: What is laid over config/config.yaml.
 
     Returns:
-        Name of a study's results folder → its runs.
+        Name of a study's results folder → its runs, once each: two methods with equal settings are one run.
 
     Raises:
         SpecError: The config has a mistake, or a study is unknown.
@@ -153,7 +153,8 @@ def plan_runs(targets: list[str], config: dict[str, Any]) -> dict[str, list[Plan
     project = Project({**read_yaml("config/config.yaml"), **config})
     studies = [name for target in targets for name in (project.paper_names if target == "papers" else [target])]
     wanted = studies or project.studies
-    return {project.results_folder(name).removeprefix("results/"): Study(project, name).runs for name in wanted}
+    planned = {project.results_folder(name).removeprefix("results/"): Study(project, name).runs for name in wanted}
+    return {name: list({run.folder: run for run in runs}.values()) for name, runs in planned.items()}
 
 
 def _parse_override(pair: str) -> tuple[str, str]:
