@@ -8,8 +8,8 @@ import numpy as np
 def find_axis_minimum(ends: Sequence[float]) -> float | None:
     """Choose where the y axis starts so that the ends of most lines are told apart.
 
-    A third of the lines at most may end under it, if they are far below the others. The others keep three quarters of
-    the height.
+    A quarter of the lines at most may end under it, if they are far below the others. The others keep three quarters
+    of the height.
 
     Args:
         ends: Where the lines end, in percent. NaN stands for a line without an end.
@@ -21,7 +21,7 @@ def find_axis_minimum(ends: Sequence[float]) -> float | None:
     if len(found) < 2:
         return None
     whole, last = found[0] - found[-1], len(found) - 1
-    for place in range(len(found) - len(found) // 3, len(found)):  # the first great gap among the lowest third
+    for place in range(len(found) - len(found) // 4, len(found)):  # the first great gap among the lowest quarter
         if found[place - 1] - found[place] > 0.25 * whole:
             last = place - 1
             break

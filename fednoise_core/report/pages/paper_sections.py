@@ -163,8 +163,8 @@ def _describe_runs(runs: Sequence[RecordedRun]) -> str:
     """Seeds, CPU hours and runs."""
     seeds = sorted({run.listed.seed for run in runs})
     trained = {run.listed.dir: run for run in runs}.values()  # two methods with equal settings are one run
-    hours = sum(float(run.cost.get("cpu_seconds") or run.cost["seconds"]) for run in trained) / 3600
-    word = "CPU hours" if all(run.cost.get("cpu_seconds") for run in runs) else "hours"
+    key, word = ("cpu_seconds", "CPU hours") if all(run.cost.get("cpu_seconds") for run in runs) else ("seconds", "hours")
+    hours = sum(float(run.cost[key]) for run in trained) / 3600
     told = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; {format_number(hours, 1)} {word}"
     return f"{told}; {len(trained):,}"
 
@@ -189,22 +189,23 @@ def _largest_gain(
     base = spec["baseline"]
     where = " · ".join(str(row[f"{part}_label"]) for part in KEYS[:3])
     label, table = spec["labels"].get(base, base), titles[row["table"]].split(":")[0]
-    sign = "the same" if row["same"] else "the other"
+    sign, beside = "the same" if row["same"] else "the other", every[every["table"] == row["table"]]
     paper, ours = (format_signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
     return [
         f"In the paper {row['method_label']}'s largest gain over {label} in a cell that was run is {paper} points "
-        f"({table}, {where}). Ours there is {ours}, of {sign} sign. Of the gains of all methods, {every['same'].sum()} "
-        f"of {len(every)} have the paper's sign."
+        f"({table}, {where}). Ours there is {ours}, of {sign} sign. Of all gains in {table}, {beside['same'].sum()} of "
+        f"{len(beside)} have the paper's sign."
     ]
 
 
 def _not_run(scores: Mapping[str, Score], titles: Mapping[str, str]) -> str:
-    """How many cells were not run, and the tables of which none was."""
+    """How many of the paper's cells were not run, and the tables of which none was."""
     whole, ran = sum(sum(one.cells.values()) for one in scores.values()), sum(one.ran for one in scores.values())
     if ran == whole:
         return "Every cell of the paper's tables was run."
     none = [titles[name].split(":")[0] for name, one in scores.items() if not one.ran]
-    return f"Not run: {whole - ran:,} of {whole:,} cells{', among them all of ' * bool(none)}{', '.join(none)}."
+    words = f"Not run: {whole - ran:,} of the {whole:,} cells that the paper prints"
+    return f"{words}{', among them all of ' * bool(none)}{', '.join(none)}."
 
 
 def _list_disagreements(
@@ -259,12 +260,11 @@ def _summary_row(title: str, one: Score, at_paper: bool) -> list[str]:
 
 
 def _claims_table(scores: Mapping[str, Score], titles: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
-    """The claims that were run; how many others there are stands in the summary."""
+    """Every claim, those that were not run, too."""
     rows = [
         [titles[name].split(":")[0], one.says, one.state, one.counted, one.in_paper]
         for name, found in scores.items()
         for one in found.claims
-        if one.state in STATES[:3]
     ]
     return ["table", "claim", "ours", "columns", "the paper’s own numbers"], rows
 

@@ -17,7 +17,10 @@ from fednoise_core.report.text.cells import MISSING, format_number
 
 @dataclass(frozen=True)
 class Score:
-    """cells: how many have which verdict (`verdicts.VERDICTS`). ranks: Spearman's ρ of each column that has one."""
+    """cells: of those that the paper has, how many have which verdict (`verdicts.VERDICTS`).
+
+    ranks: Spearman's ρ of each column that has one.
+    """
 
     scale: str
     cells: Counter[str]
@@ -54,8 +57,11 @@ def states_words(claims: Iterable[Claim]) -> str:
     if not found:
         return "No claim is judged here."
     every, some, none, left = (found[name] for name in STATES)
-    words = f"Our numbers support {every} of the paper's {found.total()} claims in every column that was run"
-    return f"{words}, {some} in some columns and {none} in none." + (f" Not run: {left}." if left else "")
+    if left == found.total():
+        return f"None of the paper's {left} claims was run."
+    ran = found.total() - left
+    words = f"{ran} of the paper's {found.total()} claims {'was' if ran == 1 else 'were'} run."
+    return f"{words} Our numbers support {every} in every column that was run, {some} in some columns and {none} in none."
 
 
 def score_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
@@ -68,7 +74,7 @@ def score_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
     claims = [judge_claim(frame, claim) for claim in spec["claims"]]
     scale = str(frame["scale"].iloc[0]) if len(frame) else str(spec["scale"])
     found = [value for value, _ in column_ranks(frame).values() if not math.isnan(value)]
-    return Score(scale, Counter(frame["verdict"]), found, claims)
+    return Score(scale, Counter(frame.loc[frame["paper"] != "absent", "verdict"]), found, claims)
 
 
 def column_ranks(frame: pd.DataFrame) -> dict[tuple[str, ...], tuple[float, int]]:

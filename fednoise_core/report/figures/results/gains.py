@@ -135,7 +135,7 @@ def _draw_gain(axis: Axes, y: int, row: pd.Series) -> None:
     axis.plot([paper], [y], color=QUIET, zorder=3, **RING)
     axis.plot([ours], [y], color=colour, zorder=4, **TIPS[same])
     axis.annotate(
-        format_signed(ours, 0),
+        format_signed(ours, 1),
         (ours, y),
         xytext=(0, 3.5),
         textcoords="offset points",
