@@ -163,7 +163,8 @@ def _describe_runs(runs: Sequence[RecordedRun]) -> str:
     """Seeds, CPU hours and runs."""
     seeds = sorted({run.listed.seed for run in runs})
     trained = {run.listed.dir: run for run in runs}.values()  # two methods with equal settings are one run
-    key, word = ("cpu_seconds", "CPU hours") if all(run.cost.get("cpu_seconds") for run in runs) else ("seconds", "hours")
+    measured = all(run.cost.get("cpu_seconds") for run in runs)
+    key, word = ("cpu_seconds", "CPU hours") if measured else ("seconds", "hours")
     hours = sum(float(run.cost[key]) for run in trained) / 3600
     told = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; {format_number(hours, 1)} {word}"
     return f"{told}; {len(trained):,}"

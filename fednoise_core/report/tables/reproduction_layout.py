@@ -78,10 +78,10 @@ def _method_rows(
 ) -> list[GridRow]:
     rows = [found.get(key) for key in columns]
     ours, verdicts = ([word(row, digits) for row in rows] for word in (_format_ours, _format_verdict))
-    lines = [
-        GridRow(label, [*map(Cell, ours)], style),
-        GridRow("paper", [Cell(_format_paper(row, digits)) for row in rows], "printed"),
-    ]
+    lines, paper = [GridRow(label, [*map(Cell, ours)], style)], [_format_paper(row, digits) for row in rows]
+    if {*paper} == {MISSING}:  # a row of this study alone
+        return lines
+    lines.append(GridRow("paper", [*map(Cell, paper)], "printed"))
     if not paper_scale or verdicts == ours:  # "not run" everywhere: said already
         return lines
     return [*lines, GridRow("verdict", [*map(Cell, verdicts)], "printed")]
@@ -119,8 +119,8 @@ def _rank_row(main: pd.DataFrame, columns: Sequence[Key]) -> GridRow:
 
 
 def _write_notes(frame: pd.DataFrame, paper_scale: bool) -> list[str]:
-    counts = Counter(frame["verdict"])
-    said = [f"Cells: {', '.join(f'{counts[name]} {name}' for name in VERDICTS if counts[name])}."]
+    counts = Counter(frame.loc[frame["paper"] != "absent", "verdict"])
+    said = [f"The paper's cells: {', '.join(f'{counts[name]} {name}' for name in VERDICTS if counts[name])}."]
     ran = frame.loc[frame["seeds"] > 0, "seeds"]
     if len(ran):
         said.append(

@@ -61,7 +61,8 @@ def states_words(claims: Iterable[Claim]) -> str:
         return f"None of the paper's {left} claims was run."
     ran = found.total() - left
     words = f"{ran} of the paper's {found.total()} claims {'was' if ran == 1 else 'were'} run."
-    return f"{words} Our numbers support {every} in every column that was run, {some} in some columns and {none} in none."
+    words += f" Our numbers support {every} in every column that was run"
+    return f"{words}, {some} in some columns and {none} in none."
 
 
 def score_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:

@@ -26,6 +26,7 @@ from fednoise_core.report.figures.results.common import (
 )
 from fednoise_core.report.figures.style import (
     BASELINE,
+    HOLLOW,
     SIZE,
     Look,
     add_legend_below,
@@ -43,6 +44,7 @@ from fednoise_core.report.text.escape import wrap_text
 TRAFFIC = "megabytes"
 ALIKE = 1.1  # times the least traffic: up to it all send the same, and bars of it would be equal
 ROOM = 1.22  # times the longest bar: the axis's end, so that its number has room
+BOX: dict[str, Any] = {**HOLLOW, "marker": "s"}  # of a hollow bar
 
 
 class CostSettings(AccuracySettings):
@@ -75,7 +77,7 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     for axis, (key, head) in zip(axes, heads.items(), strict=True):
         _draw_bars(axis, means[key], [looks[method].colour for method in means.index], means.index.isin(fair))
         axis.set_title("\n".join(wrap_to_width(line, (width - 1.8) / len(heads)) for line in head.split("\n")))
-    base, handles = str(find_baseline(runs)), sign_handles(runs, why if apart else "")
+    base, handles = str(find_baseline(runs)), sign_handles(runs, why if apart else "", **BOX)
     if base in means.index:
         handles.insert(0, Line2D([], [], label=labels[base], **BASELINE))
         for axis, key in zip(axes, heads, strict=True):
@@ -87,7 +89,7 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     names = Names.of_runs(run for run in runs if run.listed.setting in shown)
     caption = f"Test accuracy ({metric_words(settings)}) and cost of a run, {count_words(table['n'])}"
     caption += f", means over {len(shown)} settings." if len(shown) > 1 else "."
-    caption += f" All send about the same, {means[TRAFFIC].mean():.3g} MB a run." if alike else ""
+    caption += f" All send about the same, {means[TRAFFIC].mean():,.1f} MB a run." if alike else ""
     device = ", ".join(sorted({str(run.cost.get("device", "unknown")) for run in runs}))
     caption += f" Device: {device}."
     shape = "bars of accuracy and cost, a row a method"
