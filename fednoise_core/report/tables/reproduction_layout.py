@@ -1,14 +1,13 @@
 """Tables of papers as they are shown: each cell with the paper's number, ours, and what the two say together."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from fednoise_core.report.runs.statistics import LEAST
 from fednoise_core.report.tables.kind import Spec
-from fednoise_core.report.tables.scorecard import column_ranks
+from fednoise_core.report.tables.scorecard import column_ranks, count_verdicts
 from fednoise_core.report.tables.verdicts import JUDGED, LEAST_RANKED, VERDICTS
 from fednoise_core.report.text.cells import (
     METRIC_WORDS,
@@ -119,7 +118,7 @@ def _rank_row(main: pd.DataFrame, columns: Sequence[Key]) -> GridRow:
 
 
 def _write_notes(frame: pd.DataFrame, paper_scale: bool) -> list[str]:
-    counts = Counter(frame.loc[frame["paper"] != "absent", "verdict"])
+    counts = count_verdicts(frame)
     said = [f"The paper's cells: {', '.join(f'{counts[name]} {name}' for name in VERDICTS if counts[name])}."]
     ran = frame.loc[frame["seeds"] > 0, "seeds"]
     if len(ran):

@@ -75,7 +75,16 @@ def score_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
     claims = [judge_claim(frame, claim) for claim in spec["claims"]]
     scale = str(frame["scale"].iloc[0]) if len(frame) else str(spec["scale"])
     found = [value for value, _ in column_ranks(frame).values() if not math.isnan(value)]
-    return Score(scale, Counter(frame.loc[frame["paper"] != "absent", "verdict"]), found, claims)
+    return Score(scale, count_verdicts(frame), found, claims)
+
+
+def count_verdicts(frame: pd.DataFrame) -> Counter[str]:
+    """Count the verdicts on the cells that the paper has.
+
+    Args:
+        frame: Of a reproduction table.
+    """
+    return Counter(frame.loc[frame["paper"] != "absent", "verdict"])
 
 
 def column_ranks(frame: pd.DataFrame) -> dict[tuple[str, ...], tuple[float, int]]:
