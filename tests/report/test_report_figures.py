@@ -176,6 +176,7 @@ def test_names_stand_beside_the_axes_in_order_and_poor_ones_are_marked(root: Pat
     assert (first.get_fontweight(), last.get_fontstyle(), last.get_text()[-1]) == ("bold", "italic", "†")
     assert axis.get_legend().get_window_extent().x0 >= axis.get_window_extent().x1 - 1e-6
     assert ("The axis starts at" in made.caption) == (y != [0, 100])
+    assert ("▾" in made.caption) == bool((ends < low).any())
     if y is None:
         assert ends["local"] < low
         assert np.ptp(ends.drop("local")) > 0.6 * (high - low)

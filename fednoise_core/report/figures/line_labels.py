@@ -85,11 +85,12 @@ def _mark_cut_axis(axis: Axes) -> None:
     axis.plot([0, 0], [0.012, 0.035], transform=axis.transAxes, **broken, **look)
 
 
-def cut_axis_words(starts: Sequence[float]) -> str:
+def cut_axis_words(starts: Sequence[float], below: bool) -> str:
     """Write a caption's sentence about axes that leave something out.
 
     Args:
         starts: Where these axes start, in percent, as `set_y_ranges` says.
+        below: Whether a line ends below its axis.
 
     Returns:
         The sentence, or "" if there is no such axis.
@@ -97,7 +98,8 @@ def cut_axis_words(starts: Sequence[float]) -> str:
     if not starts:
         return ""
     at = " or ".join(f"{value:g}" for value in sorted(set(starts)))
-    return f" The axis starts at {at} %; {BELOW} marks a value below it."
+    rest = f"{BELOW} marks a value below it" if below else "what lies below is not shown"
+    return f" The axis starts at {at} %; {rest}."
 
 
 def fit_panels(names: Sequence[Sequence[str]], width: float) -> tuple[int, float]:

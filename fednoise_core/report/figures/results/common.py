@@ -328,7 +328,8 @@ def finish_panels(
     starts = set_y_ranges(axes, datasets, ends, y)
     label_outer_axes(axes, x, "test accuracy, %")
     label_line_ends(axes, ends, above)
-    return cut_axis_words(starts)
+    below = any(end.y < axis.get_ylim()[0] for axis, here in zip(axes, ends, strict=True) for end in here)
+    return cut_axis_words(starts, below)
 
 
 def finish_figure(
