@@ -196,6 +196,7 @@ def test_the_axis_keeps_what_is_not_far_below() -> None:
     assert find_axis_minimum([95, 91, 90, 89, 87, 85, 84, 79, 57, 42]) == 70
     assert find_axis_minimum([90, 80, 70, 60, 50, 40]) == 25  # no gap
     assert find_axis_minimum([90, 89, 30, 29]) == 10  # half of the lines are no exception
+    assert find_axis_minimum([82, 80, 75, 74, 64]) == 55  # without the last the axis would be little shorter
     assert find_axis_minimum([53, 36, 10]) is None  # nor is one of three
     assert find_axis_minimum([90.0]) is None
     assert find_axis_minimum([]) is None

@@ -8,8 +8,8 @@ import numpy as np
 def find_axis_minimum(ends: Sequence[float]) -> float | None:
     """Choose where the y axis starts so that the ends of most lines are told apart.
 
-    A quarter of the lines at most may end under it, if they are far below the others. The others keep three quarters
-    of the height.
+    A quarter of the lines at most may end under it, if they are far below the others and the axis becomes half as long.
+    The others keep three quarters of the height.
 
     Args:
         ends: Where the lines end, in percent. NaN stands for a line without an end.
@@ -26,5 +26,7 @@ def find_axis_minimum(ends: Sequence[float]) -> float | None:
             last = place - 1
             break
     core = max(found[0] - found[last], 10.0)
+    if whole < 2 * core:
+        core = max(whole, 10.0)
     low = 5 * np.floor((found[0] - 1.3 * core) / 5)
     return float(low) if low > 0 else None
