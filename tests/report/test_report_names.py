@@ -70,6 +70,19 @@ def test_a_spec_in_words(spec: dict[str, Any], words: str) -> None:
     assert names.describe_spec(spec, "its-id") == words
 
 
+def test_a_default_is_named_where_others_differ_from_it() -> None:
+    kind = {"kind": "bernoulli_dirichlet", "clients": 100}
+    specs = {"alike": kind | {"alpha": 100, "p": 0.5}, "usual": kind | {"p": 0.5}, "other": kind | {"p": 0.2}}
+    words = names.disambiguate_specs(specs)
+    assert [words[name].removeprefix("clients lack classes (Bernoulli–Dirichlet), ") for name in specs] == [
+        "α = 100, p = 0.5",
+        "α = 10, p = 0.5",
+        "α = 10, p = 0.2",
+    ]
+    alone = names.disambiguate_specs({"usual": specs["usual"]})
+    assert alone["usual"] == "clients lack classes (Bernoulli–Dirichlet), p = 0.5"
+
+
 def test_equal_words_are_told_apart_by_the_settings_that_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from string import Formatter
 from typing import Any
 
@@ -26,12 +26,13 @@ from fednoise_core.settings.train import Train
 UNNAMED = ("kind", "label", "text", "rate")  # of a spec: they are its name, or stand behind it
 
 
-def describe_spec(spec: Mapping[str, Any], fallback: str) -> str:
+def describe_spec(spec: Mapping[str, Any], fallback: str, varying: Collection[str] = ()) -> str:
     """A data set, noise or partition in words: `{"kind": "symmetric", "rate": 0.4}` is "40 % of labels wrong".
 
     Args:
         spec: Its settings. A `label` wins.
         fallback: The words of a data set without a name of its own.
+        varying: Settings that are named even where they have their default, since others of the kind differ in them.
     """
     if spec.get("label"):
         return one_line(str(spec["label"]))
@@ -41,9 +42,10 @@ def describe_spec(spec: Mapping[str, Any], fallback: str) -> str:
     words, fields = [name], _declared_settings(spec)
     if spec.get("rate") is not None and "rate" not in said:
         words[0] += f" {_format_rate(spec['rate'])}"
-    for key, value in spec.items():
+    defaults = {key: fields[key].get_default() for key in varying if key in fields}
+    for key, value in sorted((defaults | dict(spec)).items()) if defaults else spec.items():
         shown = _find_shown(fields, key)
-        usual = key in fields and fields[key].get_default() == value
+        usual = key in fields and key not in varying and fields[key].get_default() == value
         if key in (*UNNAMED, *said) or usual or not shown.in_headings or not _is_short(value):
             continue
         if isinstance(value, str) and not shown.display_name:
@@ -143,7 +145,8 @@ def disambiguate_specs(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]
     Returns:
         Id -> words. To equal words are added the settings that differ, else the id.
     """
-    words = {name: describe_spec(spec, name) for name, spec in specs.items()}
+    varying = _find_varying(specs.values())
+    words = {name: describe_spec(spec, name, varying.get(spec.get("kind"), ())) for name, spec in specs.items()}
     for same in _group_equal(words):
         values = {key: {canonical_json(specs[name].get(key)) for name in same} for name in same for key in specs[name]}
         for name in same:
@@ -156,6 +159,16 @@ def disambiguate_specs(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]
     for name in [name for same in _group_equal(words) for name in same]:
         words[name] += f" ({name})"
     return words if not _group_equal(words) else {name: f"{shown} ({name})" for name, shown in words.items()}
+
+
+def _find_varying(specs: Iterable[Mapping[str, Any]]) -> dict[Any, set[str]]:
+    """Kind -> the settings in which specs of this kind differ, defaults included."""
+    values: dict[Any, dict[str, set[str]]] = {}
+    for spec in specs:
+        if owners := _find_owners(spec):
+            for key, value in with_defaults(model_of(*owners), spec).items():
+                values.setdefault(spec.get("kind"), {}).setdefault(key, set()).add(canonical_json(value))
+    return {kind: {key for key, found in keys.items() if len(found) > 1} for kind, keys in values.items()}
 
 
 def label_without_rate(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
