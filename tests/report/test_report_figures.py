@@ -402,6 +402,17 @@ def test_cost_is_cpu_seconds_and_traffic_where_it_differs(tmp_path: Path) -> Non
         assert head == "seconds a run (wall time)\n◂ cheaper"
 
 
+def test_cost_averages_the_same_settings_for_every_method(tmp_path: Path) -> None:
+    grid = [{**ONE, "methods": ["fedavg", "sce"]}, {**ONE, "noises": ["random20"], "methods": ["fedavg"]}]
+    write_study(tmp_path, grid=grid, rounds=2, seeds=(0,))
+    made = drawn(tmp_path, kind="cost")
+    assert list(made.frame[["noise", "method"]].itertuples(index=False, name=None)) == [
+        ("sym40", "fedavg"),
+        ("sym40", "sce"),
+    ]
+    assert "means over" not in made.caption
+
+
 @pytest.mark.parametrize(("values", "scale"), [((1, 5), "linear"), ((0.1, 5), "log"), ((0, 0.1, 38), "symlog")])
 def test_costs_far_apart_have_a_logarithmic_axis_with_a_place_for_none(values: tuple[float, ...], scale: str) -> None:
     axis = style.make_canvas(3, 2).subplots()

@@ -19,6 +19,7 @@ from fednoise_core.report.figures.results.common import (
     list_ids,
     metric_words,
     not_compared,
+    of_setting,
     rank_methods,
     score_methods,
     sign_handles,
@@ -37,7 +38,7 @@ from fednoise_core.report.figures.style import (
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.ranking import find_baseline
-from fednoise_core.report.runs.run import RecordedRun
+from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.cells import count_words, format_number
 from fednoise_core.report.text.escape import wrap_text
 
@@ -50,15 +51,16 @@ BOX: dict[str, Any] = {**HOLLOW, "marker": "s"}  # of a hollow bar
 class CostSettings(AccuracySettings):
     """Accuracy, time and traffic of every method, a row a method, means over the settings shown.
 
-    The method with the highest accuracy is at the top, and what no federation can have at the bottom, with hollow
-    bars. Traffic is left out where all methods send about the same.
+    Only the settings in which the most methods have runs count. The method with the highest accuracy is at the top, and
+    what no federation can have at the bottom, with hollow bars. Traffic is left out where all methods send about the
+    same.
     """
 
 
 def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: CostSettings) -> Drawn:
     shown, _ = split_clean_settings(runs)
     time, unit = find_common_time(runs)
-    table = in_settings(_mean_costs(runs, settings, time), shown)
+    table, shown = _keep_common(_mean_costs(runs, settings, time), shown)
     lost = table.loc[table["mean"].isna(), "method"]  # diverged in a setting
     known, (apart, why) = table.assign(mean=table["mean"].mask(table["method"].isin(lost))), not_compared(runs)
     # a mean over settings is compared if the method is compared in all of them
@@ -94,6 +96,14 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     caption += f" Device: {device}."
     shape = "bars of accuracy and cost, a row a method"
     return finish_figure(figure, table, settings, "Accuracy and cost", caption, table, runs, names, {}, shape=shape)
+
+
+def _keep_common(table: pd.DataFrame, shown: Sequence[Setting]) -> tuple[pd.DataFrame, list[Setting]]:
+    """The rows of the settings that the most methods have, and these settings: a mean over others would favour some."""
+    methods = {setting: set(of_setting(table, setting)["method"]) for setting in shown}
+    most = max(methods.values(), key=len)
+    common = [setting for setting in shown if methods[setting] == most]
+    return in_settings(table, common), common
 
 
 def _draw_bars(axis: Axes, values: pd.Series, colours: Sequence[str], fair: Iterable[bool]) -> None:
