@@ -1,6 +1,7 @@
 """The store: valid by existing, shared by studies, audited, pruned, and usable from another workflow."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -152,6 +153,9 @@ def test_copies_are_those_of_the_plan(workflow: Workflow) -> None:
     assert table.read_bytes() == before
     assert "Nothing to be done" in workflow("snakemake", "-n")
     shutil.rmtree(workflow.path("results"))
+    files = [f"results/toy/tables/{name}.csv" for name in ("main", "plain")]  # two by their paths, in one folder
+    workflow("snakemake", "--cores", "1", *files)
+    assert all(map(os.path.isfile, map(workflow.path, files)))
     assert workflow.snakemake() == {}
     assert table.read_bytes() == before
 
