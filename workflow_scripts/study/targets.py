@@ -396,7 +396,7 @@ def _newer_file(name: str, files: Iterable[str]) -> str:
     own = Path(OUTDATED, str(os.getpid()))
     if not own.exists():
         atexit.register(shutil.rmtree, own, ignore_errors=True)
-    path = own / name / "newer"  # alone in its folder: Snakemake lists a folder once and trusts the list
+    path = own / name / "newer"  # in a folder of its own: Snakemake lists a folder once
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(str(time.time_ns()))  # never the same: Snakemake passes over an input whose checksum it knows
     newest = max([path.stat().st_mtime, *(os.path.getmtime(file) + 1 for file in files if os.path.exists(file))])
