@@ -153,7 +153,7 @@ def test_copies_are_those_of_the_plan(workflow: Workflow) -> None:
     assert table.read_bytes() == before
     assert "Nothing to be done" in workflow("snakemake", "-n")
     shutil.rmtree(workflow.path("results"))
-    files = [f"results/toy/tables/{name}.csv" for name in ("main", "plain")]  # two in one folder, asked for by their paths
+    files = [f"results/toy/tables/{name}.csv" for name in ("main", "plain")]  # two in one folder, by their paths
     workflow("snakemake", "--cores", "1", *files)
     assert all(map(os.path.isfile, map(workflow.path, files)))
     assert workflow.snakemake() == {}
