@@ -106,3 +106,56 @@ def test_named_counts_each_run_in_its_range_of_accuracy(tmp_path):
         "| 30 to 50 % | 1 | 0.900 | 4.00 | 4.00 to 4.00 | 0 % |",
         "| 85 to 100 % | 2 | 0.900 | 1.50 | 1.10 to 1.90 | 50 % |",
     ]
+
+
+def test_memorised_labels_are_those_given_to_an_image_and_not_to_others_of_its_class():
+    from benchmarks.memorised_labels import compare
+
+    draw = np.random.default_rng(0)
+    true = draw.integers(0, 10, 5000)
+    given = (true + draw.integers(1, 10, 5000)) % 10
+    learned = draw.random(5000) < 0.3
+    found = compare(np.where(learned, given, true), given, true)
+    assert found.images == 5000
+    assert (found.given, found.true) == pytest.approx((learned.mean(), 1 - learned.mean()))
+    assert found.chance == pytest.approx(0.3 / 9, abs=0.01)
+
+
+def test_accuracy_follows_the_share_of_a_class():
+    from benchmarks.memorised_labels import correlate
+
+    shares = np.array([[0.02, 0.98], [0.05, 0.95], [0.2, 0.8]])
+    correlation, means = correlate(shares, shares)
+    assert correlation == pytest.approx(1)
+    assert means == pytest.approx([0.02, 0.05, np.nan, (0.98 + 0.95 + 0.8 + 0.2) / 4], nan_ok=True)
+
+
+def test_memorised_labels_reads_a_run_and_makes_its_labels_and_cohorts_again(tmp_path, monkeypatch, capsys):
+    import pyarrow.parquet as pq
+
+    import fednoise_core as fn
+    from benchmarks import memorised_labels
+
+    spec = {
+        "dataset": {"source": "digits", "test": 360},
+        "noise": {"kind": "symmetric", "rate": 0.4},
+        "partition": {"kind": "openset", "clients": 10, "mode": "uniform"},
+        "train": {"net": "mlp", "rounds": 3, "fraction": 0.3, "epochs": 1},
+        "seed": 3,
+    }
+    data = fn.dataset(spec["dataset"])
+    labels = fn.inject(data, spec["noise"], 3)
+    partition = fn.partition_of(data, spec["partition"], 3, labels)
+    run = fn.run(data, labels, partition, method="fedavg", train=spec["train"], seed=3, out=tmp_path)
+    (tmp_path / "spec.json").write_text(json.dumps({"spec": spec}), encoding="utf-8")
+    again = memorised_labels.ExaminedRun(tmp_path)
+    found = again.compare_labels()
+    predicted, wrong = run.predict(data.x_train).labels, labels.noisy != data.y_train
+    assert found["all clients"].images == wrong.sum()
+    assert found["all clients"].given == np.mean(predicted[wrong] == labels.noisy[wrong])
+    work = pq.read_table(tmp_path / "metrics.parquet", filters=[("metric", "=", "clients")])["work"].to_pylist()
+    trained = np.cumsum([len(again.find_rows(round)) for round in (1, 2, 3)]) / again.world.samples_a_round
+    assert trained == pytest.approx(work[-3:])
+    monkeypatch.setattr(memorised_labels, "AFTER", 0)
+    assert memorised_labels.main([str(tmp_path)]) == 0
+    assert f"| {wrong.sum()} | all clients |" in capsys.readouterr().out
