@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from fake_runs import LEVEL, METHODS, NOISES, write_study
 
-from fednoise_core.io import ArtifactError
+from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.report.pages.headline import make_headline
 from fednoise_core.report.runs.csv_files import read_csv, write_csv
 from fednoise_core.report.runs.frames import tabulate_results
@@ -217,3 +217,50 @@ def test_the_command_writes_the_same_bytes_again(
     assert table.main(["--spec", '{"kind": "pie"}', *arguments[2:], "--out-prefix", str(tmp_path / "d")]) == 2
     assert "table.kind: unknown table 'pie'" in capsys.readouterr().err
     assert not (tmp_path / "d.csv").exists()
+
+
+def tests_of(root: Path, method: str, seed: int) -> np.ndarray:
+    """Accuracies of rounds 1 to 12 in %, of random40 on iid clients."""
+    (run,) = load(
+        one
+        for one in listed_runs(root / "runs.json")
+        if (one.method, one.seed, one.noise, one.partition) == (method, seed, "random40", "iid")
+    )
+    rows = run.metrics.query("metric == 'accuracy' and view == @run.summary['headline_view'] and client == -1")
+    return rows[rows["round"] > 0].sort_values("round")["value"].to_numpy()
+
+
+def test_paired_gains_compare_the_tests_of_each_part_of_the_run(root: Path) -> None:
+    frame = frame_of(root, kind="paired_gains", noises=["random40"])
+    base, row = (frame[frame["method"] == method].iloc[0] for method in ("fedavg", "local"))
+    gains = np.array([tests_of(root, "local", seed) - tests_of(root, "fedavg", seed) for seed in (0, 1, 2)])
+    assert gains.shape == (3, 12)
+    for part, columns in ((1, slice(0, 4)), (2, slice(4, 8)), (3, slice(8, 12))):
+        seeds = gains[:, columns].mean(1)
+        assert row[f"gain_{part}_mean"] == pytest.approx(seeds.mean())
+        assert row[f"gain_{part}_std"] == pytest.approx(seeds.std(ddof=1))
+        assert row[f"gain_{part}_tests"] == 12
+    assert base[[f"gain_{part}_mean" for part in (1, 2, 3)]].isna().all()
+    made = markdown.render_markdown(registry.lay_out_table(frame, {"kind": "paired_gains"}))
+    assert "| best round | gain over FedAvg, rounds 1 to 4 | gain over FedAvg, rounds 5 to 8 |" in made
+    assert "standard error" not in made
+
+
+def test_paired_gains_of_one_seed_have_the_error_over_the_tests(root: Path, tmp_path: Path) -> None:
+    spec = {"kind": "paired_gains", "noises": ["random40"], "seeds": [1], "parts": 1, "baseline": "local"}
+    frame = frame_of(root, **spec)
+    gains = tests_of(root, "fedavg", 1) - tests_of(root, "local", 1)
+    row = frame[frame["method"] == "fedavg"].iloc[0]
+    assert row["gain_1_mean"] == pytest.approx(gains.mean())
+    assert row["gain_1_error"] == pytest.approx(gains.std(ddof=1) / 12**0.5)
+    write_csv(tmp_path / "made.csv", frame)
+    made = registry.lay_out_table(read_csv(tmp_path / "made.csv"), spec)
+    assert made.rows[1].cells[1].text == f"{gains.mean():+.1f} ({row['gain_1_error']:.1f})".replace("-", "−")
+    assert any("standard error" in note for note in made.notes)
+
+
+def test_paired_gains_need_a_baseline(root: Path) -> None:
+    with pytest.raises(SpecError, match=r"^baseline: 'coteaching-oracle' has no run$"):
+        frame_of(root, kind="paired_gains", noises=["random40"], baseline="coteaching-oracle")
+    with pytest.raises(SpecError, match=r"^baseline: no plain FedAvg among the runs; name another method$"):
+        frame_of(root, kind="paired_gains", noises=["random40"], methods=["local"])
