@@ -2,8 +2,9 @@
 
 python -m benchmarks.memorised_labels store/runs/…/81bd9e77ee606896 …: two tables as Markdown, 6 s for each run.
 
-The runs are of the workflow, with one model for all clients and a cohort drawn anew in each round. Their data sets must
-be at hand (docs/data.md); labels and partitions are made again from the settings of the runs.
+The second table is of the tests after the first third of the rounds. The runs are of the workflow, with one model for
+all clients. Their data sets must be at hand (docs/data.md). Labels and partitions are made again from the settings of
+the runs, and are not compared with the files that the runs read.
 """
 
 import itertools
@@ -14,20 +15,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import torch
 
 import fednoise_core as fn
 from fednoise_core.engine.world import World
 from fednoise_core.io import ArtifactError, SpecError
 
-AFTER = 100  # rounds that the accuracy of classes leaves out
 SHARES = (0.0, 0.03, 0.06, 0.1, 1.01)  # of a class among the labels of a round's clients
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Images with wrong labels, and the share of them that the last model predicts as `given`, as `true`, and as given
-    if the wrong labels are shuffled among the images of the same true class (`chance`).
+    """What a model predicts for images with wrong labels.
+
+    Attributes:
+        images: How many there are.
+        given: Share of them for which it predicts the label that was given.
+        chance: The same, expected if the given labels are shuffled among the images of the same true class.
+        true: Share of them for which it predicts the true label.
     """
 
     images: int
@@ -60,8 +66,8 @@ def correlate(shares: np.ndarray, accuracies: np.ndarray) -> tuple[float, list[f
         accuracies: [rounds, classes].
 
     Returns:
-        The mean correlation over rounds of the classes whose accuracy is not always the same, and the mean accuracy in
-        each range of `SHARES`.
+        Correlation over rounds, averaged over the classes whose share and accuracy vary, and the mean accuracy in each
+        range of `SHARES`.
     """
     spread = (shares.std(0) > 0) & (accuracies.std(0) > 0)
     both = zip(shares.T[spread], accuracies.T[spread], strict=True)
@@ -77,11 +83,17 @@ class ExaminedRun:
 
     Args:
         folder: The run's folder in the store.
+
+    Raises:
+        SpecError: It is no run of the workflow.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.run = folder, fn.load(folder)
-        spec: Mapping[str, Any] = self.run.spec["spec"]
+        self.run = fn.load(folder)
+        spec: Mapping[str, Any] = self.run.spec.get("spec", {})
+        if "partition" not in spec:
+            raise SpecError(f"{folder / 'spec.json'}: expected a run of the workflow, with its partition")
+        self.metrics = pq.read_table(folder / "metrics.parquet").to_pylist()
         seed = spec["seed"]
         self.arrays = fn.dataset(spec["dataset"])
         labels = fn.inject(self.arrays, spec["noise"], seed)
@@ -90,9 +102,16 @@ class ExaminedRun:
         self.world = World(self.arrays, self.given, partition, fn.Train(**spec["train"]), seed)
 
     def find_rows(self, round: int) -> np.ndarray:
-        """Rows of the samples of the clients that trained in a round."""
+        """Rows of the samples of the clients that trained in a round that was tested.
+
+        Raises:
+            SpecError: Another number of clients trained, so these were not drawn as usual.
+        """
         order = torch.randperm(self.world.n, generator=self.world.random_stream("sample", round)).tolist()
         cohort = [client for client in order if self.world.sizes[client]][: self.world.cohort]
+        trained = [row["value"] for row in self.metrics if (row["metric"], row["round"]) == ("clients", round)]
+        if trained != [len(cohort)]:
+            raise SpecError(f"round {round}: expected {len(cohort)} clients, got {trained}: not drawn as usual")
         return torch.cat([self.world.index[client] for client in cohort]).numpy()
 
     def compare_labels(self) -> dict[str, Finding]:
@@ -106,26 +125,26 @@ class ExaminedRun:
         }
 
     def compare_shares(self) -> tuple[float, list[float]]:
-        """`correlate`, over the tests after round 100."""
-        import pyarrow.parquet as pq
-
-        table = pq.read_table(self.folder / "metrics.parquet").to_pylist()
-        view = self.run.summary["headline_view"]
+        """`correlate`, over the tests after the first third of the rounds."""
+        view, first = self.run.summary["headline_view"], self.world.train.rounds // 3
         found: dict[tuple[int, int], float] = {}
-        for row in table:
+        for row in self.metrics:
             if row["view"] == view and row["client"] == -1 and row["metric"].startswith("accuracy_class_"):
                 found[row["round"], int(row["metric"].removeprefix("accuracy_class_"))] = row["value"]
         classes = range(self.world.classes)
-        rounds = sorted({round for round, _ in found if round > AFTER})
+        rounds = sorted({round for round, _ in found if round > first})
         held = [self.given[self.find_rows(round)] for round in rounds]
         return correlate(
             np.array([np.bincount(labels, minlength=len(classes)) / len(labels) for labels in held]),
-            np.array([[found[round, label] for label in classes] for round in rounds]),
+            np.array([[found.get((round, label), np.nan) for label in classes] for round in rounds]),
         )
 
 
 def main(folders: list[str]) -> int:
-    """Exit status 0: printed; 2: a run or its data set is missing or damaged."""
+    """Exit status 0: printed; 2: a run or its data set is missing, damaged or of another kind."""
+    if not folders:
+        print("usage: python -m benchmarks.memorised_labels RUN …", file=sys.stderr)
+        return 2
     labels = ["| run | images with a wrong label | of | predicted as labelled | if shuffled | predicted as true |"]
     shares = ["| run | correlation | " + " | ".join(f"share from {100 * low:.0f} %" for low in SHARES[:-1]) + " |"]
     labels += ["|---|--:|---|--:|--:|--:|"]
@@ -139,7 +158,7 @@ def main(folders: list[str]) -> int:
             ]
             correlation, means = run.compare_shares()
             shares += [f"| {name} | {correlation:.2f} | " + " | ".join(f"{mean:.1%}" for mean in means) + " |"]
-    except (ArtifactError, SpecError, OSError) as error:
+    except (ArtifactError, SpecError, OSError, ValueError) as error:
         print(f"memorised_labels: {error}", file=sys.stderr)
         return 2
     print("\n".join([*labels, "", *shares]))

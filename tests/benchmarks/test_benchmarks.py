@@ -122,15 +122,22 @@ def test_memorised_labels_are_those_given_to_an_image_and_not_to_others_of_its_c
 
 
 def test_accuracy_follows_the_share_of_a_class():
+    """The correlation is within each class: here over all it is positive, and in each −1."""
     from benchmarks.memorised_labels import correlate
 
     shares = np.array([[0.02, 0.98], [0.05, 0.95], [0.2, 0.8]])
-    correlation, means = correlate(shares, shares)
-    assert correlation == pytest.approx(1)
-    assert means == pytest.approx([0.02, 0.05, np.nan, (0.98 + 0.95 + 0.8 + 0.2) / 4], nan_ok=True)
+    accuracies = np.array([[0.3, 0.7], [0.2, 0.8], [0.1, 0.9]])
+    correlation, means = correlate(shares, accuracies)
+    assert correlation == pytest.approx(
+        np.mean([np.corrcoef(*both)[0, 1] for both in zip(shares.T, accuracies.T, strict=True)])
+    )
+    assert correlation < -0.8
+    assert means == pytest.approx([0.3, 0.2, np.nan, (0.7 + 0.8 + 0.9 + 0.1) / 4], nan_ok=True)
+    still = np.array([[0.3, 0.0], [0.2, 0.0], [0.1, 0.0]])  # a class that is never recognised has no correlation
+    assert correlate(shares, still)[0] == pytest.approx(np.corrcoef(shares[:, 0], still[:, 0])[0, 1])
 
 
-def test_memorised_labels_reads_a_run_and_makes_its_labels_and_cohorts_again(tmp_path, monkeypatch, capsys):
+def test_memorised_labels_reads_a_run_and_makes_its_labels_and_cohorts_again(tmp_path, capsys):
     import pyarrow.parquet as pq
 
     import fednoise_core as fn
@@ -140,22 +147,38 @@ def test_memorised_labels_reads_a_run_and_makes_its_labels_and_cohorts_again(tmp
         "dataset": {"source": "digits", "test": 360},
         "noise": {"kind": "symmetric", "rate": 0.4},
         "partition": {"kind": "openset", "clients": 10, "mode": "uniform"},
-        "train": {"net": "mlp", "rounds": 3, "fraction": 0.3, "epochs": 1},
+        "train": {"net": "mlp", "rounds": 6, "fraction": 0.3, "epochs": 1},
         "seed": 3,
     }
     data = fn.dataset(spec["dataset"])
     labels = fn.inject(data, spec["noise"], 3)
     partition = fn.partition_of(data, spec["partition"], 3, labels)
     run = fn.run(data, labels, partition, method="fedavg", train=spec["train"], seed=3, out=tmp_path)
+    assert memorised_labels.main([str(tmp_path)]) == 2
+    assert "spec.json: expected a run of the workflow" in capsys.readouterr().err
     (tmp_path / "spec.json").write_text(json.dumps({"spec": spec}), encoding="utf-8")
     again = memorised_labels.ExaminedRun(tmp_path)
-    found = again.compare_labels()
-    predicted, wrong = run.predict(data.x_train).labels, labels.noisy != data.y_train
-    assert found["all clients"].images == wrong.sum()
-    assert found["all clients"].given == np.mean(predicted[wrong] == labels.noisy[wrong])
+    rounds = {round: again.find_rows(round) for round in range(1, 7)}
     work = pq.read_table(tmp_path / "metrics.parquet", filters=[("metric", "=", "clients")])["work"].to_pylist()
-    trained = np.cumsum([len(again.find_rows(round)) for round in (1, 2, 3)]) / again.world.samples_a_round
-    assert trained == pytest.approx(work[-3:])
-    monkeypatch.setattr(memorised_labels, "AFTER", 0)
+    assert np.cumsum(list(map(len, rounds.values()))) / again.world.samples_a_round == pytest.approx(work[-6:])
+    predicted, wrong = run.predict(data.x_train).labels, labels.noisy != data.y_train
+    last = np.zeros(data.n, bool)
+    last[rounds[6]] = True
+    found = again.compare_labels()
+    for where, rows in (("all clients", wrong), ("clients of the last round", wrong & last)):
+        assert found[where].images == rows.sum()
+        assert found[where].given == np.mean(predicted[rows] == labels.noisy[rows])
+        assert found[where].true == np.mean(predicted[rows] == data.y_train[rows])
+    table = pq.read_table(tmp_path / "metrics.parquet").to_pandas()
+    shares = [np.bincount(labels.noisy[rounds[round]], minlength=10) / len(rounds[round]) for round in range(3, 7)]
+    classes = [f"accuracy_class_{label}" for label in range(10)]
+    told = table[table["round"] > 2].pivot_table(index="round", columns="metric", values="value")[classes]
+    for ours, expected in zip(
+        again.compare_shares(), memorised_labels.correlate(np.array(shares), told.to_numpy()), strict=True
+    ):
+        assert ours == pytest.approx(expected, nan_ok=True)
     assert memorised_labels.main([str(tmp_path)]) == 0
     assert f"| {wrong.sum()} | all clients |" in capsys.readouterr().out
+    (tmp_path / "spec.json").write_text(json.dumps({"spec": {**spec, "train": {**spec["train"], "fraction": 0.5}}}))
+    assert memorised_labels.main([str(tmp_path)]) == 2
+    assert "round 6: expected 5 clients, got [3.0]: not drawn as usual" in capsys.readouterr().err

@@ -45,6 +45,22 @@ def test_a_study_is_published_as_far_as_it_was_run(tmp_path: Path, monkeypatch: 
     assert re.search(rf"### .+\n\n!\[.+\]\({figure}\.png\)\n\n\*.+\*\n", page)  # its title, itself, its caption
 
 
+def test_a_table_without_a_run_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    monkeypatch.chdir(tmp_path)
+    study, out = publish.find_study("quick"), tmp_path / "out"
+    study.figures, study.tables = {}, {"main": {"kind": "accuracy"}, "other": {"kind": "cost", "noises": ["random40"]}}
+    run = next(run for run in study.runs if (run.noise, run.method) == ("sym40", "fedavg"))
+    write_run(
+        Path(run.folder), {"study": study.name} | {key: getattr(run, key) for key in PARTS}, dict(run.spec), rounds=3
+    )
+    write_sums(run.folder)
+    publish.publish_study(study, out, tmp_path / "page.html")
+    assert (out / "main.md").is_file()
+    assert not (out / "other.md").exists()
+    assert "table-other" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 def test_a_folder_of_no_study_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["publish", "--root", "results/nothing"]) == 2
     assert capsys.readouterr().err == "publish: results/nothing: no study has this results folder\n"

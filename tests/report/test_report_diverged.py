@@ -35,6 +35,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "last": {"kind": "accuracy", "metric": "last10_mean"},
     "cost": {"kind": "cost"},
     "diagnostics": {"kind": "diagnostics"},
+    "gains": {"kind": "gains_over_rounds", "baseline": "fedcorr"},
 }
 FIGURES = {kind: {"kind": kind} for kind in ("curves", "dots", "rate", "cost")}
 
@@ -88,6 +89,14 @@ def test_tables_without_room_in_their_cells_say_it_beside_the_method(root: Path)
     known = frame[(frame["diverged"] == 0) & (frame["method"] == "fedcorr")]
     assert known["suspects_recall_mean"].notna().all()
     assert frame["noise_rate_mean"].notna().all()  # how noisy the labels are does not depend on the training
+
+
+def test_gains_over_a_baseline_that_diverged_are_not_known(root: Path) -> None:
+    frame, grid = table(root, "gains")
+    gains = frame[frame["method"] != "fedcorr"].set_index(["noise", "method"]).filter(regex="_mean$")
+    assert gains.loc["sym40"].filter(regex="^gain").isna().all(axis=None)
+    assert gains.loc["random40"].filter(regex="^gain").notna().all(axis=None)
+    assert "FedCorr, diverged (2 of 3)" in {row.stub for row in grid.rows}
 
 
 def test_what_diverged_runs_cost_is_shown_and_marked(root: Path) -> None:

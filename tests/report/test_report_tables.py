@@ -1,6 +1,7 @@
 """Tables say what the runs say: numbers worked out here, best in bold, the ceiling apart, the same bytes every time."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pandas as pd
 import pytest
 from fake_runs import LEVEL, METHODS, NOISES, write_study
 
-from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.io import ArtifactError
 from fednoise_core.report.pages.headline import make_headline
 from fednoise_core.report.runs.csv_files import read_csv, write_csv
 from fednoise_core.report.runs.frames import tabulate_results
@@ -219,7 +220,7 @@ def test_the_command_writes_the_same_bytes_again(
     assert not (tmp_path / "d.csv").exists()
 
 
-def tests_of(root: Path, method: str, seed: int) -> np.ndarray:
+def accuracies_of(root: Path, method: str, seed: int) -> np.ndarray:
     """Accuracies of rounds 1 to 12 in %, of random40 on iid clients."""
     (run,) = load(
         one
@@ -230,26 +231,30 @@ def tests_of(root: Path, method: str, seed: int) -> np.ndarray:
     return rows[rows["round"] > 0].sort_values("round")["value"].to_numpy()
 
 
-def test_paired_gains_compare_the_tests_of_each_part_of_the_run(root: Path) -> None:
-    frame = frame_of(root, kind="paired_gains", noises=["random40"])
+def test_gains_over_rounds_compare_the_tests_of_each_part_of_the_run(root: Path) -> None:
+    spec = {"kind": "gains_over_rounds", "noises": ["random40"], "parts": 5}
+    frame = frame_of(root, **spec)
     base, row = (frame[frame["method"] == method].iloc[0] for method in ("fedavg", "local"))
-    gains = np.array([tests_of(root, "local", seed) - tests_of(root, "fedavg", seed) for seed in (0, 1, 2)])
+    gains = np.array([accuracies_of(root, "local", seed) - accuracies_of(root, "fedavg", seed) for seed in (0, 1, 2)])
     assert gains.shape == (3, 12)
-    for part, columns in ((1, slice(0, 4)), (2, slice(4, 8)), (3, slice(8, 12))):
-        seeds = gains[:, columns].mean(1)
+    for part, (first, last) in enumerate([(1, 3), (4, 5), (6, 8), (9, 10), (11, 12)], start=1):
+        seeds = gains[:, first - 1 : last].mean(1)
         assert row[f"gain_{part}_mean"] == pytest.approx(seeds.mean())
         assert row[f"gain_{part}_std"] == pytest.approx(seeds.std(ddof=1))
-        assert row[f"gain_{part}_tests"] == 12
-    assert base[[f"gain_{part}_mean" for part in (1, 2, 3)]].isna().all()
-    made = markdown.render_markdown(registry.lay_out_table(frame, {"kind": "paired_gains"}))
-    assert "| best round | gain over FedAvg, rounds 1 to 4 | gain over FedAvg, rounds 5 to 8 |" in made
+        assert row[f"gain_{part}_tests"] == 3 * (last - first + 1)
+        assert math.isnan(base[f"gain_{part}_mean"])
+    made = markdown.render_markdown(registry.lay_out_table(frame, spec))
+    assert "| best round | gain over FedAvg, rounds 1 to 3 | gain over FedAvg, rounds 4 to 5 |" in made
     assert "standard error" not in made
+    assert "Of fewer tests" not in made
+    many = {**spec, "parts": 10}
+    assert registry.lay_out_table(frame_of(root, **many), many).levels[1][1:3] == [("rounds 1 to 2", 1), ("round 3", 1)]
 
 
-def test_paired_gains_of_one_seed_have_the_error_over_the_tests(root: Path, tmp_path: Path) -> None:
-    spec = {"kind": "paired_gains", "noises": ["random40"], "seeds": [1], "parts": 1, "baseline": "local"}
+def test_gains_over_rounds_of_one_seed_have_the_error_over_the_tests(root: Path, tmp_path: Path) -> None:
+    spec = {"kind": "gains_over_rounds", "noises": ["random40"], "seeds": [1], "parts": 1, "baseline": "local"}
     frame = frame_of(root, **spec)
-    gains = tests_of(root, "fedavg", 1) - tests_of(root, "local", 1)
+    gains = accuracies_of(root, "fedavg", 1) - accuracies_of(root, "local", 1)
     row = frame[frame["method"] == "fedavg"].iloc[0]
     assert row["gain_1_mean"] == pytest.approx(gains.mean())
     assert row["gain_1_error"] == pytest.approx(gains.std(ddof=1) / 12**0.5)
@@ -259,8 +264,21 @@ def test_paired_gains_of_one_seed_have_the_error_over_the_tests(root: Path, tmp_
     assert any("standard error" in note for note in made.notes)
 
 
-def test_paired_gains_need_a_baseline(root: Path) -> None:
-    with pytest.raises(SpecError, match=r"^baseline: 'coteaching-oracle' has no run$"):
-        frame_of(root, kind="paired_gains", noises=["random40"], baseline="coteaching-oracle")
-    with pytest.raises(SpecError, match=r"^baseline: no plain FedAvg among the runs; name another method$"):
-        frame_of(root, kind="paired_gains", noises=["random40"], methods=["local"])
+def test_gains_over_rounds_without_a_baseline_have_the_best_round_only(root: Path) -> None:
+    spec = {"kind": "gains_over_rounds", "noises": ["random40"], "methods": ["local"]}
+    made = registry.lay_out_table(frame_of(root, **spec), spec)
+    assert made.levels[1][1:] == [(f"part {part} of 3", 1) for part in (1, 2, 3)]
+    assert [cell.text for cell in made.rows[1].cells[1:]] == ["–", "–", "–"]
+    assert made.rows[1].cells[0].text != "–"
+
+
+def test_gains_over_rounds_name_runs_with_fewer_tests(tmp_path: Path) -> None:
+    grid = [{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg", "local"]}]
+    write_study(tmp_path, grid=grid, rounds=7, seeds=(0,))
+    file = tmp_path / "runs/digits/sym40/iid/local/seed0/metrics.parquet"
+    rows = pd.read_parquet(file)
+    rows[rows["round"] <= 5].to_parquet(file)
+    spec = {"kind": "gains_over_rounds", "parts": 2}
+    made = registry.lay_out_table(frame_of(tmp_path, **spec), spec)
+    assert made.levels[1][1:] == [("rounds 1 to 4", 1), ("rounds 5 to 7", 1)]
+    assert "Of fewer tests: Local only 1 of 3 in rounds 5 to 7." in made.notes

@@ -125,6 +125,7 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
             for ending in ("csv", "md", "png"):
                 (out / f"{name}.{ending}").unlink(missing_ok=True)
         told["figures"] = {name: spec for name, spec in told["figures"].items() if name in drawn}
+        tables = {name: spec for name, spec in told["tables"].items() if (root / f"tables/{name}.csv").exists()}
         paper = paper_parts(told, runs, root)
         light = [name for name in drawn if (root / f"figures/{name}.png").stat().st_size <= LIMIT]
         words = {name: read_words(root / f"figures/{name}.svg") for name in light}
@@ -133,7 +134,7 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
         made += pack_runs(found, earlier, out / RUNS, LIMIT) if paper else []
         if html is not None:
             with open_atomic(html) as opened:
-                opened.write(study_page.study_page(told, found, root, commit))
+                opened.write(study_page.study_page(told | {"tables": tables}, found, root, commit))
         write_json(out / "metrics.json", metrics.study_metrics(tabulate_results(runs)))
         texts = {"README.md": _page_markdown(study, told, paper, runs, shown, words, out, commit)}
         if paper:
@@ -148,13 +149,16 @@ def _write_tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Seq
     """Make every table below `root`; returns those that have something to show."""
     shown = []
     for name, spec in specs.items():
-        prefix = root / "tables" / name
+        kind, prefix = registry.find_kind(spec), root / "tables" / name
+        chosen = kind.without_runs or select(found, spec, none=True)
+        if not (chosen or kind.of_a_paper):
+            continue
         write_csv(f"{prefix}.csv", registry.build_table(found, spec))
         made = registry.lay_out_table(read_csv(f"{prefix}.csv"), spec)
         for ending, text in (("md", markdown.render_markdown(made)), ("tex", "")):
             with open_atomic(f"{prefix}.{ending}") as file:
                 file.write(text)
-        if registry.find_kind(spec).without_runs or registry.select_table_runs(found, spec):
+        if chosen:
             shown.append(name)
     return shown
 

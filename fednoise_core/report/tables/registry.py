@@ -23,7 +23,7 @@ TABLES: dict[str, str | TableKind] = {
     "accuracy": "fednoise_core.report.tables.accuracy:KIND",
     "cost": "fednoise_core.report.tables.cost:KIND",
     "diagnostics": "fednoise_core.report.tables.diagnostics:KIND",
-    "paired_gains": "fednoise_core.report.tables.paired_gains:KIND",
+    "gains_over_rounds": "fednoise_core.report.tables.gains_over_rounds:KIND",
     "reproduction": "fednoise_core.report.tables.reproduction:KIND",
     "setup": "fednoise_core.report.tables.setup:KIND",
 }
