@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
+import pandas as pd
 import torch
 
 import fednoise_core as fn
+from fednoise_core.engine.executors.sequential import Sequential
+from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.world import World
 from fednoise_core.io import ArtifactError, SpecError
 
@@ -93,13 +95,14 @@ class ExaminedRun:
         spec: Mapping[str, Any] = self.run.spec.get("spec", {})
         if "partition" not in spec:
             raise SpecError(f"{folder / 'spec.json'}: expected a run of the workflow, with its partition")
-        self.metrics = pq.read_table(folder / "metrics.parquet").to_pylist()
+        self.metrics = pd.read_parquet(folder / "metrics.parquet")
         seed = spec["seed"]
         self.arrays = fn.dataset(spec["dataset"])
         labels = fn.inject(self.arrays, spec["noise"], seed)
         partition = fn.partition_of(self.arrays, spec["partition"], seed, labels)
         self.given, self.true = labels.noisy, self.arrays.y_train
         self.world = World(self.arrays, self.given, partition, fn.Train(**spec["train"]), seed)
+        self.federation = Federation(self.world, Sequential(self.world))
 
     def find_rows(self, round: int) -> np.ndarray:
         """Rows of the samples of the clients that trained in a round that was tested.
@@ -107,9 +110,9 @@ class ExaminedRun:
         Raises:
             SpecError: Another number of clients trained, so these were not drawn as usual.
         """
-        order = torch.randperm(self.world.n, generator=self.world.random_stream("sample", round)).tolist()
-        cohort = [client for client in order if self.world.sizes[client]][: self.world.cohort]
-        trained = [row["value"] for row in self.metrics if (row["metric"], row["round"]) == ("clients", round)]
+        cohort = self.federation.sample_cohort(round)
+        rows = self.metrics[(self.metrics["metric"] == "clients") & (self.metrics["round"] == round)]
+        trained = rows["value"].tolist()
         if trained != [len(cohort)]:
             raise SpecError(f"round {round}: expected {len(cohort)} clients, got {trained}: not drawn as usual")
         return torch.cat([self.world.index[client] for client in cohort]).numpy()
@@ -126,18 +129,13 @@ class ExaminedRun:
 
     def compare_shares(self) -> tuple[float, list[float]]:
         """`correlate`, over the tests after the first third of the rounds."""
-        view, first = self.run.summary["headline_view"], self.world.train.rounds // 3
-        found: dict[tuple[int, int], float] = {}
-        for row in self.metrics:
-            if row["view"] == view and row["client"] == -1 and row["metric"].startswith("accuracy_class_"):
-                found[row["round"], int(row["metric"].removeprefix("accuracy_class_"))] = row["value"]
-        classes = range(self.world.classes)
-        rounds = sorted({round for round, _ in found if round > first})
-        held = [self.given[self.find_rows(round)] for round in rounds]
-        return correlate(
-            np.array([np.bincount(labels, minlength=len(classes)) / len(labels) for labels in held]),
-            np.array([[found.get((round, label), np.nan) for label in classes] for round in rounds]),
-        )
+        is_mean = (self.metrics["view"] == self.run.summary["headline_view"]) & (self.metrics["client"] == -1)
+        tests = self.metrics[is_mean & (self.metrics["round"] > self.world.train.rounds // 3)]
+        found = tests.pivot(index="round", columns="metric", values="value")
+        names = [f"accuracy_class_{label}" for label in range(self.world.classes)]
+        held = [self.given[self.find_rows(round)] for round in found.index]
+        shares = [np.bincount(labels, minlength=len(names)) / len(labels) for labels in held]
+        return correlate(np.array(shares), found.reindex(columns=names).to_numpy())
 
 
 def main(folders: list[str]) -> int:

@@ -122,7 +122,7 @@ def test_memorised_labels_are_those_given_to_an_image_and_not_to_others_of_its_c
 
 
 def test_accuracy_follows_the_share_of_a_class():
-    """The correlation is within each class: here over all it is positive, and in each −1."""
+    """The correlation is within each class: here it is negative in each, and positive over both."""
     from benchmarks.memorised_labels import correlate
 
     shares = np.array([[0.02, 0.98], [0.05, 0.95], [0.2, 0.8]])

@@ -119,7 +119,7 @@ def _lay_out_gains(frame: pd.DataFrame, spec: Spec) -> Grid:
         notes.append("±: the sample standard deviation over seeds.")
     if fewer:
         notes.append(f"Of fewer tests: {'; '.join(fewer)}.")
-    notes.append(f"{MISSING} {label} itself, or no run of it to compare with.")
+    notes.append(f"{MISSING} {label} itself, or no tests that can be compared.")
     return Grid(
         spec["title"] or f"Gain over {label} in parts of the run",
         caption_of(spec, caption),
