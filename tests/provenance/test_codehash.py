@@ -210,6 +210,37 @@ def test_the_version_of_python_counts(root: Path, monkeypatch: pytest.MonkeyPatc
     assert closure_hash(root, "fednoise_core/a.py") != before
 
 
+def as_a_new_process(root: Path, *entries: str) -> str:
+    code_hash._open_cache.cache_clear()
+    return closure_hash(root, *entries)
+
+
+def test_a_module_is_parsed_once_for_all_processes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = as_a_new_process(root, "fednoise_core/a.py")
+    with monkeypatch.context() as patch:
+        patch.setattr(code_hash, "_parse_module", None)
+        assert as_a_new_process(root, "fednoise_core/a.py") == before
+    for damaged in ("{", ""):
+        (root / code_hash.CACHE).write_text(damaged)
+        assert as_a_new_process(root, "fednoise_core/a.py") == before
+
+
+def test_an_edited_module_is_parsed_again(root: Path, tmp_path: Path) -> None:
+    before = as_a_new_process(root, "fednoise_core/a.py")
+    edit = {"fednoise_core/b.py": "def g(x):\n    return 2 * x\n"}
+    after = as_a_new_process(write(root, edit), "fednoise_core/a.py")
+    assert after != before
+    assert after == as_a_new_process(write(tmp_path / "fresh", {**FILES, **edit}), "fednoise_core/a.py")
+
+
+def test_a_name_that_became_a_module_is_seen(root: Path) -> None:
+    write(root, {"fednoise_core/c.py": "from fednoise_core.far import thing\n"})
+    before = as_a_new_process(root, "fednoise_core/c.py")
+    write(root, {"fednoise_core/far/thing.py": "x = 1\n"})
+    assert as_a_new_process(root, "fednoise_core/c.py") != before
+    assert "fednoise_core/far/thing.py" in read_modules(root, ["fednoise_core/c.py"])
+
+
 def test_code_of_gpus_counts_in_runs_on_one_alone() -> None:
     steps = StepCode(ROOT)
     assert all((ROOT / file).is_file() for file in GPU_ONLY)

@@ -12,13 +12,17 @@ name the file and object that they use as "file.py:object".
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from symtable import SymbolTable, symtable
 from typing import Any, NamedTuple
+
+from fednoise_core.io import json_digest, write_json
 
 PACKAGES = ("fednoise_core", "workflow_scripts", "label_review")
 BOOKKEEPING = (  # say which code a result is of, and decide nothing in it: not followed
@@ -31,6 +35,7 @@ GPU_ONLY = tuple(f"fednoise_core/engine/executors/{name}.py" for name in ("captu
 UNCOUNTED_NAMES = ("__all__", "__version__", "display_name", "family")  # nothing here imports by `*`
 UNCOUNTED_KEYWORDS = ("help", "description", "display_name")  # what a command line, a reference or a table shows
 SEES_NAMES = ("locals", "vars", "dir", "eval", "exec")  # in a function that uses one, names of variables may decide
+CACHE = "build/modules.json"  # in the project's folder
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 Tables = Mapping[tuple[str, int], SymbolTable]
@@ -125,17 +130,52 @@ def read_modules(root: Path, entries: Iterable[str]) -> dict[str, _Module]:
     """
     found: dict[str, _Module] = {}
     waiting = [entry.partition(":")[0] for entry in entries]
+    cache = _open_cache(root)
     while waiting:
         name = waiting.pop()
         if name not in found:
-            found[name] = module = _read_module(root, name, (root / name).read_bytes())
+            found[name] = module = cache.read_module(name)
             imports = (file for _, file in module.imports)
             waiting += [file for file in (*module.packages, *imports) if not file.startswith(BOOKKEEPING + GPU_ONLY)]
+    cache.save()
     return found
 
 
-@functools.cache
-def _read_module(root: Path, name: str, content: bytes) -> _Module:
+class _Cache:
+    """What was read in the files of PACKAGES. To parse them takes longer than many a job."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.known: dict[str, Any] = {}
+        self.changed = False
+        with contextlib.suppress(OSError, ValueError):
+            self.known |= json.loads((root / CACHE).read_text(encoding="utf-8"))
+        # what decides beside a file's content: Python, this module, and which modules there are to import
+        there = sorted(path.relative_to(root).as_posix() for one in PACKAGES for path in (root / one).rglob("*.py"))
+        self.context = json_digest(sys.version, Path(__file__).read_text(encoding="utf-8"), there)
+
+    def read_module(self, name: str) -> _Module:
+        content = (self.root / name).read_bytes()
+        if name.split("/")[0] not in PACKAGES:  # the user's: it may import from anywhere
+            return _parse_module(self.root, name, content)
+        key = hashlib.sha256(f"{self.context} {name} ".encode() + content).hexdigest()
+        if self.known.get(name, [None])[0] != key:
+            self.known[name] = [key, *_parse_module(self.root, name, content)]
+            self.changed = True
+        _, value, empty, imports, packages = self.known[name]
+        return _Module(value, empty, tuple((names, file) for names, file in imports), tuple(packages))
+
+    def save(self) -> None:
+        if self.changed:
+            with contextlib.suppress(OSError):  # the project's folder may be read-only
+                write_json(self.root / CACHE, self.known)
+        self.changed = False
+
+
+_open_cache = functools.cache(_Cache)
+
+
+def _parse_module(root: Path, name: str, content: bytes) -> _Module:
     folders = name.split("/")[:-1]
     tables = dict(_function_tables(symtable(content.decode("utf-8-sig"), name, "exec")))
     counted = _SignificantParts(root, folders, name.split("/")[0] not in PACKAGES, tables)
