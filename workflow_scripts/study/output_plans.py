@@ -8,7 +8,6 @@ from typing import Any
 from fednoise_core.index import SHOWN
 from fednoise_core.io import json_digest, sha256_file
 from fednoise_core.report.figures.settings import SETTING_FIGURES
-from fednoise_core.report.runs.csv_files import resolve_user_file
 from workflow_scripts import paths
 from workflow_scripts.provenance.step_code import ROOT, StepCode
 from workflow_scripts.study.plan import Plan
@@ -136,7 +135,13 @@ def _row_digests(runs: Iterable[PlannedRun]) -> list[str]:
 
 def _reference_digests(spec: Mapping[str, Any]) -> list[str]:
     """Digests of the files of a paper's numbers that a table or figure is made from."""
-    files = map(resolve_user_file, paths.reference_files(spec))
+    named = paths.reference_files(spec)
+    if not named:
+        return []
+    # pandas takes most of a second to import, and no other part of planning needs it
+    from fednoise_core.report.runs.csv_files import resolve_user_file
+
+    files = map(resolve_user_file, named)
     return [sha256_file(file) for file in files if file.is_file()]
 
 
