@@ -225,6 +225,11 @@ def test_a_module_is_parsed_once_for_all_processes(root: Path, monkeypatch: pyte
         assert as_a_new_process(root, "fednoise_core/a.py") == before
 
 
+def test_a_folder_that_cannot_be_written_to_changes_nothing(root: Path) -> None:
+    (root / "build").write_text("a file, so that none can be made below it")
+    assert as_a_new_process(root, "fednoise_core/a.py") == as_a_new_process(root, "fednoise_core/a.py")
+
+
 def test_an_edited_module_is_parsed_again(root: Path, tmp_path: Path) -> None:
     before = as_a_new_process(root, "fednoise_core/a.py")
     edit = {"fednoise_core/b.py": "def g(x):\n    return 2 * x\n"}
@@ -239,6 +244,14 @@ def test_a_name_that_became_a_module_is_seen(root: Path) -> None:
     write(root, {"fednoise_core/far/thing.py": "x = 1\n"})
     assert as_a_new_process(root, "fednoise_core/c.py") != before
     assert "fednoise_core/far/thing.py" in read_modules(root, ["fednoise_core/c.py"])
+
+
+def test_what_the_users_module_imports_is_looked_up_anew(root: Path) -> None:
+    write(root, {"mine.py": "import helper\n"})
+    before = as_a_new_process(root, "mine.py")
+    write(root, {"helper.py": "x = 1\n"})
+    assert as_a_new_process(root, "mine.py") != before
+    assert "helper.py" in read_modules(root, ["mine.py"])
 
 
 def test_code_of_gpus_counts_in_runs_on_one_alone() -> None:

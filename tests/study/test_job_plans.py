@@ -1,6 +1,8 @@
-"""A job's own Snakemake, on another machine, plans the addresses that the main process planned."""
+"""Planning: in a job's own Snakemake as in the main process, and without the packages that take long to import."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,3 +39,16 @@ def test_jobs_go_by_the_gpus_of_the_main_process(monkeypatch: pytest.MonkeyPatch
     another.export_environment(main=True)
     assert another.on_gpu != bool(there)
     assert [planned(name).on_gpu for name in ("cpu", "cuda")] == [False, True]
+
+
+def test_the_default_study_is_planned_without_heavy_packages() -> None:
+    code = """if True:
+        import sys
+        from workflow_scripts.config.project import Project
+        from workflow_scripts.config.yaml_file import read_yaml
+        from workflow_scripts.study.targets import Targets
+        Targets(Project(read_yaml("config/config.yaml"))).study_targets("quick")
+        print(sorted({"matplotlib", "pandas", "scipy", "sklearn", "torch"} & sys.modules.keys()))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -16,8 +16,9 @@ import contextlib
 import functools
 import hashlib
 import json
+import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from symtable import SymbolTable, symtable
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ UNCOUNTED_NAMES = ("__all__", "__version__", "display_name", "family")  # nothin
 UNCOUNTED_KEYWORDS = ("help", "description", "display_name")  # what a command line, a reference or a table shows
 SEES_NAMES = ("locals", "vars", "dir", "eval", "exec")  # in a function that uses one, names of variables may decide
 CACHE = "build/modules.json"  # in the project's folder
+OWN_TEXT = Path(__file__).read_text(encoding="utf-8")  # of the code that runs, whatever becomes of the file
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 Tables = Mapping[tuple[str, int], SymbolTable]
@@ -74,11 +76,12 @@ def module_file(root: str | Path, dotted: str) -> str | None:
     Returns:
         The file relative to `root`, None if the project has no such module.
     """
+    return _find_module(dotted, lambda file: (Path(root) / file).is_file())
+
+
+def _find_module(dotted: str, exists: Callable[[str], bool]) -> str | None:
     path = Path(*dotted.split("."))
-    for candidate in (path.with_suffix(".py"), path / "__init__.py"):
-        if (Path(root) / candidate).is_file():
-            return candidate.as_posix()
-    return None
+    return next(filter(exists, (path.with_suffix(".py").as_posix(), (path / "__init__.py").as_posix())), None)
 
 
 @functools.cache
@@ -130,7 +133,7 @@ def read_modules(root: Path, entries: Iterable[str]) -> dict[str, _Module]:
     """
     found: dict[str, _Module] = {}
     waiting = [entry.partition(":")[0] for entry in entries]
-    cache = _open_cache(root)
+    cache = _open_cache(root.resolve())
     while waiting:
         name = waiting.pop()
         if name not in found:
@@ -142,7 +145,7 @@ def read_modules(root: Path, entries: Iterable[str]) -> dict[str, _Module]:
 
 
 class _Cache:
-    """What was read in the files of PACKAGES. To parse them takes longer than many a job."""
+    """What was read in the files of PACKAGES. Parsing them takes longer than many a job does."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -150,17 +153,20 @@ class _Cache:
         self.changed = False
         with contextlib.suppress(OSError, ValueError):
             self.known |= json.loads((root / CACHE).read_text(encoding="utf-8"))
-        # what decides beside a file's content: Python, this module, and which modules there are to import
-        there = sorted(path.relative_to(root).as_posix() for one in PACKAGES for path in (root / one).rglob("*.py"))
-        self.context = json_digest(sys.version, Path(__file__).read_text(encoding="utf-8"), there)
+        walks = (os.walk(root / one, followlinks=True) for one in PACKAGES)
+        files = (Path(folder, name) for walk in walks for folder, _, names in walk for name in names)
+        there = sorted(file.relative_to(root).as_posix() for file in files if file.suffix == ".py" and file.is_file())
+        # what decides besides a file's content: Python, this module, and which modules there are to import
+        self.there = frozenset(there)
+        self.context = json_digest(sys.version, OWN_TEXT, there)
 
     def read_module(self, name: str) -> _Module:
         content = (self.root / name).read_bytes()
         if name.split("/")[0] not in PACKAGES:  # the user's: it may import from anywhere
-            return _parse_module(self.root, name, content)
+            return _parse_module(name, content, lambda file: (self.root / file).is_file(), own=True)
         key = hashlib.sha256(f"{self.context} {name} ".encode() + content).hexdigest()
         if self.known.get(name, [None])[0] != key:
-            self.known[name] = [key, *_parse_module(self.root, name, content)]
+            self.known[name] = [key, *_parse_module(name, content, self.there.__contains__)]
             self.changed = True
         _, value, empty, imports, packages = self.known[name]
         return _Module(value, empty, tuple((names, file) for names, file in imports), tuple(packages))
@@ -175,13 +181,13 @@ class _Cache:
 _open_cache = functools.cache(_Cache)
 
 
-def _parse_module(root: Path, name: str, content: bytes) -> _Module:
+def _parse_module(name: str, content: bytes, exists: Callable[[str], bool], own: bool = False) -> _Module:
     folders = name.split("/")[:-1]
     tables = dict(_function_tables(symtable(content.decode("utf-8-sig"), name, "exec")))
-    counted = _SignificantParts(root, folders, name.split("/")[0] not in PACKAGES, tables)
+    counted = _SignificantParts(exists, folders, own, tables)
     tree = counted.visit(ast.parse(content, filename=name))
     inits = ("/".join([*folders[:depth], "__init__.py"]) for depth in range(1, len(folders) + 1))
-    packages = tuple(init for init in inits if (root / init).is_file())
+    packages = tuple(init for init in inits if exists(init))
     value = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
     return _Module(value, not tree.body and not counted.imports, tuple(counted.imports), packages)
 
@@ -202,8 +208,8 @@ class _SignificantParts(ast.NodeTransformer):
     wherever it lies. tables: name and line → symbols of the functions that are in no other function.
     """
 
-    def __init__(self, root: Path, package: list[str], own: bool, tables: Tables) -> None:
-        self.root, self.package, self.own, self.tables = root, package, own, tables
+    def __init__(self, exists: Callable[[str], bool], package: list[str], own: bool, tables: Tables) -> None:
+        self.exists, self.package, self.own, self.tables = exists, package, own, tables
         self.imports: list[tuple[str, str]] = []
         self.in_class = False
 
@@ -229,7 +235,7 @@ class _SignificantParts(ast.NodeTransformer):
     def _note_import(self, dotted: str, names: str) -> bool:
         """Whether the project has this module; then it is noted with the names that are bound."""
         ours = dotted and (self.own or dotted.split(".")[0] in PACKAGES)
-        file = module_file(self.root, dotted) if ours else None
+        file = _find_module(dotted, self.exists) if ours else None
         self.imports += [(names, file)] if file else []
         return file is not None
 
