@@ -238,20 +238,17 @@ def test_an_edited_module_is_parsed_again(root: Path, tmp_path: Path) -> None:
     assert after == as_a_new_process(write(tmp_path / "fresh", {**FILES, **edit}), "fednoise_core/a.py")
 
 
-def test_a_name_that_became_a_module_is_seen(root: Path) -> None:
-    write(root, {"fednoise_core/c.py": "from fednoise_core.far import thing\n"})
-    before = as_a_new_process(root, "fednoise_core/c.py")
-    write(root, {"fednoise_core/far/thing.py": "x = 1\n"})
-    assert as_a_new_process(root, "fednoise_core/c.py") != before
-    assert "fednoise_core/far/thing.py" in read_modules(root, ["fednoise_core/c.py"])
-
-
-def test_what_the_users_module_imports_is_looked_up_anew(root: Path) -> None:
-    write(root, {"mine.py": "import helper\n"})
-    before = as_a_new_process(root, "mine.py")
-    write(root, {"helper.py": "x = 1\n"})
-    assert as_a_new_process(root, "mine.py") != before
-    assert "helper.py" in read_modules(root, ["mine.py"])
+@pytest.mark.parametrize(
+    ("start", "text", "file"),
+    [
+        ("fednoise_core/c.py", "from fednoise_core.far import thing\n", "fednoise_core/far/thing.py"),
+        ("mine.py", "import helper\n", "helper.py"),  # the user's
+    ],
+)
+def test_a_name_that_became_a_module_is_seen(root: Path, start: str, text: str, file: str) -> None:
+    before = as_a_new_process(write(root, {start: text}), start)
+    assert as_a_new_process(write(root, {file: "x = 1\n"}), start) != before
+    assert file in read_modules(root, [start])
 
 
 def test_code_of_gpus_counts_in_runs_on_one_alone() -> None:
