@@ -252,10 +252,18 @@ class ModuleNet(Net):
             for one in self._copies.values():
                 one.to(x.device)
             self._elsewhere = x.device
+        given = {name: w.views[ours] for name, ours in self._names}
+        # cuDNN's normalisation reads 16 bytes at once, and a layout's tensors begin anywhere (pytorch #195186)
+        kinds = {name: entry.kind for name, entry in self._entries if entry.kind != "weight"} if x.is_cuda else {}
+        aligned = {name: given[name].clone() for name in kinds}
         try:
-            return functional_call(body, {name: w.views[ours] for name, ours in self._names}, (x,))
+            features = functional_call(body, {**given, **aligned}, (x,))
         finally:
             draws.u = None
+        for name in aligned:
+            if train and kinds[name] == "stat":
+                given[name].copy_(aligned[name])
+        return features
 
 
 def _state_entries(made: nn.Module) -> dict[str, Tensor]:

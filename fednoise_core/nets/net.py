@@ -114,16 +114,20 @@ class Apply:
 
     def norm(self, name: str, x: Tensor) -> Tensor:
         w = self.w
-        return F.batch_norm(
+        if self.train and x.numel() == x.shape[1]:
+            raise ValueError(f"{name}: more than 1 value a channel is needed in training, got {tuple(x.shape)}")
+        # F.batch_norm would take cuDNN's kernels, which read 16 bytes at once; a layout's tensors begin anywhere
+        # (pytorch #195186). On a CPU both have the same kernels.
+        return torch.native_batch_norm(
             x,
-            w[f"{name}.running_mean"],
-            w[f"{name}.running_var"],
             w[f"{name}.weight"],
             w[f"{name}.bias"],
+            w[f"{name}.running_mean"],
+            w[f"{name}.running_var"],
             self.train,
             0.1,
             1e-5,
-        )
+        )[0]
 
     def dropout2d(self, x: Tensor, rate: float) -> Tensor:
         if not self.dropout:
