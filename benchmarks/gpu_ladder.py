@@ -2,7 +2,7 @@
 
 Run: python -m benchmarks.gpu_ladder [--minutes 9] [--arrays cifar10.npz] [--out docs/results/gpu]
 
-Needs torch, numpy and safetensors only. Each rung adds one thing to the one before: `eager` gathers every batch from
+Needs torch, numpy, safetensors and pydantic only. Each rung adds one thing to the one before: `eager` gathers every batch from
 host memory, `resident` has the data on the device, `graph` replays a captured step in one lane, `tf32` and `bf16`
 compute in these, `lanes N` runs N clients side by side, `shared R` lets R runs use the lanes of one process, `compiled`
 is `lanes 10` with torch.compile's kernels under our capture. An evaluation of the test images is timed apart. Every
@@ -312,16 +312,19 @@ def markdown(result: dict[str, Any]) -> str:
         lines += ["A dry run on the CPU: the times mean nothing.", ""]
     lines += [f"Peak of a large product, GFLOP/s: {result['peak_gflops']}", ""]
     for name, rows in result["ladder"].items():
-        lines += [f"## {name}", "", "| rung | ms a step | samples/s | TFLOP/s | share of the floor |"]
-        lines.append("|---|---|---|---|---|")
-        for rung, row in rows.items():
-            if rung == "evaluation":
-                lines.append(f"\nAn evaluation on {row['images']} images: {1e3 * row['seconds']:.1f} ms")
-            elif "missing" in row:
-                lines.append(f"| {rung} | not measured: {row['missing']} | | | |")
-            else:
-                share = f"{row['tflops']:.2f} | {row['share']:.1%}"
-                lines.append(f"| {rung} | {row['ms_per_step']:.3f} | {row['samples_per_s']:.0f} | {share} |")
+        measured = {rung: row for rung, row in rows.items() if "ms_per_step" in row}
+        reasons = dict.fromkeys(row["missing"] for row in rows.values() if "missing" in row)
+        lines += [f"## {name}"]
+        if measured:
+            lines += ["", "| rung | ms a step | samples/s | TFLOP/s | share of the floor |", "|---|---|---|---|---|"]
+        for rung, row in measured.items():
+            figures = f"{row['ms_per_step']:.3f} | {row['samples_per_s']:.0f} | {row['tflops']:.2f}"
+            lines.append(f"| {rung} | {figures} | {row['share']:.1%} |")
+        if "evaluation" in rows:
+            images, seconds = rows["evaluation"]["images"], rows["evaluation"]["seconds"]
+            lines += ["", f"An evaluation on {images} images: {1e3 * seconds:.1f} ms"]
+        for reason in reasons:
+            lines += ["", f"Not measured, {reason}: " + ", ".join(r for r in rows if rows[r].get("missing") == reason)]
         lines.append("")
     lines += ["## A whole run", "", ", ".join(f"{k} {v}" for k, v in result["whole_run"].items()), ""]
     return "\n".join(lines)

@@ -113,6 +113,8 @@ class Apply:
         return F.linear(x, self.w[f"{name}.weight"], self.w[f"{name}.bias"])
 
     def norm(self, name: str, x: Tensor) -> Tensor:
+        if not len(x):  # an error on a GPU
+            return x
         w = self.w
         if self.train and x.numel() == x.shape[1]:
             raise ValueError(f"{name}: more than 1 value a channel is needed in training, got {tuple(x.shape)}")
