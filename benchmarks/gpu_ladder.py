@@ -2,12 +2,13 @@
 
 Run: python -m benchmarks.gpu_ladder [--minutes 9] [--arrays cifar10.npz] [--out docs/results/gpu]
 
-Needs torch, numpy, safetensors and pydantic only. Each rung adds one thing to the one before: `eager` gathers every batch from
-host memory, `resident` has the data on the device, `graph` replays a captured step in one lane, `tf32` and `bf16`
-compute in these, `lanes N` runs N clients side by side, `shared R` lets R runs use the lanes of one process, `compiled`
-is `lanes 10` with torch.compile's kernels under our capture. An evaluation of the test images is timed apart. Every
-rung is timed over whole cohorts after a warm-up cohort. The floor of a step is its arithmetic at the bf16 peak that a
-large matrix product reached in the same run. Without --arrays the images are random: the arithmetic is the same.
+Needs torch, numpy, safetensors and pydantic only. Each rung adds one thing to the one before: `eager` gathers every
+batch from host memory, `resident` has the data on the device, `graph` replays a captured step in one lane, `tf32` and
+`bf16` compute in these, `lanes N` runs N clients side by side, `shared R` lets R runs use the lanes of one process,
+`compiled` is `lanes 10` with torch.compile's kernels under our capture. An evaluation of the test images is timed
+apart. Every rung is timed over whole cohorts after a warm-up cohort. The floor of a step is its arithmetic at the bf16
+peak that a large matrix product reached in the same run. Without --arrays the images are random: the arithmetic is the
+same.
 --dry: a miniature on the CPU, where the stand-in of graphs.py takes the place of CUDA; its times mean nothing.
 """
 

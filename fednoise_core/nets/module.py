@@ -137,7 +137,11 @@ class ModuleNet(Net):
         self._draws, self._elsewhere = _Draws(), torch.device("cpu")
         body = _prepare_copy(made, self.head_name, self._draws)
         self._copies = {True: body.train(), False: copy.deepcopy(body).eval()}
-        self._names = [(n, entry.name) for n, entry in self._entries if not entry.name.startswith("head.")]
+        in_head = (f"{self.head_name}.weight", f"{self.head_name}.bias")
+        self._names = [(n, entry.name) for n, entry in self._entries if n not in in_head]
+        self._batch_norms = [
+            at for at, part in made.named_modules() if isinstance(part, nn.modules.batchnorm._NormBase)
+        ]
         self._measure_shapes(made)
 
     # what the module is
@@ -253,16 +257,18 @@ class ModuleNet(Net):
                 one.to(x.device)
             self._elsewhere = x.device
         given = {name: w.views[ours] for name, ours in self._names}
-        # cuDNN's normalisation reads 16 bytes at once, and a layout's tensors begin anywhere (pytorch #195186)
-        kinds = {name: entry.kind for name, entry in self._entries if entry.kind != "weight"} if x.is_cuda else {}
-        aligned = {name: given[name].clone() for name in kinds}
+        copies: dict[str, Tensor] = {}
+        if (
+            x.is_cuda
+        ):  # cuDNN's normalisation reads 16 bytes at once; a layout's tensors begin anywhere (pytorch #195186)
+            copies = {n: t.clone() for n, t in given.items() if n.rpartition(".")[0] in self._batch_norms}
         try:
-            features = functional_call(body, {**given, **aligned}, (x,))
+            features = functional_call(body, {**given, **copies}, (x,))
         finally:
             draws.u = None
-        for name in aligned:
-            if train and kinds[name] == "stat":
-                given[name].copy_(aligned[name])
+        for name, copied in copies.items():
+            if train and not copied.requires_grad:  # a running statistic
+                given[name].data.copy_(copied)  # .data: autograd would take the weights beside it for changed
         return features
 
 

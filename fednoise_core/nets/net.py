@@ -113,7 +113,7 @@ class Apply:
         return F.linear(x, self.w[f"{name}.weight"], self.w[f"{name}.bias"])
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        if not len(x):  # an error on a GPU
+        if not len(x):  # native_batch_norm takes no empty batch
             return x
         w = self.w
         if self.train and x.numel() == x.shape[1]:

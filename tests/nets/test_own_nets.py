@@ -19,6 +19,7 @@ import fednoise_core as fn
 from fednoise_core.io import SpecError
 from fednoise_core.nets import build_net
 from fednoise_core.nets.module import with_named_nets
+from fednoise_core.ops.optim import SGD, Trained
 from workflow_scripts.config.nets import net_code
 from workflow_scripts.provenance.code_hash import read_modules
 from workflow_scripts.provenance.step_code import StepCode
@@ -71,6 +72,23 @@ def test_modes_statistics_dropout_and_fresh_weights():
     assert not torch.equal(w["stem.1.running_mean"], before["stem.1.running_mean"])
     scaled = (plain - module.classifier.bias) / (0.75 * 0.5) + module.classifier.bias
     torch.testing.assert_close(logits[1:], scaled[1:])
+
+
+def test_what_a_gpu_copies_for_batch_normalisation_changes_no_bit(monkeypatch: pytest.MonkeyPatch):
+    plain = toy.play("feddpcont", net=NORMED)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    copied = toy.play("feddpcont", net=NORMED)
+    assert toy.same_state(copied.outcome.state, plain.outcome.state)
+
+
+def test_a_layer_beside_the_head_is_trained_even_if_its_name_begins_like_the_heads():
+    net = build_net({"name": "module", "factory": "mynets:make_normed_head"}, (1, 8, 8), 5)
+    trained = Trained(net.layout, SGD())
+    trained.load(net.fresh(torch.Generator().manual_seed(0)))
+    x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    trained.backward(net.train(trained.w, x).square().sum())
+    assert trained.w["head.0.weight"].grad.any()
+    assert trained.w["head.0.running_mean"].all()
 
 
 def test_the_global_generator_is_left_alone():

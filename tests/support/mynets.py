@@ -1,5 +1,7 @@
 """Nets of a user's own: what the example in docs/nets.md and the reference page names."""
 
+from collections import OrderedDict
+
 import torch
 from torch import nn
 
@@ -9,6 +11,12 @@ def make(shape: tuple[int, int, int], classes: int, hidden: int = 64) -> nn.Modu
     channels, height, width = shape
     inputs = channels * height * width
     return nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+
+def make_normed_head(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """A linear layer after batch normalisation, both within a part that is called head."""
+    parts = {"flat": nn.Flatten(), "head": nn.Sequential(nn.BatchNorm1d(shape[1] * shape[2]), nn.Linear(64, classes))}
+    return nn.Sequential(OrderedDict(parts))
 
 
 class Normed(nn.Module):

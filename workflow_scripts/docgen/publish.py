@@ -2,7 +2,7 @@
 
 fednoise publish --root results/fedmixcon-cpu [--out docs/results/fedmixcon-cpu] [--html FILE]
 
-A paper at its own size takes months on one GPU, so what was run so far is published, and every other cell says
+A paper at its own size takes long on one GPU, so what was run so far is published, and every other cell says
 "not run". Runs of an earlier publication count, too, as long as their settings are those of today. They are read from
 runs.json.xz, which has what the page of a paper needs of each run. So a page can grow on several machines.
 
