@@ -118,7 +118,7 @@ def _lay_out_gains(frame: pd.DataFrame, spec: Spec) -> Grid:
     if (frame["seeds"] > 1).any():
         notes.append("±: the sample standard deviation over seeds.")
     if fewer:
-        notes.append(f"Of fewer tests: {'; '.join(fewer)}.")
+        notes.append(f"Of fewer tests: {'; '.join(dict.fromkeys(fewer))}.")
     notes.append(f"{MISSING} {label} itself, or no tests that can be compared.")
     return Grid(
         spec["title"] or f"Gain over {label} in parts of the run",
