@@ -194,6 +194,7 @@ def test_single_ok_says_whether_one_image_can_be_normalised() -> None:
         net = build_net(name, shape, 3)
         assert net.single_ok is fine
         w, u = net.fresh(torch.Generator().manual_seed(0)), drops(net, 1)
+        assert net.predict(w, images(shape, 0)).shape == (0, 3)
         if fine:
             assert net.train(w, images(shape, 1), u).isfinite().all()
         else:
