@@ -139,9 +139,8 @@ class ModuleNet(Net):
         self._copies = {True: body.train(), False: copy.deepcopy(body).eval()}
         in_head = (f"{self.head_name}.weight", f"{self.head_name}.bias")
         self._names = [(n, entry.name) for n, entry in self._entries if n not in in_head]
-        self._batch_norms = [
-            at for at, part in made.named_modules() if isinstance(part, nn.modules.batchnorm._NormBase)
-        ]
+        named = made.named_modules()
+        self._batch_norms = tuple(at for at, part in named if isinstance(part, nn.modules.batchnorm._NormBase))
         self._measure_shapes(made)
 
     # what the module is
@@ -257,11 +256,9 @@ class ModuleNet(Net):
                 one.to(x.device)
             self._elsewhere = x.device
         given = {name: w.views[ours] for name, ours in self._names}
-        copies: dict[str, Tensor] = {}
-        if (
-            x.is_cuda
-        ):  # cuDNN's normalisation reads 16 bytes at once; a layout's tensors begin anywhere (pytorch #195186)
-            copies = {n: t.clone() for n, t in given.items() if n.rpartition(".")[0] in self._batch_norms}
+        # cuDNN's normalisation reads 16 bytes at once, and a layout's tensors begin anywhere (pytorch #195186)
+        aligned = self._batch_norms if x.is_cuda else ()
+        copies = {name: tensor.clone() for name, tensor in given.items() if name.rpartition(".")[0] in aligned}
         try:
             features = functional_call(body, {**given, **copies}, (x,))
         finally:

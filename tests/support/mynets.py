@@ -1,6 +1,6 @@
 """Nets of a user's own: what the example in docs/nets.md and the reference page names."""
 
-from collections import OrderedDict
+import math
 
 import torch
 from torch import nn
@@ -15,8 +15,9 @@ def make(shape: tuple[int, int, int], classes: int, hidden: int = 64) -> nn.Modu
 
 def make_normed_head(shape: tuple[int, int, int], classes: int) -> nn.Module:
     """A linear layer after batch normalisation, both within a part that is called head."""
-    parts = {"flat": nn.Flatten(), "head": nn.Sequential(nn.BatchNorm1d(shape[1] * shape[2]), nn.Linear(64, classes))}
-    return nn.Sequential(OrderedDict(parts))
+    size, made = math.prod(shape), nn.Sequential(nn.Flatten())
+    made.add_module("head", nn.Sequential(nn.BatchNorm1d(size), nn.Linear(size, classes)))
+    return made
 
 
 class Normed(nn.Module):
