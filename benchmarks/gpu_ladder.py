@@ -311,7 +311,8 @@ def markdown(result: dict[str, Any]) -> str:
     lines = ["# GPU ladder", "", ", ".join(f"{k} {v}" for k, v in facts.items()), ""]
     if result["dry"]:
         lines += ["A dry run on the CPU: the times mean nothing.", ""]
-    lines += [f"Peak of a large product, GFLOP/s: {result['peak_gflops']}", ""]
+    peaks = ", ".join(f"{name} {value:,.0f}" for name, value in result["peak_gflops"].items())
+    lines += [f"Peak of a large product, GFLOP/s: {peaks}", ""]
     for name, rows in result["ladder"].items():
         measured = {rung: row for rung, row in rows.items() if "ms_per_step" in row}
         reasons = dict.fromkeys(row["missing"] for row in rows.values() if "missing" in row)

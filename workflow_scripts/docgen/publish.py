@@ -220,9 +220,10 @@ def _progress_sentence(study: Study, paper: PaperParts | None, runs: Sequence[Re
     every = {run.folder for run in study.runs}  # two methods with equal settings are one run
     made = paper.made if paper else len({run.listed.dir for run in runs})
     others = {run.listed.folder for run in runs} - every
+    some = f"{len(others)} of the runs {'was' if len(others) == 1 else 'were'}"
     by_others = (
-        f" {len(others)} of the runs {'was' if len(others) == 1 else 'were'} made with another version of the code or "
-        "its packages, or on another kind of device: origins.csv has the hash of the code, versions and devices."
+        f" {'All runs were' if len(others) == made else some} made with another version of the code or its packages, "
+        "or on another kind of device: origins.csv has the hash of the code, versions and devices."
     )
     return (
         f"Run so far: {made} of {len(every):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "
