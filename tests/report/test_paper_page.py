@@ -16,6 +16,7 @@ from layout_check import problems
 
 from fednoise_core.io import ArtifactError, SpecError, json_digest
 from fednoise_core.report.figures import draw, style
+from fednoise_core.report.pages.paper_sections import _largest_gain
 from fednoise_core.report.runs.csv_files import read_csv, read_texts
 from fednoise_core.report.runs.run import ListedRun
 from fednoise_core.report.tables.claims import STATES, Claim
@@ -397,6 +398,10 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> No
     assert {*gains.frame["method"]} == {"sce", "fedlsr"}
     same = int((own["ours_gain"] * own["paper_gain"] > 0).sum())
     assert f"{same} of {len(own)} gains over FedAvg have the paper's sign." in gains.alt
+    twice = {"table3": table, "again": table}  # a cell that two tables share counts once
+    specs = dict.fromkeys(twice, complete_spec(paper.tables["table3"]))
+    (told,) = _largest_gain("fedmixcon", twice, specs, dict.fromkeys(twice, "Table 3"))
+    assert f"{same} of {len(own)} have the paper's sign." in told
     judged = score_table(table, paper.tables["table3"]).claims
     ours = board.frame[board.frame["table"] == "table3"].groupby("claim", sort=False)["ours"].apply(list)
     words = {True: "agrees", False: "disagrees", None: "not run"}

@@ -190,12 +190,12 @@ def _largest_gain(
     base = spec["baseline"]
     where = " · ".join(str(row[f"{part}_label"]) for part in KEYS[:3])
     label, table = spec["labels"].get(base, base), titles[row["table"]].split(":")[0]
-    sign, beside = "the same" if row["same"] else "the other", every[every["table"] == row["table"]]
+    sign, cells = "the same" if row["same"] else "the other", every.drop_duplicates(KEYS[:4])  # tables share cells
     paper, ours = (format_signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
     return [
         f"In the paper {row['method_label']}'s largest gain over {label} in a cell that was run is {paper} points "
-        f"({table}, {where}). Ours there is {ours}, of {sign} sign. Of all gains in {table}, {beside['same'].sum()} of "
-        f"{len(beside)} have the paper's sign."
+        f"({table}, {where}). Ours there is {ours}, of {sign} sign. Of the gains in all cells that were run, "
+        f"{cells['same'].sum()} of {len(cells)} have the paper's sign."
     ]
 
 
