@@ -218,12 +218,13 @@ def _page_markdown(
 def _progress_sentence(study: Study, paper: PaperParts | None, runs: Sequence[RecordedRun], commit: str) -> str:
     scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
     every = {run.folder for run in study.runs}  # two methods with equal settings are one run
-    made = paper.made if paper else len({run.listed.dir for run in runs})
-    others = {run.listed.folder for run in runs} - every
-    some = f"{len(others)} of the runs {'was' if len(others) == 1 else 'were'}"
+    trained = len({run.listed.dir for run in runs})
+    made = paper.made if paper else trained
+    others = len({run.listed.folder for run in runs} - every)
+    whose = f"{others} of the runs was" if others == 1 else f"{others} of the runs were"
     by_others = (
-        f" {'All runs were' if len(others) == made else some} made with another version of the code or its packages, "
-        "or on another kind of device: origins.csv has the hash of the code, versions and devices."
+        f" {'All runs were' if others == trained else whose} made with another version of the code or its packages, or "
+        "on another kind of device: origins.csv has the hash of the code, versions and devices."
     )
     return (
         f"Run so far: {made} of {len(every):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "
