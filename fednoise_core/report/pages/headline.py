@@ -150,7 +150,8 @@ def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
         [f"{words} ({format_signed(gain, DIGITS)})" for words, gain in zip(top["words"], top["gain"], strict=True)]
     )
     said = f"{len(all_won)} of {len(table)} methods beat {baseline} in {pairs}."
-    return f"{said} The largest mean gains in points: {best}."
+    word = "gains" if most == 1 else "mean gains"
+    return f"{said} The largest {word} among these, in points: {best}."
 
 
 def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:

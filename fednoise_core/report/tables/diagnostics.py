@@ -91,14 +91,17 @@ def _lay_out_diagnostics(frame: pd.DataFrame, spec: Spec) -> Grid:
     caption = "What the clean labels say about each method's verdicts after the last round."
     notes = [
         f"{MISSING} the method makes no such estimate; methods without any and settings without wrong labels are left "
-        "out. Suspects are samples held for mislabelled; AUROC is of the ranking of noisy clients; the error of an "
-        "estimated T is half the mean L1 distance of its rows.",
+        "out. Suspects are samples that the method takes to be mislabelled; AUROC is of the ranking of noisy clients; "
+        "the error of an estimated T is half the mean L1 distance of its rows.",
         "The realised noise rate is the share of wrong labels that was drawn, mean of the seeds.",
     ]
     if len(frame):
         caption += f" {seeds_words(frame['seeds']).capitalize()}."
     if any("(n = " in cell.text for row in rows for cell in row.cells):
-        notes.append("(n = k): only k of the seeds have the number; in the others there is nothing to be told apart.")
+        notes.append(
+            "(n = k): only k of the seeds have the number. In the others there was nothing to tell apart, or the model "
+            "was at chance and judged no labels."
+        )
     if len(unknown):
         notes.append(f"unknown: nobody knows the clean labels of {', '.join(unknown['dataset_label'].unique())}.")
     return Grid(
