@@ -80,5 +80,6 @@ def explain_true_rates(frame: pd.DataFrame) -> list[str]:
     labels = "; ".join(told["method_label"].unique())
     where = "; ".join(f"“{one}”" for one in told["setting" if "setting" in told else "noise_label"].unique())
     return [
-        f"The noise rate that {labels} assumes is the true one in {where}. So it is left out of the comparison there, as {ORACLE} is."
+        f"The noise rate that {labels} assumes is the true one in {where}. "
+        f"So it is left out of the comparison there, as {ORACLE} is."
     ]
