@@ -146,9 +146,9 @@ def _check_files(arrays: Arrays, labels: Labels, suspects: Sequence[Suspect], si
 
 def _find_kinds(suspects: Sequence[Suspect]) -> dict[int, int]:
     """Sample -> number of its kind in KINDS, from 1, for samples that more than their P(wrong) speaks about."""
-    kinds = {one.sample: 4 for one in suspects if one.out_of_scope > FAR}
-    kinds |= {one.sample: 3 for one in suspects if one.near_copy}
+    kinds = {one.sample: 3 for one in suspects if one.near_copy}
     kinds |= {one.sample: 1 for one in suspects if one.contradicts}
+    kinds |= {one.sample: 4 for one in suspects if one.out_of_scope > FAR}  # after copies: CLASSLESS ones come last
     return kinds | {one.sample: 2 for one in suspects if one.blank}
 
 

@@ -119,7 +119,7 @@ def test_copies_blank_and_strange_images_are_listed_whatever_the_models_think(fo
     arrays = dataclasses.replace(found.arrays, x_train=images)
     near, strange, ordinary = (one.sample for one in kept[-3:])
     scope, copied = np.full(arrays.n, 0.1), np.zeros(arrays.n, bool)
-    scope[strange], scope[ordinary], copied[near] = 1.4, 1.2, True
+    scope[strange], scope[ordinary], copied[[near, strange]] = 1.4, 1.2, True  # without a right label, copy or not
     more = [{"out_of_scope": scope[one.samples], "near_copy": copied[one.samples]} for one in found.sites]
     sites = [dataclasses.replace(one, more=columns) for one, columns in zip(found.sites, more, strict=True)]
     write_suspects(found.folder / "suspects.csv", sites, arrays, found.labels.noisy, arrays.sites)
