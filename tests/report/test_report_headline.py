@@ -51,6 +51,7 @@ def test_pairs_won_against_plain_averaging() -> None:
     many = {"n1": {"FedAvg": (1.0,), "A": (2.0,), "B": (5.0,), "C": (4.0,), "D": (3.0,), "E": (0.0,)}}
     assert f"4 of 5 methods beat FedAvg in the only pair of {WITH}. The" in said(many).sentence
     assert "largest gains among these, in points: B (+4.0), C (+3.0) and D (+2.0)." in said(many).sentence
+    assert "The gain is +1.0 points." in said({"n1": {"FedAvg": (1.0,), "A": (2.0,)}}).sentence
 
 
 def test_what_diverged_and_what_was_told_the_rate() -> None:

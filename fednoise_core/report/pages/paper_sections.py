@@ -190,11 +190,12 @@ def _largest_gain(
     base = spec["baseline"]
     where = " · ".join(str(row[f"{part}_label"]) for part in KEYS[:3])
     label, table = spec["labels"].get(base, base), titles[row["table"]].split(":")[0]
-    sign, cells = "the same" if row["same"] else "the other", every.drop_duplicates(KEYS[:4])  # tables share cells
+    sign = "the same" if row["same"] else "the other"
+    cells = every.drop_duplicates(KEYS[:4])  # tables share cells
     paper, ours = (format_signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
     return [
         f"In the paper {row['method_label']}'s largest gain over {label} in a cell that was run is {paper} points "
-        f"({table}, {where}). Ours there is {ours}, of {sign} sign. Of the gains in all cells that were run, "
+        f"({table}, {where}). Ours there is {ours}, of {sign} sign. Of all methods' gains in the cells that were run, "
         f"{cells['same'].sum()} of {len(cells)} have the paper's sign."
     ]
 

@@ -81,5 +81,5 @@ def explain_true_rates(frame: pd.DataFrame) -> list[str]:
     where = "; ".join(f"“{one}”" for one in told["setting" if "setting" in told else "noise_label"].unique())
     return [
         f"The noise rate that {labels} assumes is the true one in {where}. "
-        f"So it is left out of the comparison there, as {ORACLE} is."
+        f"So results there are not compared, like those with {ORACLE}."
     ]
