@@ -284,7 +284,8 @@ def test_a_rate_that_is_the_settings_is_not_compared_in_a_figure(
     made = drawn(tmp_path, kind="dots", metric="last")
     hollow = [sum(line.get_markerfacecolor() == "white" for line in axis.get_lines()) for axis in made.figure.axes]
     assert hollow == [1, 0]
-    assert "assumes is the true one in “40 % of labels wrong”. So results there are not compared" in made.notes[-1]
+    note = "assumes is the true one in “40 % of labels wrong”. So results there are not compared, like those with †."
+    assert note in made.notes[-1]
     assert made.figure.legends[0].get_texts()[-1].get_text() == "not a fair comparison: has the true noise rate"
     classes = drawn(tmp_path, kind="classes").figure
     bracketed = [[text.get_text() for text in axis.texts if text.get_text().startswith("(")] for axis in classes.axes]

@@ -221,10 +221,10 @@ def _progress_sentence(study: Study, paper: PaperParts | None, runs: Sequence[Re
     trained = len({run.listed.dir for run in runs})
     made = paper.made if paper else trained
     others = len({run.listed.folder for run in runs} - every)
-    some = "1 of the runs was" if others == 1 else f"{others} of the runs were"
+    share = "All" if others == trained else f"{others} of the"
     by_others = (
-        f" {'All runs were' if others == trained else some} made with another version of the code or its packages, or "
-        "on another kind of device: origins.csv has the hash of the code, versions and devices."
+        f" {share} runs {'was' if others == 1 < trained else 'were'} made with another version of the code or its "
+        "packages, or on another kind of device: origins.csv has the hash of the code, versions and devices."
     )
     return (
         f"Run so far: {made} of {len(every):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "

@@ -38,14 +38,14 @@ def store_of(project: Project) -> Store:
     return Store(project)
 
 
-_steps_of = functools.cache(StepCode)  # one for all scales of a process: the code is read once
+STEPS = StepCode(ROOT)  # one for all scales of a process: the code is read once
 
 
 class Store:
     """Plans of a project's steps."""
 
     def __init__(self, project: Project) -> None:
-        self.project, self.steps = project, _steps_of(ROOT)
+        self.project, self.steps = project, STEPS
         self.versions: list[Versions] = [
             installed_versions(),
             *(tuple(sorted(one.items())) for one in project.accepted),

@@ -141,9 +141,9 @@ def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
         near = table.iloc[int(share.argmax())]
         nearest = f" {near['words']} comes nearest with {near['won']} of {near['pairs']}." if share.max() > 0 else ""
         return f"No method beats {baseline} in {pairs}.{nearest}"
-    gain = "gain" if most == 1 else "mean gain"
+    noun = "gain" if most == 1 else "mean gain"
     if len(all_won) <= NAMED:
-        verb, means = ("beats", f"{gain} is") if len(all_won) == 1 else ("beat", f"{gain}s are")
+        verb, means = ("beats", f"{noun} is") if len(all_won) == 1 else ("beat", f"{noun}s are")
         points = _join_words([format_signed(gain, DIGITS) for gain in all_won["gain"]])
         return f"{_join_words(all_won['words'])} {verb} {baseline} in {pairs}. The {means} {points} points."
     top = all_won.nlargest(NAMED, "gain")
@@ -151,7 +151,7 @@ def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
         [f"{words} ({format_signed(gain, DIGITS)})" for words, gain in zip(top["words"], top["gain"], strict=True)]
     )
     said = f"{len(all_won)} of {len(table)} methods beat {baseline} in {pairs}."
-    return f"{said} The largest {gain}s among these, in points: {best}."
+    return f"{said} The largest {noun}s among these, in points: {best}."
 
 
 def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:
