@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from browser import click, load, texts
 from browser import driver as driver
-from browser import load, texts
 from label_run import SITES, LabelRun, label_run
 
 from fednoise_core.io import plain_cell
@@ -46,13 +46,6 @@ def page(driver: Any, found: LabelRun, tmp_path: Path) -> Iterator[Any]:
 def press(page: Any, *keys: str) -> None:
     for key in keys:
         page.find_element(By.ID, "list").send_keys(key)
-
-
-def click(page: Any, selector: str) -> None:
-    """With the mouse, where a person would have scrolled to before."""
-    element = page.find_element(By.CSS_SELECTOR, selector)
-    page.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", element)
-    element.click()
 
 
 def choose(page: Any, select: str, value: object) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from browser import click, texts
 from browser import driver as driver
-from browser import texts
 from run_extras import write_sites
 from test_report_page import make_study
 
@@ -69,12 +69,6 @@ def show(driver: Any, root: Path, width: int, part: str = "") -> None:
 
 def find(page: Any, selector: str) -> Any:
     return page.find_element(By.CSS_SELECTOR, selector)
-
-
-def click(page: Any, selector: str) -> None:
-    element = find(page, selector)
-    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
-    element.click()
 
 
 def keys(page: Any, *pressed: str) -> None:

@@ -14,7 +14,9 @@ if not (BROWSER and DRIVER):
     pytest.skip("no Chromium with its chromedriver found: browser tests left out", allow_module_level=True)
 
 from selenium import webdriver  # noqa: E402
+from selenium.common.exceptions import ElementClickInterceptedException  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
 
 FLAGS = (
     "--headless=new",
@@ -57,3 +59,15 @@ def load(driver: Any, page: Path, width: int) -> None:
 
 def texts(page: Any, selector: str) -> list[str]:
     return [one.text for one in page.find_elements(By.CSS_SELECTOR, selector)]
+
+
+def click(page: Any, selector: str) -> None:
+    """With the mouse, where a person would have scrolled to before. Again if the page scrolled on meanwhile."""
+    element = page.find_element(By.CSS_SELECTOR, selector)
+
+    def scroll_and_click(page: Any) -> bool:
+        page.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", element)
+        element.click()
+        return True
+
+    WebDriverWait(page, 10, ignored_exceptions=[ElementClickInterceptedException]).until(scroll_and_click)
