@@ -186,6 +186,14 @@ def test_cost_counts_both_ways_and_names_sizes(root: Path, tmp_path: Path) -> No
     write_study(tmp_path, grid=[{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedmd"]}], rounds=12)
     made = registry.lay_out_table(frame_of(tmp_path, kind="cost"), {"kind": "cost"})
     assert made.rows[0].cells[0].text == "4\u202f240 / 9\u202f930"
+    file, *_ = tmp_path.rglob("cost.json")
+    stored = json.loads(file.read_text())
+    file.write_text(json.dumps(stored | {"device": "NVIDIA H100", "seconds": 1e9}))
+    mixed = frame_of(tmp_path, kind="cost")
+    assert (mixed["seconds_mean"] < 1e6).all()
+    assert "NVIDIA" not in mixed["device"].iloc[0]
+    assert "without 1 run on a GPU." in " ".join(registry.lay_out_table(mixed, {"kind": "cost"}).notes)
+    file.write_text(json.dumps(stored))
     for file in tmp_path.rglob("cost.json"):
         file.write_text(json.dumps(json.loads(file.read_text()) | {"executor": "workers"}))
     (by_workers,) = registry.lay_out_table(frame_of(tmp_path, kind="cost"), {"kind": "cost"}).rows

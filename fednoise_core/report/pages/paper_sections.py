@@ -19,7 +19,7 @@ from fednoise_core.report.figures.results.scoreboard import claims_frame
 from fednoise_core.report.pages.paper_origins import trace_origins
 from fednoise_core.report.runs.csv_files import csv_text, read_csv
 from fednoise_core.report.runs.frames import RUN
-from fednoise_core.report.runs.run import RecordedRun
+from fednoise_core.report.runs.run import RecordedRun, list_timed
 from fednoise_core.report.tables.claims import DISAGREES, MIXED, STATES, Claim
 from fednoise_core.report.tables.registry import find_kind
 from fednoise_core.report.tables.scorecard import Score, score_table, states_words
@@ -160,13 +160,16 @@ def _scale_words(told: Mapping[str, Any], scale: str) -> str:
 
 
 def _describe_runs(runs: Sequence[RecordedRun]) -> str:
-    """Seeds, CPU hours and runs."""
+    """Seeds, hours and runs."""
     seeds = sorted({run.listed.seed for run in runs})
-    trained = {run.listed.dir: run for run in runs}.values()  # two methods with equal settings are one run
-    measured = all(run.cost.get("cpu_seconds") for run in runs)
+    trained = list({run.listed.dir: run for run in runs}.values())  # two methods with equal settings are one run
+    timed = list_timed(trained)
+    measured = all(run.cost.get("cpu_seconds") for run in timed)
     key, word = ("cpu_seconds", "CPU hours") if measured else ("seconds", "hours")
-    hours = sum(float(run.cost[key]) for run in trained) / 3600
+    hours = sum(float(run.cost[key]) for run in timed) / 3600
     told = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; {format_number(hours, 1)} {word}"
+    others = len(trained) - len(timed)
+    told += f", and {others:,} run{'s' * (others > 1)} on a GPU" if others else ""
     return f"{told}; {len(trained):,}"
 
 

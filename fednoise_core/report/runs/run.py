@@ -183,6 +183,14 @@ def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
     return runs
 
 
+def list_timed(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
+    """The runs whose time and memory are compared: those on a CPU if there are any, else all.
+
+    A GPU is many times as fast, and runs that share one have no seconds of their own.
+    """
+    return [run for run in runs if str(run.cost.get("device")).startswith("cpu")] or list(runs)
+
+
 def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     """Read a JSON object that must have these keys.
 

@@ -6,7 +6,7 @@ import pandas as pd
 
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
-from fednoise_core.report.runs.run import RecordedRun
+from fednoise_core.report.runs.run import RecordedRun, list_timed
 from fednoise_core.report.runs.selection import RunSelection
 from fednoise_core.report.tables.kind import Spec, TableKind
 from fednoise_core.report.tables.summaries import summarize_values
@@ -42,9 +42,10 @@ def _cost_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """What a run of each method costs, mean and standard deviation over settings and seeds."""
     frame, names = frames.tabulate_results(runs), Names.of_runs(runs)
     frame = frame.assign(up_mb=frame["bytes_up"] / 1e6, down_mb=frame["bytes_down"] / 1e6)
-    for key in ("device", "seconds", "cpu_seconds", "seconds_per_round", "peak_memory_mb"):
-        frame[key] = [run.cost.get(key) for run in runs]
-    numbers = ("rounds", "work", "up_mb", "down_mb", "seconds", "cpu_seconds", "seconds_per_round", "peak_memory_mb")
+    timed, times = list_timed(runs), ("seconds", "cpu_seconds", "seconds_per_round", "peak_memory_mb")
+    for key in ("device", *times):
+        frame[key] = [run.cost.get(key) if run in timed else None for run in runs]
+    numbers = ("rounds", "work", "up_mb", "down_mb", *times)
     frame["parameters"] = [run.summary.get("parameters") or [] for run in runs]
     parts = []
     for (dataset, method), group in frame.groupby(["dataset", "method"], sort=False):
@@ -56,7 +57,8 @@ def _cost_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
                 "method_label": group["method_label"].iloc[0],
                 "marks": merge_marks(group["marks"]),
                 "runs": len(group),
-                "device": ", ".join(sorted(set(group["device"]))),
+                "timed": int(group["device"].notna().sum()),
+                "device": ", ".join(sorted(set(group["device"].dropna()))),
                 "parameters": " / ".join(map(str, sorted({size for sizes in group["parameters"] for size in sizes}))),
                 **summarize_values(group, numbers),
                 "epsilon": group["epsilon"].max(),
@@ -86,6 +88,8 @@ def _lay_out_cost(frame: pd.DataFrame, spec: Spec) -> Grid:
         "Work counts passes over samples, in rounds of FedAvg; MB are all clients' traffic over the whole run.",
         f"Time and memory as measured on: {devices or 'unknown'}.",
     ]
+    if others := int((frame["runs"] - frame["timed"]).sum()):
+        notes.append(f"Time and memory are without {others} run{'s' * (others > 1)} on a GPU.")
     return Grid(
         spec["title"] or "Cost",
         caption_of(spec, caption),

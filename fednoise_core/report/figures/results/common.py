@@ -99,6 +99,9 @@ def find_common_time(runs: Sequence[RecordedRun]) -> tuple[str, str]:
     It is CPU seconds where every run ran on a CPU and recorded them, since what else the machine does lengthens the
     wall time. Else it is the wall time.
 
+    Args:
+        runs: The runs, of `list_timed`.
+
     Returns:
         Its key in cost.json, and words with the unit.
     """

@@ -38,7 +38,7 @@ from fednoise_core.report.figures.style import (
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.ranking import find_baseline
-from fednoise_core.report.runs.run import RecordedRun, Setting
+from fednoise_core.report.runs.run import RecordedRun, Setting, list_timed
 from fednoise_core.report.text.cells import count_words, format_number
 from fednoise_core.report.text.escape import wrap_text
 
@@ -58,6 +58,7 @@ class CostSettings(AccuracySettings):
 
 
 def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: CostSettings) -> Drawn:
+    every, runs = runs, list_timed(runs)
     shown, _ = split_clean_settings(runs)
     time, unit = find_common_time(runs)
     table, shown = _keep_common(_mean_costs(runs, settings, time), shown)
@@ -94,6 +95,8 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     caption += f" All send about the same, {means[TRAFFIC].mean():,.1f} MB a run." if alike else ""
     device = ", ".join(sorted({str(run.cost.get("device", "unknown")) for run in runs}))
     caption += f" Device: {device}."
+    others = len(every) - len(runs)
+    caption += f" Without {others} run{'s' * (others > 1)} on a GPU." if others else ""
     shape = "bars of accuracy and cost, a row a method"
     return finish_figure(figure, table, settings, "Accuracy and cost", caption, table, runs, names, {}, shape=shape)
 
