@@ -212,6 +212,17 @@ def test_ids_survive_the_csv(root: Path, tmp_path: Path) -> None:
         read_csv(tmp_path / "t.csv")
 
 
+def test_runs_of_several_versions_are_told_after_the_csv_too(tmp_path: Path) -> None:
+    write_study(tmp_path, grid=[{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg"]}], rounds=2)
+    one, *_ = tmp_path.rglob("spec.json")
+    one.write_text(json.dumps(json.loads(one.read_text()) | {"versions": "numpy 9.9.9"}))
+    write_csv(tmp_path / "t.csv", frame_of(tmp_path))
+    (told,) = [
+        x for x in registry.lay_out_table(read_csv(tmp_path / "t.csv"), {"kind": "accuracy"}).notes if "9.9.9" in x
+    ]
+    assert told.startswith("Made with several versions")
+
+
 def test_the_command_writes_the_same_bytes_again(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,6 +33,7 @@ TEXT = (
     "ours",
     "column",
     "class_name",
+    "versions",
     "predicted_name",
 )
 """Columns of a table's CSV that stay text when it is read back; all others are numbers."""
