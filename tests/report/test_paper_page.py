@@ -160,12 +160,13 @@ def test_a_publication_counts_the_runs_of_an_earlier_one(folder: Path) -> None:
     more = ran("fedmixcon-cpu", **(THREE | {"method": ["rofl-oracle", "sce"]}))  # two of them are published, too
     for run in finished_runs(more):
         cost = json.loads((run.dir / "cost.json").read_text())
-        (run.dir / "cost.json").write_text(json.dumps(cost | {"device": "here"}))
+        (run.dir / "cost.json").write_text(json.dumps(cost | {"device": "NVIDIA H100"}))
     publish_study(more, out)
-    assert f"8 of {count_runs(more)} runs; `snakemake" in (out / "README.md").read_text(encoding="utf-8")
+    text = (out / "README.md").read_text(encoding="utf-8")
+    assert f"CPU hours, and 4 runs on a GPU; 8 of {count_runs(more)} runs; `snakemake" in text
     assert read_csv(out / "table3.csv")["seeds"].sum() == 8
     origins = read_texts(out / "origins.csv")
-    assert set(origins[origins["device"] == "here"]["method"]) == {"rofl-oracle", "sce"}
+    assert set(origins[origins["device"] == "NVIDIA H100"]["method"]) == {"rofl-oracle", "sce"}
     assert trained < set(origins["run"])
     assert all(name.startswith("store/runs/") for name in origins["run"])
 
@@ -308,7 +309,7 @@ def test_changes_of_a_scale_are_told(folder: Path) -> None:
     assert changes["train.rounds"] == ("100", "2")
     assert changes["partitions.iid.clients"] == ("100", "10")
     assert changes["settings.fedmixcon.ramp"] == ("by block", "1")
-    assert changes["grid"] == ("105 cells", "8 cells")
+    assert changes["grid"] == ("107 cells", "8 cells")
     assert "classes5" not in str(changes)
     assert ("mnist", "digits") in [(row["value"], row["scaled"]) for row in found if row["name"] == "data"]
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ if not (BROWSER and DRIVER):
 from selenium import webdriver  # noqa: E402
 from selenium.common.exceptions import ElementClickInterceptedException  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
 
 FLAGS = (
     "--headless=new",
@@ -64,10 +64,11 @@ def texts(page: Any, selector: str) -> list[str]:
 def click(page: Any, selector: str) -> None:
     """With the mouse, where a person would have scrolled to before. Again if the page scrolled on meanwhile."""
     element = page.find_element(By.CSS_SELECTOR, selector)
-
-    def scroll_and_click(page: Any) -> bool:
+    for tries_left in (2, 1, 0):
         page.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", element)
-        element.click()
-        return True
-
-    WebDriverWait(page, 10, ignored_exceptions=[ElementClickInterceptedException]).until(scroll_and_click)
+        try:
+            return element.click()
+        except ElementClickInterceptedException:
+            if not tries_left:
+                raise  # it names what covers the element
+            time.sleep(0.5)

@@ -33,7 +33,7 @@ from fednoise_core.report.pages.paper_sections import PaperParts, paper_parts
 from fednoise_core.report.runs.csv_files import csv_text, read_csv, read_texts, write_csv
 from fednoise_core.report.runs.frames import tabulate_results
 from fednoise_core.report.runs.provenance import list_limits
-from fednoise_core.report.runs.run import ListedRun, RecordedRun, listed_runs, load, select
+from fednoise_core.report.runs.run import ListedRun, RecordedRun, list_timed, listed_runs, load, select
 from fednoise_core.report.tables import markdown, registry
 from fednoise_core.report.tables.claims import STATES, combine_verdicts
 from fednoise_core.report.text.escape import markdown_text
@@ -251,12 +251,15 @@ def _picture_markdown(name: str, words: Sequence[Any]) -> str:
 
 
 def _hardware_sentence(runs: Sequence[RecordedRun]) -> str:
-    seconds = sorted({run.listed.dir: float(run.cost["seconds"]) for run in runs}.values())
-    devices = sorted({str(run.cost.get("device", "unknown")) for run in runs})
+    timed = list_timed(list({run.listed.dir: run for run in runs}.values()))
+    seconds = sorted(float(run.cost["seconds"]) for run in timed)
+    devices, of_times = (sorted({str(run.cost.get("device", "unknown")) for run in group}) for group in (runs, timed))
+    told = f" on {', '.join(of_times)}" if len(of_times) < len(devices) else ""
     versions = sorted({f"{name} {one}" for run in runs for name, one in run.cost.get("versions", {}).items()})
     return (
-        f"Made on {', '.join(devices)}; {', '.join(versions)}. A run took {seconds[0]:.1f} to {seconds[-1]:.1f} s "
-        f"(median {seconds[len(seconds) // 2]:.1f} s without start-up), {sum(seconds) / 60:.0f} min in all."
+        f"Made on {', '.join(devices)}; {', '.join(versions)}. "
+        f"A run{told} took {seconds[0]:.1f} to {seconds[-1]:.1f} s (median {seconds[len(seconds) // 2]:.1f} s without "
+        f"start-up), {sum(seconds) / 60:.0f} min in all."
     )
 
 

@@ -38,7 +38,7 @@ class PaperParts:
     """The sections of a paper's page. Tables are (heads, rows of texts).
 
     citation: what the paper's file says of it. scale: what the runs are of; scale_words: in sentences, with what was
-    cut. made: runs, seeds, CPU hours. sentences: what our numbers say: claims, the largest gain, what was not run.
+    cut. made: seeds, hours, runs. sentences: what our numbers say: claims, the largest gain, what was not run.
     summary: a row a table, and one of all. claims: table, claim, state, columns, the paper's own. why: claim, columns
     that disagree, reason. ranks: the paper's rank and ours, a table each with its title. settings: who says so, in the
     words of `legend`. changes: what the scale changes. differs: rows of the paper's own tables of settings where we
@@ -164,12 +164,13 @@ def _describe_runs(runs: Sequence[RecordedRun]) -> str:
     seeds = sorted({run.listed.seed for run in runs})
     trained = list({run.listed.dir: run for run in runs}.values())  # two methods with equal settings are one run
     timed = list_timed(trained)
-    measured = all(run.cost.get("cpu_seconds") for run in timed)
+    on_cpu = timed[0].on_cpu
+    measured = on_cpu and all(run.cost.get("cpu_seconds") for run in timed)
     key, word = ("cpu_seconds", "CPU hours") if measured else ("seconds", "hours")
     hours = sum(float(run.cost[key]) for run in timed) / 3600
     told = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; {format_number(hours, 1)} {word}"
     others = len(trained) - len(timed)
-    told += f", and {others:,} run{'s' * (others > 1)} on a GPU" if others else ""
+    told += f", and {others:,} run{'s' * (others > 1)} on a {'GPU' if on_cpu else 'CPU'}" if others else ""
     return f"{told}; {len(trained):,}"
 
 

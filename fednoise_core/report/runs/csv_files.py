@@ -22,6 +22,7 @@ TEXT = (
     "device",
     "parameters",
     "marks",
+    "versions",
     "metric",
     "member",
     "scale",
@@ -33,7 +34,6 @@ TEXT = (
     "ours",
     "column",
     "class_name",
-    "versions",
     "predicted_name",
 )
 """Columns of a table's CSV that stay text when it is read back; all others are numbers."""

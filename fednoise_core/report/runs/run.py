@@ -109,6 +109,11 @@ class RecordedRun:
         cost = read_json(self.listed.dir / "cost.json", ("seconds",))
         return cost | {"cpu_seconds": None} if cost.get("executor") == "workers" else cost
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it was trained on a CPU, which is assumed where cost.json names no device."""
+        return str(self.cost.get("device", "cpu")).startswith("cpu")
+
 
 def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]:
     """The runs of a study: of its results folder, of the index.csv in it, or of a JSON list (of objects, or its file).
@@ -184,11 +189,12 @@ def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
 
 
 def list_timed(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
-    """The runs whose time and memory are compared: those on a CPU if there are any, else all.
+    """The runs whose time and memory are compared: those on CPUs or those on GPUs, whichever are more.
 
-    A GPU is many times as fast, and runs that share one have no seconds of their own.
+    Seconds on a CPU and on a GPU cannot be compared, and runs that share a GPU have no seconds of their own.
     """
-    return [run for run in runs if str(run.cost.get("device")).startswith("cpu")] or list(runs)
+    groups = [run for run in runs if run.on_cpu], [run for run in runs if not run.on_cpu]
+    return max(groups, key=len)
 
 
 def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:

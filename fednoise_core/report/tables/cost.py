@@ -35,16 +35,21 @@ SHOWN = {
 
 
 class CostSettings(RunSelection):
-    """What a run of each method costs: rounds, work, traffic, parameters, time, memory; means over settings, seeds."""
+    """What a run of each method costs: rounds, work, traffic, parameters, time, memory; means over settings, seeds.
+
+    Time and memory are of the runs on CPUs or of those on GPUs, whichever are more.
+    """
 
 
 def _cost_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """What a run of each method costs, mean and standard deviation over settings and seeds."""
     frame, names = frames.tabulate_results(runs), Names.of_runs(runs)
     frame = frame.assign(up_mb=frame["bytes_up"] / 1e6, down_mb=frame["bytes_down"] / 1e6)
-    timed, times = list_timed(runs), ("seconds", "cpu_seconds", "seconds_per_round", "peak_memory_mb")
+    timed = {run.listed for run in list_timed(runs)}
+    times = ("seconds", "cpu_seconds", "seconds_per_round", "peak_memory_mb")
     for key in ("device", *times):
-        frame[key] = [run.cost.get(key) if run in timed else None for run in runs]
+        frame[key] = [run.cost.get(key) if run.listed in timed else None for run in runs]
+    frame["timed"] = [run.listed in timed for run in runs]
     numbers = ("rounds", "work", "up_mb", "down_mb", *times)
     frame["parameters"] = [run.summary.get("parameters") or [] for run in runs]
     parts = []
@@ -57,7 +62,7 @@ def _cost_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
                 "method_label": group["method_label"].iloc[0],
                 "marks": merge_marks(group["marks"]),
                 "runs": len(group),
-                "timed": int(group["device"].notna().sum()),
+                "timed": int(group["timed"].sum()),
                 "device": ", ".join(sorted(set(group["device"].dropna()))),
                 "parameters": " / ".join(map(str, sorted({size for sizes in group["parameters"] for size in sizes}))),
                 **summarize_values(group, numbers),
@@ -89,7 +94,7 @@ def _lay_out_cost(frame: pd.DataFrame, spec: Spec) -> Grid:
         f"Time and memory as measured on: {devices or 'unknown'}.",
     ]
     if others := int((frame["runs"] - frame["timed"]).sum()):
-        notes.append(f"Time and memory are without {others} run{'s' * (others > 1)} on a GPU.")
+        notes.append(f"Time and memory leave out {others} run{'s' * (others > 1)} on another kind of device.")
     return Grid(
         spec["title"] or "Cost",
         caption_of(spec, caption),

@@ -105,7 +105,7 @@ def find_common_time(runs: Sequence[RecordedRun]) -> tuple[str, str]:
     Returns:
         Its key in cost.json, and words with the unit.
     """
-    cpu = all(str(run.cost.get("device")).startswith("cpu") and run.cost.get("cpu_seconds") is not None for run in runs)
+    cpu = all(run.on_cpu and run.cost.get("cpu_seconds") is not None for run in runs)
     return ("cpu_seconds", "CPU seconds a run") if cpu else ("seconds", "seconds a run (wall time)")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -53,14 +54,14 @@ class CostSettings(AccuracySettings):
 
     Only the settings in which the most methods have runs count. The method with the highest accuracy is at the top, and
     what no federation can have at the bottom, with hollow bars. Traffic is left out where all methods send about the
-    same.
+    same. Times are of the runs on CPUs or of those on GPUs, whichever are more.
     """
 
 
 def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: CostSettings) -> Drawn:
-    every, runs = runs, list_timed(runs)
     shown, _ = split_clean_settings(runs)
-    time, unit = find_common_time(runs)
+    timed = list_timed(runs)
+    time, unit = find_common_time(timed)
     table, shown = _keep_common(_mean_costs(runs, settings, time), shown)
     lost = table.loc[table["mean"].isna(), "method"]  # diverged in a setting
     known, (apart, why) = table.assign(mean=table["mean"].mask(table["method"].isin(lost))), not_compared(runs)
@@ -93,10 +94,9 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     caption = f"Test accuracy ({metric_words(settings)}) and cost of a run, {count_words(table['n'])}"
     caption += f", means over {len(shown)} settings." if len(shown) > 1 else "."
     caption += f" All send about the same, {means[TRAFFIC].mean():,.1f} MB a run." if alike else ""
-    device = ", ".join(sorted({str(run.cost.get("device", "unknown")) for run in runs}))
+    device = ", ".join(sorted({str(run.cost.get("device", "unknown")) for run in timed}))
     caption += f" Device: {device}."
-    others = len(every) - len(runs)
-    caption += f" Without {others} run{'s' * (others > 1)} on a GPU." if others else ""
+    caption += " Times are without runs on another kind of device." if len(timed) < len(runs) else ""
     shape = "bars of accuracy and cost, a row a method"
     return finish_figure(figure, table, settings, "Accuracy and cost", caption, table, runs, names, {}, shape=shape)
 
@@ -125,10 +125,11 @@ def _draw_bars(axis: Axes, values: pd.Series, colours: Sequence[str], fair: Iter
 
 def _mean_costs(runs: Sequence[RecordedRun], settings: CostSettings, time: str) -> pd.DataFrame:
     """A row a method and setting: accuracy (`score_methods`), mean `time` (its key) and `megabytes` of a run."""
+    timed = {run.listed for run in list_timed(runs)}
     rows: list[dict[str, Any]] = [
         {
             **dict(zip(frames.IDS, (*run.listed.setting, run.listed.method), strict=True)),
-            time: float(run.cost[time]),
+            time: float(run.cost[time]) if run.listed in timed else np.nan,
             TRAFFIC: (run.summary.get("bytes_up", 0) + run.summary.get("bytes_down", 0)) / 1e6,
         }
         for run in runs
