@@ -175,7 +175,7 @@ def mixed_versions(runs: Sequence[RecordedRun]) -> list[str]:
         f"{version}: {', '.join(f'{label} ({count:,})' for label, count in sorted(of.items()))}"
         for version, of in sorted(counts.items())
     )
-    what = "Made with several versions, whose numbers may differ in the last digits (method and number of runs)"
+    what = "Made with several versions, so numbers may differ (method and number of runs)"
     return [f"{what}: {words}."] if len(counts) > 1 else []
 
 
