@@ -37,7 +37,7 @@ PAPERS = {  # table or figure → runs at the papers' size: methods × settings 
     "fedmixcon": {
         "table1": 5 * 2 * 3,
         "table2": 0,
-        "table3": (6 * 12 + 4 + 5 + 4 + 2 + 2) * 3,  # contrast on logits at one noise; variants of three methods; two lower rates
+        "table3": (6 * 12 + 4 + 5 + 4 + 2 + 2) * 3,  # contrast on logits at one noise; other readings and rates
         "table4": (5 * 2 + 3) * 3,
         "figure1": 5 * 2 * 3,
         "figure6": 5 * 6 * 3,
