@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from fednoise_core.report.figures.results.common import find_common_time
 from fednoise_core.report.figures.results.gains import compare_gains
 from fednoise_core.report.figures.results.scoreboard import claims_frame
 from fednoise_core.report.pages.paper_origins import trace_origins
@@ -164,13 +165,12 @@ def _describe_runs(runs: Sequence[RecordedRun]) -> str:
     seeds = sorted({run.listed.seed for run in runs})
     trained = list({run.listed.dir: run for run in runs}.values())  # two methods with equal settings are one run
     timed = list_timed(trained)
-    on_cpu = timed[0].on_cpu
-    measured = on_cpu and all(run.cost.get("cpu_seconds") for run in timed)
-    key, word = ("cpu_seconds", "CPU hours") if measured else ("seconds", "hours")
+    key, _ = find_common_time(timed)
+    word = "CPU hours" if key == "cpu_seconds" else "hours"
     hours = sum(float(run.cost[key]) for run in timed) / 3600
     told = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; {format_number(hours, 1)} {word}"
     others = len(trained) - len(timed)
-    told += f", and {others:,} run{'s' * (others > 1)} on a {'GPU' if on_cpu else 'CPU'}" if others else ""
+    told += f", and {others:,} run{'s' * (others > 1)} on a {'GPU' if timed[0].on_cpu else 'CPU'}" if others else ""
     return f"{told}; {len(trained):,}"
 
 

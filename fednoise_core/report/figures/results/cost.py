@@ -62,7 +62,7 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     shown, _ = split_clean_settings(runs)
     timed = list_timed(runs)
     time, unit = find_common_time(timed)
-    table, shown = _keep_common(_mean_costs(runs, settings, time), shown)
+    table, shown = _keep_common(_mean_costs(runs, timed, settings, time), shown)
     lost = table.loc[table["mean"].isna(), "method"]  # diverged in a setting
     known, (apart, why) = table.assign(mean=table["mean"].mask(table["method"].isin(lost))), not_compared(runs)
     # a mean over settings is compared if the method is compared in all of them
@@ -123,13 +123,15 @@ def _draw_bars(axis: Axes, values: pd.Series, colours: Sequence[str], fair: Iter
     axis.spines[["left", "bottom"]].set_visible(False)
 
 
-def _mean_costs(runs: Sequence[RecordedRun], settings: CostSettings, time: str) -> pd.DataFrame:
+def _mean_costs(
+    runs: Sequence[RecordedRun], timed: Sequence[RecordedRun], settings: CostSettings, time: str
+) -> pd.DataFrame:
     """A row a method and setting: accuracy (`score_methods`), mean `time` (its key) and `megabytes` of a run."""
-    timed = {run.listed for run in list_timed(runs)}
+    known = {run.listed for run in timed}
     rows: list[dict[str, Any]] = [
         {
             **dict(zip(frames.IDS, (*run.listed.setting, run.listed.method), strict=True)),
-            time: float(run.cost[time]) if run.listed in timed else np.nan,
+            time: float(run.cost[time]) if run.listed in known else np.nan,
             TRAFFIC: (run.summary.get("bytes_up", 0) + run.summary.get("bytes_down", 0)) / 1e6,
         }
         for run in runs
