@@ -146,3 +146,26 @@ def test_the_page_of_a_method_has_its_sections_and_the_defaults_of_the_code(page
         assert cell in (defaults[name], json.dumps(defaults[name])) or float(cell) == pytest.approx(
             defaults[name], rel=1e-3
         )
+
+
+def list_cells(text: str) -> set[str]:
+    """The numbers in the cells of Markdown tables, without marks such as **, † and §."""
+    cells = {
+        re.sub(r"[*†‡§¶]", "", cell).strip()
+        for row in re.findall(r"^\|.*\|$", text, re.MULTILINE)
+        for cell in row.split("|")
+    }
+    return {cell for cell in cells if re.match(r"[−\d]", cell)}
+
+
+@pytest.mark.parametrize("page", METHOD_PAGES, ids=lambda page: page.stem)
+def test_tables_of_results_have_the_numbers_of_the_study_that_is_named_above_them(page: Path) -> None:
+    results = page.read_text(encoding="utf-8").split("\n## Results\n")[1]
+    for above, table in re.findall(r"((?:^[^|\n].*\n)+)\n((?:^\|.*\n)+)", results, re.MULTILINE):
+        studies = re.findall(r"\(\.\./results/([\w-]+)/README\.md\)", above)
+        published = [
+            file.read_text(encoding="utf-8")
+            for study in studies
+            for file in (ROOT / "docs/results" / study).glob("*.md")
+        ]
+        assert list_cells(table) <= list_cells("\n".join(published)), f"{page}: numbers that {studies} does not have"
