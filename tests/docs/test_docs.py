@@ -148,24 +148,34 @@ def test_the_page_of_a_method_has_its_sections_and_the_defaults_of_the_code(page
         )
 
 
-def list_cells(text: str) -> set[str]:
-    """The numbers in the cells of Markdown tables, without marks such as **, † and §."""
-    cells = {
-        re.sub(r"[*†‡§¶]", "", cell).strip()
-        for row in re.findall(r"^\|.*\|$", text, re.MULTILINE)
-        for cell in row.split("|")
-    }
-    return {cell for cell in cells if re.match(r"[−\d]", cell)}
+NUMBER = re.compile(r"[−\d][\d.]*( ± [\d.]+)?|–|not run")
+
+
+def read_rows(table: str) -> list[tuple[str, list[str]]]:
+    """The rows of a Markdown table below its head: the label, and the cells without marks such as **, † and §."""
+    rows = [[re.sub(r"[*†‡§¶]", "", cell).strip() for cell in row.strip("| ").split("|")] for row in table.splitlines()]
+    return [(label, cells) for label, *cells in rows[2:]]
 
 
 @pytest.mark.parametrize("page", METHOD_PAGES, ids=lambda page: page.stem)
-def test_tables_of_results_have_the_numbers_of_the_study_that_is_named_above_them(page: Path) -> None:
+def test_tables_of_results_have_rows_of_the_study_that_is_named_above_them(page: Path) -> None:
+    """Whether label and numbers belong together, and what the prose says, is not checked."""
     results = page.read_text(encoding="utf-8").split("\n## Results\n")[1]
-    for above, table in re.findall(r"((?:^[^|\n].*\n)+)\n((?:^\|.*\n)+)", results, re.MULTILINE):
-        studies = re.findall(r"\(\.\./results/([\w-]+)/README\.md\)", above)
-        published = [
-            file.read_text(encoding="utf-8")
-            for study in studies
-            for file in (ROOT / "docs/results" / study).glob("*.md")
-        ]
-        assert list_cells(table) <= list_cells("\n".join(published)), f"{page}: numbers that {studies} does not have"
+    tables = re.findall(r"((?:^[^|\n].*\n)+)\n((?:^\|.*\n)+)", results, re.MULTILINE)  # a paragraph, then a table
+    assert len(tables) == len(re.findall(r"^\|---", results, re.MULTILINE)), "a table without a paragraph above it"
+    for above, table in tables:
+        published: dict[str, list[str]] = {}  # the numbers of a method in all tables of the studies, in order
+        for study in re.findall(r"\(\.\./results/([\w-]+)/README\.md\)", above):
+            text = (ROOT / "docs/results" / study / "README.md").read_text(encoding="utf-8")
+            for one in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+                for label, cells in read_rows(one):
+                    published.setdefault(label, []).extend(cells)
+        for label, cells in read_rows(table):
+            assert all(map(NUMBER.fullmatch, cells)), f"{label}: {cells}"
+            numbers = [cell for cell in cells if cell[0] not in "–n"]
+            assert any(is_in_order(numbers, row) for row in published.values()), f"{label}: {numbers}"
+
+
+def is_in_order(part: list[str], whole: list[str]) -> bool:
+    left = iter(whole)
+    return all(one in left for one in part)
