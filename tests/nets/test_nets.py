@@ -23,12 +23,13 @@ from fednoise_core.ops.weights import Weights
 SIDE = {"linear": 28, "mlp": 28, "small_cnn": 28, "lenet": 28}  # images compared on; 3x32x32 for the others
 SHIPPED = sorted(NETS.keys() - {"module"})  # a module of one's own: test_own_nets.py
 COMPARED = sorted(NETS.keys() - {"resnet50", "module"})  # ResNet-50 is compared with torchvision's
-NARROW: dict[str, dict[str, Any]] = {  # as scale cpu has them
+NARROW: dict[str, dict[str, Any]] = {  # as scales cpu and cpunarrow have them
     "cnn9": {"width": 8},
     "mobilenet_v1": {"width": 8},
     "mobilenet_v2": {"width": 8},
     "resnet10": {"width": 8},
     "resnet12": {"width": 8},
+    "resnet18": {"width": 8},
     "shufflenet": {"width": 56},
     "small_cnn": {"width": 16, "hidden": 128, "norm": True},
 }
@@ -111,6 +112,7 @@ def test_parameter_counts(
 def test_agrees_with_an_ordinary_module(name: str, options: dict[str, Any], double: None) -> None:
     shape = shape_of(name)
     net, module = build_net({"name": name, **options}, shape, 7), eager(name, shape[0], shape[1], 7, **options)
+    assert net.parameters == sum(one.numel() for one in module.parameters())
     w = lively(net)
     copy_into(module, w)
     x, u = images(shape, 3), drops(net, 3)
