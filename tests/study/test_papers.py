@@ -227,7 +227,7 @@ def changed(folder: Path, old: str, new: str) -> None:
 
 
 def test_a_subset_holds_what_lies_in_one_of_its_boxes(project, copied: Path) -> None:
-    boxes = "[{noises: [sym20-seed0], methods: [fedhnl-hma]}, {methods: [fedmd], seeds: [0]}]"
+    boxes = "[{noises: [sym20-seed0], methods: [fedhnl-hma], seeds: [1]}, {methods: [fedmd], seeds: [0]}]"
     changed(copied, "  first: [{seeds: [0]}]", f"  first: {boxes}")
     kept = Study(project("cpu", copied, subset="first"), "fedhnl").runs
     every = ["pair10-seed0", "pair20-seed0", "sym10-seed0", "sym20-seed0"]
