@@ -155,9 +155,10 @@ def made(root: Path, tmp_path: Path) -> Any:
         "parts": {"noise": {"sym40": {"kind": "symmetric", "rate": 0.4}}},
     }
 
-    def build(**spec: Any) -> tuple[pd.DataFrame, Any]:
+    def build(without: tuple[str, int] | None = None, **spec: Any) -> tuple[pd.DataFrame, Any]:
         full = {**base, **spec}
-        write_csv(tmp_path / "t.csv", registry.build_table(listed_runs(root / "runs.json"), full))
+        runs = [one for one in listed_runs(root / "runs.json") if (one.method, one.seed) != without]
+        write_csv(tmp_path / "t.csv", registry.build_table(runs, full))
         table = read_csv(tmp_path / "t.csv")
         return table, registry.lay_out_table(table, full)
 
@@ -193,6 +194,33 @@ def test_at_another_scale_there_is_neither_difference_nor_verdict(made: Any) -> 
     assert "Scale: cpu." in shown.caption
     assert "verdict" not in [row.stub for row in shown.rows]
     assert "within 2 points" not in markdown.render_markdown(shown)
+
+
+def test_methods_are_compared_over_the_seeds_that_both_have(made: Any) -> None:
+    def by_seed(table: pd.DataFrame, method: str) -> dict[str, float]:
+        told = cell(table, "big", "iid", method)["ours_by_seed"]
+        return {seed: float(value) for seed, _, value in (word.partition(":") for word in told.split())}
+
+    limit = {"id": "limit", "says": "x", "leads": ["sce", "fedavg"], "partitions": ["iid"], "datasets": ["big"]}
+    both = made()[0]
+    sce, fedavg = by_seed(both, "sce"), by_seed(both, "fedavg")
+    leads = {seed: sce[seed] - fedavg[seed] for seed in ("0", "1")}
+    assert cell(both, "big", "iid", "sce")["ours_mean"] == pytest.approx(sum(sce.values()) / 2, abs=1e-3)
+    assert cell(both, "big", "iid", "sce")["ours_gain"] == pytest.approx(sum(leads.values()) / 2, abs=1e-3)
+    for gone, left in ((0, "1"), (1, "0")):
+        table = made(without=("sce", gone), claims=[{**limit, "at_most": leads[left] + 0.01}])[0]
+        mine = cell(table, "big", "iid", "sce")
+        assert by_seed(table, "sce") == {left: sce[left]}
+        unpaired = mine["ours_mean"] - cell(table, "big", "iid", "fedavg")["ours_mean"]
+        assert mine["ours_gain"] == pytest.approx(leads[left], abs=1e-3) != pytest.approx(unpaired, abs=0.1)
+        assert mine["disagrees"] == ""
+
+
+def test_without_a_shared_seed_a_lead_is_the_difference_of_the_means() -> None:
+    one, other, paper = (45.0, "0:50 1:40"), (49.0, "0:49"), (44.0, "")
+    assert claims.measure_lead(one, other) == 1
+    assert claims.measure_lead(one, (44.0, "2:44")) == claims.measure_lead(one, paper) == 1
+    assert math.isnan(claims.measure_lead((NAN, "0:50 1:nan"), other))
 
 
 def test_the_csv_has_gains_ranks_and_the_claims_that_disagree(made: Any) -> None:

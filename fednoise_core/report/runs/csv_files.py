@@ -32,6 +32,7 @@ TEXT = (
     "disagrees",
     "parameter",
     "ours",
+    "ours_by_seed",
     "column",
     "class_name",
     "predicted_name",

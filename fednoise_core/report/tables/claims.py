@@ -4,21 +4,27 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import MISSING, ConfigDict, Field
 
+from fednoise_core.report.runs.csv_files import DECIMALS
 from fednoise_core.report.text.cells import settings_of
 from fednoise_core.settings.declare import Distinct, Settings
 
 AGREES, MIXED, DISAGREES, NOT_RUN = STATES = ("agrees", "mixed", "disagrees", "not run")
 COLUMN = ["dataset", "noise", "partition", "member"]
 ROUNDING = 1e-9  # points: means of two decimals that differ by a limit are not beyond it
+NO_CELL = (math.nan, "")
 CONCERNS = ("above", "within", "costs", "leads", "widens", "among")  # keys of a claim that list methods
 
 Column = tuple[str, ...]
 """Ids of data set, noise, partition and client; "" for the part along which a lead widens."""
+
+Cell = tuple[float, str]
+"""The mean over seeds in %, and what `format_by_seed` made of each seed's value; "" for the paper's number."""
 
 
 Id = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}\Z")]
@@ -154,6 +160,42 @@ def combine_verdicts(held: Iterable[bool | None]) -> str:
     return NOT_RUN if not known else AGREES if all(known) else MIXED if any(known) else DISAGREES
 
 
+def format_by_seed(values: Mapping[int, float]) -> str:
+    """Write the values of seeds for a column of a table, such as "0:71.2000 1:70.9300"."""
+    return " ".join(f"{seed}:{value:.{DECIMALS}f}" for seed, value in sorted(values.items()))
+
+
+def measure_lead(first: Cell, second: Cell) -> float:
+    """How far one cell is above another, in points.
+
+    Runs with the same seed share clients and wrong labels. So the lead is the mean over the seeds that both cells have.
+    Where they have none in common, it is the difference of their means. It is NaN where a mean is.
+
+    Args:
+        first: The cell that may lead.
+        second: The other one.
+    """
+    one, other = (
+        {seed: float(value) for seed, _, value in (word.partition(":") for word in by_seed.split())}
+        for _, by_seed in (first, second)
+    )
+    shared, difference = sorted(one.keys() & other.keys()), first[0] - second[0]
+    if not shared or math.isnan(difference):
+        return difference
+    return fmean(one[seed] - other[seed] for seed in shared)
+
+
+def list_cells(rows: pd.DataFrame, whose: str) -> list[Cell]:
+    """The cells of a reproduction table's rows.
+
+    Args:
+        rows: Some of its rows.
+        whose: "ours" or "paper".
+    """
+    by_seed = rows["ours_by_seed"] if whose == "ours" and "ours_by_seed" in rows else [""] * len(rows)
+    return list(zip(rows[f"{whose}_mean"], by_seed, strict=True))
+
+
 def _format_counts(held: Iterable[bool | None]) -> str:
     """For instance "11 of 12 columns", or "3 of 4 columns run, of 12" where others lack their numbers."""
     whole = list(held)
@@ -179,7 +221,7 @@ def judge_columns(frame: pd.DataFrame, claim: Mapping[str, Any], whose: str = "o
     if "widens" in claim:
         return _judge_widening(rows, claim, whose)
     found = {
-        tuple(map(str, ids)): _judge_column(dict(zip(part["method"], part[f"{whose}_mean"], strict=True)), claim)
+        tuple(map(str, ids)): _judge_column(dict(zip(part["method"], list_cells(part, whose), strict=True)), claim)
         for ids, part in rows.groupby(COLUMN, sort=False)
     }
     return {(*setting, ""): found[*setting, ""] for setting in settings_of(rows)}  # in the order of the shown table
@@ -214,14 +256,14 @@ def _explain_missing(frame: pd.DataFrame, claim: Mapping[str, Any]) -> str:
     return "not in the paper" if not len(gone) or bool((gone["paper"] == "absent").all()) else "unreadable"
 
 
-def _judge_column(means: Mapping[str, float], claim: Mapping[str, Any]) -> bool | None:
+def _judge_column(cells: Mapping[str, Cell], claim: Mapping[str, Any]) -> bool | None:
     """Whether a claim holds in one column: each lead that it speaks of is above `low` and at most `high`.
 
     None: one is missing, and none that is there contradicts.
     """
     points, low, high = float(claim.get("points", 0)), 0.0, math.inf
     if "best" in claim:
-        pairs = [(claim["best"], other) for other in claim.get("among") or means if other != claim["best"]]
+        pairs = [(claim["best"], other) for other in claim.get("among") or cells if other != claim["best"]]
     elif "above" in claim:
         pairs, low = list(pairwise(claim["above"])), points - ROUNDING if points else 0.0
     elif "costs" in claim:
@@ -230,7 +272,7 @@ def _judge_column(means: Mapping[str, float], claim: Mapping[str, Any]) -> bool 
         pairs, low, high = [claim["within"]], -points - ROUNDING, points + ROUNDING
     else:
         pairs, high = [claim["leads"]], float(claim["at_most"]) + ROUNDING
-    leads = [means.get(first, math.nan) - means.get(second, math.nan) for first, second in pairs]
+    leads = [measure_lead(cells.get(first, NO_CELL), cells.get(second, NO_CELL)) for first, second in pairs]
     known = [low < lead <= high for lead in leads if not math.isnan(lead)]
     if not all(known):
         return False
@@ -244,8 +286,8 @@ def _judge_widening(rows: pd.DataFrame, claim: Mapping[str, Any], whose: str) ->
     first, second = claim["widens"]
     found: dict[Column, bool | None] = {}
     for _, block in rows.groupby([name for name in COLUMN if name != axis], sort=False):
-        means = block.set_index([axis, "method"])[f"{whose}_mean"]
-        leads = [means.get((one, first), math.nan) - means.get((one, second), math.nan) for one in along]
+        cells = dict(zip(zip(block[axis], block["method"], strict=True), list_cells(block, whose), strict=True))
+        leads = [measure_lead(cells.get((one, first), NO_CELL), cells.get((one, second), NO_CELL)) for one in along]
         holds = None if any(map(math.isnan, leads)) else all(b > a for a, b in pairwise(leads))
         found[tuple("" if name == axis else str(block[name].iloc[0]) for name in COLUMN)] = holds
     return found

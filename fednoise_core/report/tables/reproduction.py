@@ -20,7 +20,14 @@ from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.runs.selection import Metric, RunSelection, View
 from fednoise_core.report.runs.statistics import summarize_seeds
-from fednoise_core.report.tables.claims import ClaimSettings, judge_columns
+from fednoise_core.report.tables.claims import (
+    NO_CELL,
+    ClaimSettings,
+    format_by_seed,
+    judge_columns,
+    list_cells,
+    measure_lead,
+)
 from fednoise_core.report.tables.kind import HeadWords, Spec, TableKind
 from fednoise_core.report.tables.reproduction_layout import lay_out_reproduction
 from fednoise_core.report.tables.verdicts import JUDGED, KEYS, compare_numbers
@@ -85,10 +92,12 @@ class ReproductionSettings(RunSelection):
 def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """Every cell of the study (`cells`) or the paper (`reference`): `paper_*`, `ours_*` in %, `difference`, `verdict`.
 
-    `ours_low` and `ours_high`: the 95 % bootstrap interval of the mean over at least three seeds.
+    `ours_low` and `ours_high`: the 95 % bootstrap interval of the mean over at least three seeds; `ours_by_seed`: the
+    value of each seed.
 
-    `*_gain`: points above the `baseline` of the same column; `*_rank`: among the methods of the column that both have;
-    `disagrees`: ids of the claims that our numbers contradict in the cell's column.
+    `*_gain`: points above the `baseline` of the same column, over the seeds that both have; `*_rank`: among the methods
+    of the column that we and the paper have; `disagrees`: ids of the claims that our numbers contradict in the cell's
+    column.
 
     At another scale than `paper` there is no difference, and the verdict is `run`. `paper` says of a cell without a
     number why: `unreadable`, or `absent` (the paper has no such cell).
@@ -124,6 +133,7 @@ def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
             "ours_std": mine.get("std", math.nan),
             "ours_low": mine.get("low", math.nan),
             "ours_high": mine.get("high", math.nan),
+            "ours_by_seed": mine.get("by_seed", ""),
             "diverged": mine.get("diverged", 0),
             "epsilon": mine.get("epsilon", math.nan),
         }
@@ -137,10 +147,13 @@ def _add_comparisons(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFra
     """The frame with what is said of its columns: gains, ranks, and claims that disagree."""
     main, columns = frame[frame["ceiling"] == 0], [key for key in KEYS if key != "method"]
     both = main["ours_mean"].notna() & main["paper_mean"].notna()
-    base = main[main["method"] == spec["baseline"]].set_index(columns)
+    base = main["method"] == spec["baseline"]
+    places = list(main[columns].itertuples(index=False, name=None))
     for whose in ("ours", "paper"):
-        lowest = base[f"{whose}_mean"].reindex(pd.MultiIndex.from_frame(main[columns])).to_numpy()
-        gain = (main[f"{whose}_mean"] - lowest).where(~main["method"].isin(base["method"]))
+        cells = list_cells(main, whose)
+        lowest = {place: cell for place, cell, is_base in zip(places, cells, base, strict=True) if is_base}
+        leads = [measure_lead(cell, lowest.get(place, NO_CELL)) for place, cell in zip(places, cells, strict=True)]
+        gain = pd.Series(leads, main.index, dtype=float).mask(base)
         rank = main[both].groupby(columns)[f"{whose}_mean"].rank(ascending=False, method="min")
         frame = frame.assign(**{f"{whose}_gain": gain, f"{whose}_rank": rank})
     against: dict[int, list[str]] = {}
@@ -209,6 +222,7 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
         found[tuple(map(str, ids))] = {
             "seeds": len(group),
             **_seed_summary([math.nan] if lost else values.tolist()),
+            "by_seed": format_by_seed(dict(zip(group["seed"], values, strict=True))),
             "diverged": lost,
             "marks": merge_marks(group["marks"]),
             "epsilon": group["epsilon"].iloc[0],
