@@ -120,14 +120,24 @@ def _listed(part: Any) -> Any:
 
 
 def _list_results() -> list[Any]:
-    """Published studies and papers. A page is called as its heading says."""
+    """Published studies and papers. A study is called as its heading says, a paper by its name and the scale."""
     folders = sorted(DOCS.glob("results/*/"), key=lambda folder: (folder.name != "quick", folder.name))
-    pages = [f"results/{folder.name}/README.md" for folder in folders if (folder / "README.md").exists()]
+    pages = {folder.name: f"results/{folder.name}/README.md" for folder in folders if (folder / "README.md").exists()}
     papers = {
-        f"results/{folder.name}/README.md" for file in PAPERS for folder in gallery_page.list_result_folders(file)
+        folder.name: folder.name.removeprefix(file.stem).removeprefix("-") or "paper"
+        for file in PAPERS
+        for folder in gallery_page.list_result_folders(file)
     }
-    studies = [page for page in pages if page not in papers]
-    return [{"Studies": studies}, {"Papers": ["results/papers.md", *sorted(papers)]}]
+    studies = [page for name, page in pages.items() if name not in papers]
+    named = [
+        {f"{_heading(DOCS / pages[name]).partition(':')[0]}, scale {scale}": pages[name]}
+        for name, scale in sorted(papers.items())
+    ]
+    return [{"Studies": studies}, {"Papers": ["results/papers.md", *named]}]
+
+
+def _heading(page: Path) -> str:
+    return page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
 def _outside(page: Path, target: str) -> Path | None:

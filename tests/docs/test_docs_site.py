@@ -82,14 +82,15 @@ def test_every_public_name_has_its_place() -> None:
 
 
 def test_every_page_is_in_the_site() -> None:
-    """Those of methods are found by folder."""
+    """Those of methods and results are found by folder."""
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
-    named = {file for file in re.findall(r"([\w/-]+\.md)$", nav, re.MULTILINE)}
+    named = {file for file in re.findall(r"([\w/]+\.md)$", nav, re.MULTILINE)}
     folders = re.findall(r": (\w+)$", nav, re.MULTILINE)
     # a page of the same name is made of the notebook: docs/site/hooks.py
     found = [page.relative_to(ROOT / "docs") for page in (*PAGES[len(OUTSIDE) :], NOTEBOOK)]
-    pages = [page for page in found if page.parts[0] not in folders and not page.match("results/*/[!R]*.md")]
-    assert {page.with_suffix(".md").as_posix() for page in pages} | OUTSIDE.keys() == named
+    assert {
+        page.with_suffix(".md").as_posix() for page in found if page.parts[0] not in folders
+    } | OUTSIDE.keys() == named
 
 
 @pytest.mark.skipif(not os.environ.get("FEDNOISE_DOCS"), reason="builds the site; FEDNOISE_DOCS=1 asks for it")

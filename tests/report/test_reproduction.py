@@ -60,6 +60,7 @@ def frame(**columns: dict[str, float]) -> pd.DataFrame:
             "ceiling": 0,
             "method": method,
             "ours_mean": mean,
+            "ours_by_seed": "",
         }
         for noise, means in columns.items()
         for method, mean in means.items()
@@ -199,7 +200,7 @@ def test_at_another_scale_there_is_neither_difference_nor_verdict(made: Any) -> 
 def test_methods_are_compared_over_the_seeds_that_both_have(made: Any) -> None:
     def by_seed(table: pd.DataFrame, method: str) -> dict[str, float]:
         told = cell(table, "big", "iid", method)["ours_by_seed"]
-        return {seed: float(value) for seed, _, value in (word.partition(":") for word in told.split())}
+        return {seed: float(value) for seed, _, value in (word.partition("=") for word in told.split())}
 
     limit = {"id": "limit", "says": "x", "leads": ["sce", "fedavg"], "partitions": ["iid"], "datasets": ["big"]}
     both = made()[0]
@@ -212,15 +213,34 @@ def test_methods_are_compared_over_the_seeds_that_both_have(made: Any) -> None:
         mine = cell(table, "big", "iid", "sce")
         assert by_seed(table, "sce") == {left: sce[left]}
         unpaired = mine["ours_mean"] - cell(table, "big", "iid", "fedavg")["ours_mean"]
-        assert mine["ours_gain"] == pytest.approx(leads[left], abs=1e-3) != pytest.approx(unpaired, abs=0.1)
+        assert mine["ours_gain"] == pytest.approx(leads[left], abs=1e-3)
+        assert abs(mine["ours_gain"] - unpaired) > 0.1
         assert mine["disagrees"] == ""
 
 
-def test_without_a_shared_seed_a_lead_is_the_difference_of_the_means() -> None:
-    one, other, paper = (45.0, "0:50 1:40"), (49.0, "0:49"), (44.0, "")
-    assert claims.measure_lead(one, other) == 1
-    assert claims.measure_lead(one, (44.0, "2:44")) == claims.measure_lead(one, paper) == 1
-    assert math.isnan(claims.measure_lead((NAN, "0:50 1:nan"), other))
+def test_a_lead_is_over_shared_seeds_or_the_difference_of_the_means() -> None:
+    def lead(first: tuple[float, str], second: tuple[float, str]) -> float:
+        return claims.measure_lead(claims.SeedValues(*first), claims.SeedValues(*second))
+
+    one = (45.0, "0=50 1=40")
+    assert lead(one, (49.0, "0=49")) == 1
+    assert lead(one, (44.0, "2=44")) == lead(one, (44.0, "")) == 1
+    assert math.isnan(lead((NAN, "0=50 1=nan"), (49.0, "0=49")))
+    tie = (75.1123, "0=78.7720 1=71.4526"), (75.1123, "0=75.4644 1=74.7602")  # sums of whose differences are not 0
+    assert lead(*tie) == 0
+
+
+def test_a_lead_widens_over_the_seeds_that_all_have_and_the_papers_by_its_means() -> None:
+    made = frame(low={"a": 50, "b": 50}, high={"a": 40, "b": 52})
+    made["ours_by_seed"] = ["0=60 1=40", "0=50", "0=50 1=30", "0=48 1=56"]
+    claim = {"widens": ["a", "b"], "along": ["low", "high"]}
+    assert claims.judge_columns(made, claim) == {("d", "", "p", ""): False}  # seed 0: from 10 to 2
+    assert claims.judge_columns(made, {**claim, "along": ["high", "low"]}) == {("d", "", "p", ""): True}
+    above = {"above": ["b", "a"], "noises": ["high"]}
+    assert claims.judge_columns(made, above)["d", "high", "p", ""]  # 52 and 40 on average
+    made["paper_mean"] = [1, 2, 4, 3]
+    assert not claims.judge_columns(made, above, "paper")["d", "high", "p", ""]
+    assert claims.judge_columns(made, claim, "paper") == {("d", "", "p", ""): True}
 
 
 def test_the_csv_has_gains_ranks_and_the_claims_that_disagree(made: Any) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
 from pydantic import MISSING, ConfigDict, Field
@@ -17,15 +17,21 @@ from fednoise_core.settings.declare import Distinct, Settings
 AGREES, MIXED, DISAGREES, NOT_RUN = STATES = ("agrees", "mixed", "disagrees", "not run")
 COLUMN = ["dataset", "noise", "partition", "member"]
 ROUNDING = 1e-9  # points: means of two decimals that differ by a limit are not beyond it
-NO_CELL = (math.nan, "")
 CONCERNS = ("above", "within", "costs", "leads", "widens", "among")  # keys of a claim that list methods
 
 Column = tuple[str, ...]
 """Ids of data set, noise, partition and client; "" for the part along which a lead widens."""
 
-Cell = tuple[float, str]
-"""The mean over seeds in %, and what `format_by_seed` made of each seed's value; "" for the paper's number."""
 
+class SeedValues(NamedTuple):
+    """What a table has of a method in a column, in %."""
+
+    mean: float
+    by_seed: str
+    """What `format_by_seed` made of the value of each seed; "" for a number of the paper."""
+
+
+NO_VALUES = SeedValues(math.nan, "")
 
 Id = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}\Z")]
 Pair = Annotated[Distinct[str], Field(min_length=2, max_length=2)]
@@ -43,9 +49,7 @@ class ClaimSettings(Settings):
 
     id: Annotated[Id, Field(description="Its name, one of a kind in the table; `why` and the CSV name it.")]
     says: Annotated[str, Field(min_length=1, max_length=200, description="The claim in words.")]
-    best: Annotated[str | MISSING, Field(description="This method has the highest mean of all in every column.")] = (
-        MISSING
-    )
+    best: Annotated[str | MISSING, Field(description="This method is above every other in every column.")] = MISSING
     above: Annotated[Row | MISSING, Field(description="In every column each of these methods is above the next.")] = (
         MISSING
     )
@@ -161,39 +165,41 @@ def combine_verdicts(held: Iterable[bool | None]) -> str:
 
 
 def format_by_seed(values: Mapping[int, float]) -> str:
-    """Write the values of seeds for a column of a table, such as "0:71.2000 1:70.9300"."""
-    return " ".join(f"{seed}:{value:.{DECIMALS}f}" for seed, value in sorted(values.items()))
+    """Write the values of seeds for a column of a table, such as "0=71.2000 1=70.9300"."""
+    return " ".join(f"{seed}={value:.{DECIMALS}f}" for seed, value in sorted(values.items()))
 
 
-def measure_lead(first: Cell, second: Cell) -> float:
-    """How far one cell is above another, in points.
-
-    Runs with the same seed share clients and wrong labels. So the lead is the mean over the seeds that both cells have.
-    Where they have none in common, it is the difference of their means. It is NaN where a mean is.
-
-    Args:
-        first: The cell that may lead.
-        second: The other one.
-    """
-    one, other = (
-        {seed: float(value) for seed, _, value in (word.partition(":") for word in by_seed.split())}
-        for _, by_seed in (first, second)
-    )
-    shared, difference = sorted(one.keys() & other.keys()), first[0] - second[0]
-    if not shared or math.isnan(difference):
-        return difference
-    return fmean(one[seed] - other[seed] for seed in shared)
-
-
-def list_cells(rows: pd.DataFrame, whose: str) -> list[Cell]:
-    """The cells of a reproduction table's rows.
+def read_values(rows: pd.DataFrame, whose: str) -> list[SeedValues]:
+    """Read the values in the rows of a reproduction table.
 
     Args:
         rows: Some of its rows.
         whose: "ours" or "paper".
     """
-    by_seed = rows["ours_by_seed"] if whose == "ours" and "ours_by_seed" in rows else [""] * len(rows)
-    return list(zip(rows[f"{whose}_mean"], by_seed, strict=True))
+    by_seed = rows["ours_by_seed"] if whose == "ours" else [""] * len(rows)
+    return list(map(SeedValues, rows[f"{whose}_mean"], by_seed))
+
+
+def shared_means(*several: SeedValues) -> list[float]:
+    """The mean of each over the seeds that all have, as runs with the same seed share clients and wrong labels.
+
+    If they share no seed, or a mean is NaN, these are the means over each one's own seeds.
+
+    Args:
+        several: Those of methods or columns that are compared.
+    """
+    parts = [[word.partition("=") for word in one.by_seed.split()] for one in several]
+    values = [{seed: float(value) for seed, _, value in words} for words in parts]
+    shared = set.intersection(*map(set, values))
+    if not shared or any(math.isnan(one.mean) for one in several):
+        return [one.mean for one in several]
+    return [fmean(of[seed] for seed in sorted(shared)) for of in values]
+
+
+def measure_lead(first: SeedValues, second: SeedValues) -> float:
+    """How many points the first is above the second, over the seeds that both have (`shared_means`)."""
+    one, other = shared_means(first, second)
+    return round(one - other, 9)  # equal means are equal, whatever their sums
 
 
 def _format_counts(held: Iterable[bool | None]) -> str:
@@ -221,7 +227,7 @@ def judge_columns(frame: pd.DataFrame, claim: Mapping[str, Any], whose: str = "o
     if "widens" in claim:
         return _judge_widening(rows, claim, whose)
     found = {
-        tuple(map(str, ids)): _judge_column(dict(zip(part["method"], list_cells(part, whose), strict=True)), claim)
+        tuple(map(str, ids)): _judge_column(dict(zip(part["method"], read_values(part, whose), strict=True)), claim)
         for ids, part in rows.groupby(COLUMN, sort=False)
     }
     return {(*setting, ""): found[*setting, ""] for setting in settings_of(rows)}  # in the order of the shown table
@@ -256,14 +262,14 @@ def _explain_missing(frame: pd.DataFrame, claim: Mapping[str, Any]) -> str:
     return "not in the paper" if not len(gone) or bool((gone["paper"] == "absent").all()) else "unreadable"
 
 
-def _judge_column(cells: Mapping[str, Cell], claim: Mapping[str, Any]) -> bool | None:
+def _judge_column(values: Mapping[str, SeedValues], claim: Mapping[str, Any]) -> bool | None:
     """Whether a claim holds in one column: each lead that it speaks of is above `low` and at most `high`.
 
     None: one is missing, and none that is there contradicts.
     """
     points, low, high = float(claim.get("points", 0)), 0.0, math.inf
     if "best" in claim:
-        pairs = [(claim["best"], other) for other in claim.get("among") or cells if other != claim["best"]]
+        pairs = [(claim["best"], other) for other in claim.get("among") or values if other != claim["best"]]
     elif "above" in claim:
         pairs, low = list(pairwise(claim["above"])), points - ROUNDING if points else 0.0
     elif "costs" in claim:
@@ -272,7 +278,7 @@ def _judge_column(cells: Mapping[str, Cell], claim: Mapping[str, Any]) -> bool |
         pairs, low, high = [claim["within"]], -points - ROUNDING, points + ROUNDING
     else:
         pairs, high = [claim["leads"]], float(claim["at_most"]) + ROUNDING
-    leads = [measure_lead(cells.get(first, NO_CELL), cells.get(second, NO_CELL)) for first, second in pairs]
+    leads = [measure_lead(values.get(first, NO_VALUES), values.get(second, NO_VALUES)) for first, second in pairs]
     known = [low < lead <= high for lead in leads if not math.isnan(lead)]
     if not all(known):
         return False
@@ -286,8 +292,10 @@ def _judge_widening(rows: pd.DataFrame, claim: Mapping[str, Any], whose: str) ->
     first, second = claim["widens"]
     found: dict[Column, bool | None] = {}
     for _, block in rows.groupby([name for name in COLUMN if name != axis], sort=False):
-        cells = dict(zip(zip(block[axis], block["method"], strict=True), list_cells(block, whose), strict=True))
-        leads = [measure_lead(cells.get((one, first), NO_CELL), cells.get((one, second), NO_CELL)) for one in along]
-        holds = None if any(map(math.isnan, leads)) else all(b > a for a, b in pairwise(leads))
+        values = dict(zip(zip(block[axis], block["method"], strict=True), read_values(block, whose), strict=True))
+        pairs = [[values.get((one, method), NO_VALUES) for method in (first, second)] for one in along]
+        means = [shared_means(*before, *after) for before, after in pairwise(pairs)]
+        growths = [round((c - d) - (a - b), 9) for a, b, c, d in means]
+        holds = None if any(map(math.isnan, growths)) else all(growth > 0 for growth in growths)
         found[tuple("" if name == axis else str(block[name].iloc[0]) for name in COLUMN)] = holds
     return found

@@ -21,12 +21,12 @@ from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.runs.selection import Metric, RunSelection, View
 from fednoise_core.report.runs.statistics import summarize_seeds
 from fednoise_core.report.tables.claims import (
-    NO_CELL,
+    NO_VALUES,
     ClaimSettings,
     format_by_seed,
     judge_columns,
-    list_cells,
     measure_lead,
+    read_values,
 )
 from fednoise_core.report.tables.kind import HeadWords, Spec, TableKind
 from fednoise_core.report.tables.reproduction_layout import lay_out_reproduction
@@ -150,9 +150,9 @@ def _add_comparisons(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFra
     base = main["method"] == spec["baseline"]
     places = list(main[columns].itertuples(index=False, name=None))
     for whose in ("ours", "paper"):
-        cells = list_cells(main, whose)
-        lowest = {place: cell for place, cell, is_base in zip(places, cells, base, strict=True) if is_base}
-        leads = [measure_lead(cell, lowest.get(place, NO_CELL)) for place, cell in zip(places, cells, strict=True)]
+        values = read_values(main, whose)
+        compared = {place: one for place, one, is_base in zip(places, values, base, strict=True) if is_base}
+        leads = [measure_lead(one, compared.get(place, NO_VALUES)) for place, one in zip(places, values, strict=True)]
         gain = pd.Series(leads, main.index, dtype=float).mask(base)
         rank = main[both].groupby(columns)[f"{whose}_mean"].rank(ascending=False, method="min")
         frame = frame.assign(**{f"{whose}_gain": gain, f"{whose}_rank": rank})
