@@ -322,7 +322,7 @@ def test_scores_add_up() -> None:
         ("d", float("nan"), 50.0, "not run"),
     ]
     frame = pd.DataFrame(rows, columns=["method", "ours_mean", "paper_mean", "verdict"]).assign(
-        dataset="x", noise="y", partition="z", member="", ceiling=0, scale="paper", paper="printed"
+        dataset="x", noise="y", partition="z", member="", ceiling=0, scale="paper", paper="printed", ours_by_seed=""
     )
     one = score_table(frame, {"claims": [{"says": "a leads", "best": "a"}, {"says": "b over c", "above": ["b", "c"]}]})
     assert (one.ran, one.ranks) == (3, [1.0])
