@@ -106,9 +106,8 @@ def _draw_gains(runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, A
 def _finish_gains(figure: Any, rows: pd.DataFrame, settings: GainsSettings, label: str) -> Drawn:
     said = f"{int(rows['same'].sum())} of {len(rows)} gains over {label} have the paper's sign."
     caption = (
-        f"Points of test accuracy above {label} in the same column, over the seeds that both have: a ring the "
-        "paper's, the mark at the end ours. "
-        f"{said} {count_words(rows['seeds']) if len(rows) else 'n = 0 seeds'}."
+        f"Points of test accuracy above {label} in the same column, over the seeds that both have: a ring the paper's, "
+        f"the mark at the end ours. {said} {count_words(rows['seeds']) if len(rows) else 'n = 0 seeds'}."
     )
     common = [str(rows[f"{part}_label"].iloc[0]) for part in KEYS[:3] if rows[part].nunique() == 1]
     caption += f" All on {' · '.join(common)}." if 0 < len(common) < 3 else ""
