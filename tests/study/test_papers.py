@@ -32,7 +32,13 @@ PAPERS = {  # table or figure → runs at the papers' size: methods × settings 
         "figure3": None,
         "figure4": None,
     },
-    "fedefc": {"table1": 0, "table2": ((8 + 1) * 9 + 2) * 3, "table3": (8 * 9 + 3) * 3, "figure2": 3, "figure2-cosine": 3},
+    "fedefc": {
+        "table1": 0,
+        "table2": ((8 + 1) * 9 + 2) * 3,  # FedCorr without mixup in two columns
+        "table3": (8 * 9 + 3) * 3,
+        "figure2": 3,
+        "figure2-cosine": 3,
+    },
     "fedhnl": {"table1": 4 * 2 * 3, "table2": 5 * 2 * 3, "table3": 6 * 2 * 3},
     "fedmixcon": {
         "table1": 5 * 2 * 3,
