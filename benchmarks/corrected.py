@@ -21,10 +21,10 @@ import fednoise_core as fn
 from benchmarks.corruptions import SCENARIOS, Spoilt, spoilt
 from fednoise_core.api.run import Run
 from fednoise_core.data import sources
-from label_review import apply_decisions
+from workflow_scripts.commands import apply_decisions
 
 OUT = Path("benchmarks/results/corrected.json")
-# what label_review.label_study writes into a study, evaluated at the end alone
+# what workflow_scripts.commands.label_study writes into a study, evaluated at the end alone
 TRAIN: dict[str, Any] = {"fraction": 1.0, "epochs": 2, "batch": 32, "lr": 0.05, "eval_every": 1000}
 ROUNDS, WIDTH = 30, 16
 WAYS = ("given", "corrected", "clean")

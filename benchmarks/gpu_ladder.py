@@ -32,8 +32,8 @@ from fednoise_core.api.simulate import run_federation
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.partition import Partition
 from fednoise_core.engine.evaluate import Evaluator
-from fednoise_core.engine.executors.graphs import graphs_for
-from fednoise_core.engine.executors.lanes import LanePool, Lanes
+from fednoise_core.engine.executors.gpu.graphs import graphs_for
+from fednoise_core.engine.executors.gpu.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.fit import ClientFit

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from cleanlab.rank import get_label_quality_scores
 
-from fednoise_core.ops.label_errors import Count, count_wrong, estimate_label_errors, judge_by_number, judge_labels
+from fednoise_core.label_errors.estimate import Count, count_wrong, estimate_label_errors, judge_by_number, judge_labels
 
 ROUNDS = 8  # of a fold's federation
 SKIP = 3  # rounds, or epochs, that means leave out: the model has learnt little by then

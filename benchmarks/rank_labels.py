@@ -34,10 +34,10 @@ from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.state import State
 from fednoise_core.engine.truth import auroc
 from fednoise_core.io import open_atomic
+from fednoise_core.label_errors.estimate import Count
 from fednoise_core.methods import METHODS
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.ops.label_errors import Count
-from fednoise_core.report.figures.style import DPI, make_canvas, use_house_style
+from workflow_scripts.report.figures.style import DPI, make_canvas, use_house_style
 
 FOLDER = Path("benchmarks/results/rank_labels")
 DATA = ("fashion_mnist", "mnist")

@@ -28,8 +28,8 @@ from benchmarks.found_labels import train_on
 from benchmarks.rank_labels import DATA, POOLED, observe
 from benchmarks.unlike_sites import KINDS, Images, load_images, make_federation
 from fednoise_core.api.run import Run
-from fednoise_core.ops.image_checks import find_contradictions
-from fednoise_core.ops.scope import FAR
+from fednoise_core.label_errors.image_checks import find_contradictions
+from fednoise_core.label_errors.scope import FAR
 
 SHARES = (0.04, 0.1, 0.02, 0.06, 0.01)  # of images out of scope at a site
 COPIED = 0.03  # of the images of a site

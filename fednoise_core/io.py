@@ -1,4 +1,6 @@
-"""Files that are written whole, canonical JSON, digests, and npz artifacts that carry their spec. Needs numpy only."""
+"""Files that are written whole, canonical JSON, digests, CSV cells, and npz artifacts that carry their spec."""
+
+from __future__ import annotations
 
 import contextlib
 import hashlib
@@ -8,9 +10,12 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class SpecError(ValueError):
@@ -144,6 +149,26 @@ def plain_cell(text: str) -> str:
         The content that `safe_cell` was given.
     """
     return text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
+
+
+def read_texts(path: str | Path) -> pd.DataFrame:
+    """Read all cells of a CSV as text, "" where one is empty.
+
+    Args:
+        path: Of any CSV with a head.
+
+    Raises:
+        ArtifactError: If it is missing or damaged.
+    """
+    import pandas as pd  # the import takes most of a second
+
+    try:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: no such file") from error
+    except Exception as error:  # pandas has a family of parser errors
+        raise ArtifactError(f"{path}: damaged CSV ({type(error).__name__}: {error})") from error
+    return frame.map(plain_cell)
 
 
 def save_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], spec: Mapping[str, Any]) -> None:

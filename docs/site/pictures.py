@@ -14,7 +14,7 @@ from pathlib import Path
 from PIL import Image
 from selenium import webdriver
 
-from fednoise_core.report.pages.images import few_colours
+from workflow_scripts.report.pages.images import few_colours
 
 PICTURES = Path("docs/pictures")
 PAGE = Path("results/quick/report.html")

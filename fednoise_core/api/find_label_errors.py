@@ -6,8 +6,8 @@ import numpy as np
 
 from fednoise_core.api.run import run
 from fednoise_core.data.from_arrays import arrays
-from fednoise_core.engine.label_files import SITES, list_columns, list_sites, list_suspects
 from fednoise_core.io import SpecError
+from fednoise_core.label_errors.files import SITES, list_columns, list_sites, list_suspects
 from fednoise_core.partition.registry import make as make_partition
 from fednoise_core.rng import stream
 from fednoise_core.settings.declare import build_settings

@@ -24,10 +24,10 @@ from fednoise_core.data.partition import Partition
 from fednoise_core.engine import models
 from fednoise_core.index import find_run, is_index
 from fednoise_core.io import ArtifactError, open_atomic, write_json
+from fednoise_core.label_errors.estimate import WRONG
 from fednoise_core.methods.own import own_method
 from fednoise_core.nets.module import Factory, with_named_nets
 from fednoise_core.noise.labels import Labels
-from fednoise_core.ops.label_errors import WRONG
 from fednoise_core.settings.declare import check_keys, did_you_mean
 from fednoise_core.settings.functions import check_float, expect_type
 from fednoise_core.settings.train import Train

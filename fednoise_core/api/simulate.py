@@ -31,7 +31,7 @@ from fednoise_core.data.partition import Partition
 from fednoise_core.engine import output
 from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.executors.choose import executor_for
-from fednoise_core.engine.executors.lanes import LanePool
+from fednoise_core.engine.executors.gpu.lanes import LanePool
 from fednoise_core.engine.loop import Outcome, Saving, run_loop
 from fednoise_core.engine.pool import Pool, build_augmentation
 from fednoise_core.engine.truth import Truth

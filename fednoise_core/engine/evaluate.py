@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fednoise_core.engine.client_store import ClientStore
-from fednoise_core.engine.executors.eager_graphs import Graphs
-from fednoise_core.engine.executors.graphs import graphs_for
+from fednoise_core.engine.executors.gpu.eager_graphs import Graphs
+from fednoise_core.engine.executors.gpu.graphs import graphs_for
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.world import SERVER

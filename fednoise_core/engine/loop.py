@@ -23,7 +23,7 @@ from fednoise_core.engine.evaluate import (
     resolve_entries,
     valid_accuracy,
 )
-from fednoise_core.engine.executors.eager_graphs import Graphs
+from fednoise_core.engine.executors.gpu.eager_graphs import Graphs
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.phase import Phase
@@ -34,7 +34,7 @@ from fednoise_core.engine.suspects import judge_held_out, judge_sites
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.ops.label_errors import SiteLabels
+from fednoise_core.label_errors.estimate import SiteLabels
 from fednoise_core.ops.weights import Weights
 
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import models
-from fednoise_core.engine.label_files import write_confusion, write_sites, write_suspects
 from fednoise_core.engine.loop import Outcome
 from fednoise_core.engine.record import Record
 from fednoise_core.io import open_atomic, write_json
+from fednoise_core.label_errors.files import write_confusion, write_sites, write_suspects
 
 
 def make_summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:

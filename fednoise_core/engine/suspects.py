@@ -14,7 +14,7 @@ from torch import Tensor
 from fednoise_core.engine.evaluate import EvaluatedModels, iterate_models
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.world import SERVER
-from fednoise_core.ops.label_errors import MethodScores, SiteLabels, estimate_held_out, estimate_label_errors
+from fednoise_core.label_errors.estimate import MethodScores, SiteLabels, estimate_held_out, estimate_label_errors
 from fednoise_core.ops.weights import Weights
 
 Answer = tuple[Any, Any] | None  # of `suspect_labels`

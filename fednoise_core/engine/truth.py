@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fednoise_core.ops.label_errors import WRONG, SiteLabels
+from fednoise_core.label_errors.estimate import WRONG, SiteLabels
 
 DiagnosticRow = tuple[int, int, str, float]  # round, client (-1: all), metric, value (NaN: unknown or undefined)
 NAN = math.nan

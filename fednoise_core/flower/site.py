@@ -15,7 +15,6 @@ from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, valid_ac
 from fednoise_core.engine.executors.sequential import Sequential, Together
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.fit import FitRequest, FitResult
-from fednoise_core.engine.label_files import write_sites, write_suspects
 from fednoise_core.engine.loop import Outcome
 from fednoise_core.engine.models import describe_data, write_models
 from fednoise_core.engine.record import Record
@@ -33,6 +32,7 @@ from fednoise_core.flower.messages import (
     restore_local,
 )
 from fednoise_core.io import ArtifactError, SpecError, open_atomic
+from fednoise_core.label_errors.files import write_sites, write_suspects
 from fednoise_core.ops.weights import Weights, all_finite
 
 

@@ -9,8 +9,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.engine.api import SERVER, Client, EvaluatedModels, Federation, State, Work, weighted_mean
+from fednoise_core.label_errors.scope import find_near_copies, measure_distances, score_scope
 from fednoise_core.methods.fedavg import FedAvg, HeldOut
-from fednoise_core.ops.scope import find_near_copies, measure_distances, score_scope
 
 
 @dataclass(frozen=True, kw_only=True)

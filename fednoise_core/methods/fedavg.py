@@ -163,7 +163,7 @@ class FedAvg(Local, ValidatedSettings):
         """Judge the client's given labels at the end of the run, on the client.
 
         Only the order of the scores counts. How many labels are wrong at a site is estimated from the headline model
-        (`ops.label_errors.estimate_label_errors`), for all methods on one scale.
+        (`label_errors.estimate.estimate_label_errors`), for all methods on one scale.
 
         Returns:
             P(given label is wrong) [n], or any score by which labels are more suspect, and the proposed labels [n].
@@ -175,7 +175,7 @@ class FedAvg(Local, ValidatedSettings):
     def predict_held_out(self, client: Client, broadcast: Mapping[str, Any]) -> HeldOut | None:
         """Predict the client's own samples at the end of the run, on the client, its validation samples last.
 
-        Labels are then judged by `ops.label_errors.estimate_held_out`, and `suspect_labels` is not asked.
+        Labels are then judged by `label_errors.estimate.estimate_held_out`, and `suspect_labels` is not asked.
 
         Returns:
             Probabilities [n, K] by models that have not seen the sample, and by all models. Further columns of

@@ -115,4 +115,4 @@ def taped(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     from fednoise_core.testing.tape import TapeGraphs
 
-    monkeypatch.setattr("fednoise_core.engine.executors.lanes.graphs_for", lambda device: TapeGraphs())
+    monkeypatch.setattr("fednoise_core.engine.executors.gpu.lanes.graphs_for", lambda device: TapeGraphs())

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from fednoise_core.engine.executors.eager_graphs import Graphs
+from fednoise_core.engine.executors.gpu.eager_graphs import Graphs
 
 MESSAGE = "operation not permitted when stream is capturing"
 # numbers read by the host, shapes that depend on numbers, tensors made from the host's numbers
@@ -33,9 +33,9 @@ OTHERS = (Path(torch.__file__).parent, Path(__file__), Path(__file__).parents[1]
 class TapeGraphs(Graphs):
     """Records and replays as CUDA graphs do, slowly.
 
-    Give it to a LanePool, or put it in the place of `fednoise_core.engine.executors.lanes.graphs_for`. It does not show
-    that captures of one lane share memory on a GPU, so that a step that leaves something behind there for the next one
-    finds it overwritten.
+    Give it to a LanePool, or put it in the place of `fednoise_core.engine.executors.gpu.lanes.graphs_for`. It does not
+    show that captures of one lane share memory on a GPU, so that a step that leaves something behind there for the next
+    one finds it overwritten.
     """
 
     def capture(

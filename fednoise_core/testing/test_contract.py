@@ -22,7 +22,7 @@ import torch
 
 from fednoise_core.api import simulate
 from fednoise_core.api.simulate import check_data
-from fednoise_core.engine.executors.eager_graphs import Graphs
+from fednoise_core.engine.executors.gpu.eager_graphs import Graphs
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.loop import Diverged, Saving
 from fednoise_core.engine.truth import Truth
@@ -111,7 +111,7 @@ class _Counting(TapeGraphs):
 
 def test_its_step_can_be_captured_and_replayed(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     """The numbers are those of the same step called again and again."""
-    where = "fednoise_core.engine.executors.lanes.graphs_for"
+    where = "fednoise_core.engine.executors.gpu.lanes.graphs_for"
     with monkeypatch.context() as patch:
         patch.setattr(where, lambda device: Graphs())
         eager = _play_quietly(subject, "lanes:1")[0]

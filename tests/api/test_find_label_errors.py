@@ -6,9 +6,9 @@ import pytest
 
 import fednoise_core as fn
 from fednoise_core.api.find_label_errors import take_majority
-from fednoise_core.engine.label_files import SITES, SUSPECTS
 from fednoise_core.engine.truth import auroc
 from fednoise_core.io import SpecError
+from fednoise_core.label_errors.files import SITES, SUSPECTS
 
 OWNERS = np.array(["Lund", "Turin", "Oslo"])[np.arange(360) % 3]
 

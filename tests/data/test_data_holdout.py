@@ -13,9 +13,9 @@ from PIL import Image
 import fednoise_core as fn
 from fednoise_core.data import sources
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.report.runs import agreement
-from fednoise_core.report.tables import registry
-from fednoise_core.report.text.cells import Grid
+from workflow_scripts.report.runs import agreement
+from workflow_scripts.report.tables import registry
+from workflow_scripts.report.text.cells import Grid
 
 
 @pytest.fixture

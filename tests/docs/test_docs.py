@@ -85,7 +85,7 @@ def test_files_modules_and_commands_that_pages_name_exist() -> None:
     for text in (page.read_text(encoding="utf-8") for page in pages):
         names = re.findall(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|smk|js|yaml))`", text)
         wrong += [name for name in names if not any(file.endswith(f"/{name}") for file in files)]
-        modules = re.findall(r"python -m ((?:fednoise_core|workflow_scripts|label_review|benchmarks)[\w.]*)", text)
+        modules = re.findall(r"python -m ((?:fednoise_core|workflow_scripts|benchmarks)[\w.]*)", text)
         wrong += [name for name in modules if importlib.util.find_spec(name.rstrip(".")) is None]
         code = " ".join(re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL))
         wrong += [name for name in re.findall(r"\bfednoise ([a-z][\w-]*)", code) if name not in VERBS]

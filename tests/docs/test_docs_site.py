@@ -16,7 +16,7 @@ import references_page
 import settings_page
 
 import fednoise_core as fn
-from fednoise_core.report.figures.draw import FIGURES
+from workflow_scripts.report.figures.draw import FIGURES
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE = {

@@ -10,7 +10,7 @@ import torch
 import toy
 from toy_jobs import WHO, Everything, all_tensors, apart, jobs
 
-from fednoise_core.engine.executors.lanes import LanePool, Lanes
+from fednoise_core.engine.executors.gpu.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.local import Local
 from fednoise_core.testing.tape import TapeGraphs

@@ -7,7 +7,7 @@ import torch
 import toy
 
 from fednoise_core.engine.executors.choose import executor_for
-from fednoise_core.engine.executors.lanes import LanePool, Lanes
+from fednoise_core.engine.executors.gpu.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
 from fednoise_core.engine.fit import FitRequest

@@ -4,7 +4,7 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.engine.executors.lanes import Lanes
+from fednoise_core.engine.executors.gpu.lanes import Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.state import State

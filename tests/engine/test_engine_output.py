@@ -20,10 +20,10 @@ from fednoise_core.engine.client_store import ClientStore
 from fednoise_core.engine.evaluate import ClientEntry, Evaluator, _name_scores, _score_logits, count_confusion
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.federation import SERVER
-from fednoise_core.engine.label_files import SITES, SUSPECTS, write_confusion
 from fednoise_core.engine.output import _is_at_chance, _to_plain, make_summary
 from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError, json_digest
+from fednoise_core.label_errors.files import SITES, SUSPECTS, write_confusion
 from fednoise_core.ops.weights import Weights
 
 FILES = {

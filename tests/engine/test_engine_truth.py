@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fednoise_core.engine.truth import Truth, auroc
-from fednoise_core.ops.label_errors import SiteLabels
+from fednoise_core.label_errors.estimate import SiteLabels
 
 CLEAN = np.array([0, 0, 1, 1, 2, 2, 0, 1, 2])
 GIVEN = np.array([0, 1, 1, 1, 2, 0, 2, 1, 1])  # wrong: 1, 5, 6 and 8 (which nobody holds)

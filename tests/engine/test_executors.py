@@ -10,7 +10,7 @@ import toy
 from toy_jobs import Everything, apart, jobs
 
 from fednoise_core.api.simulate import FinishedRun, run_federation
-from fednoise_core.engine.executors.lanes import LanePool, Lanes
+from fednoise_core.engine.executors.gpu.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
 

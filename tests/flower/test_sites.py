@@ -33,7 +33,7 @@ from fednoise_core.ops.weights import Entry, Layout, Weights
 from fednoise_core.testing import world
 from fednoise_core.testing.compare import same_state
 from fednoise_core.testing.subject import Subject
-from label_review import apply_decisions, make_labels
+from workflow_scripts.commands import apply_decisions, labels_page
 
 FEDAVG = {"class": "fednoise_core.methods.fedavg:FedAvg", "fields": {}}
 
@@ -492,7 +492,7 @@ def test_the_code_of_the_page_finds_and_corrects_wrong_labels(tmp_path: Path, mo
     made = run_on_sites(Path("federation/server"), Desk(Path("federation")), sizes)
     assert made.state.round == 8
     site, out = "federation/site-2", "mine2-2.npz"
-    assert make_labels.main(["--site", site, "--out", "labels.html"]) == 0
+    assert labels_page.main(["--site", site, "--out", "labels.html"]) == 0
     at_server, here = fn.load("federation/server"), fn.load(site)
     assert at_server.summary["accuracy"]["last"] > 0.8
     assert (at_server.predict(arrays.x_test).labels == here.predict(arrays.x_test).labels).all()

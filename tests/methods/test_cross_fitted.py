@@ -8,8 +8,8 @@ import toy
 import fednoise_core as fn
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.federation import Federation
+from fednoise_core.label_errors.scope import find_near_copies, measure_distances, score_scope
 from fednoise_core.methods.cross_fitted import CrossFitted
-from fednoise_core.ops.scope import find_near_copies, measure_distances, score_scope
 
 TRAIN = {**toy.TRAIN, "fraction": 1.0, "rounds": 2}
 

@@ -5,7 +5,7 @@ import toy
 import toy64
 from torch.nn import functional as F
 
-from fednoise_core.engine.executors.lanes import Lanes
+from fednoise_core.engine.executors.gpu.lanes import Lanes
 from fednoise_core.engine.federation import Federation
 from fednoise_core.methods import make_method
 

@@ -68,7 +68,7 @@ ALLOWED = {
     "fednoise_core.nets.net",
     "fednoise_core.ops.optim",
     "fednoise_core.ops.label_dp",
-    "fednoise_core.ops.scope",
+    "fednoise_core.label_errors.scope",
     "fednoise_core.settings.declare",
     "fednoise_core.settings.train",
     "fednoise_core.ops.stats",

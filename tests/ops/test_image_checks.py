@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fednoise_core.ops.image_checks import find_blank, find_contradictions
+from fednoise_core.label_errors.image_checks import find_blank, find_contradictions
 
 
 def test_all_equal_images_with_different_labels_are_found_and_no_others():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fednoise_core.engine.truth import auroc
-from fednoise_core.ops.label_errors import (
+from fednoise_core.label_errors.estimate import (
     MethodScores,
     classify_labels,
     estimate_held_out,

@@ -13,8 +13,8 @@ from sklearn.neighbors import NearestNeighbors
 
 import fednoise_core as fn
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.ops import scope
-from fednoise_core.ops.scope import find_near_copies, measure_distances, score_scope
+from fednoise_core.label_errors import scope
+from fednoise_core.label_errors.scope import find_near_copies, measure_distances, score_scope
 
 
 @pytest.mark.parametrize("width", [2, 8])

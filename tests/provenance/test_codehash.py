@@ -256,7 +256,7 @@ def test_code_of_gpus_counts_in_runs_on_one_alone() -> None:
     assert all((ROOT / file).is_file() for file in GPU_ONLY)
     on_cpu, on_gpu = (set(read_modules(ROOT, steps.train_entries("fedavg", ["mlp"], gpu=gpu))) for gpu in (False, True))
     assert on_gpu - on_cpu == set(GPU_ONLY)
-    assert "fednoise_core/engine/executors/graphs.py" in on_cpu  # evaluations on a CPU pass through it
+    assert "fednoise_core/engine/executors/gpu/graphs.py" in on_cpu  # evaluations on a CPU pass through it
 
 
 def test_a_job_takes_the_code_that_it_was_planned_with() -> None:

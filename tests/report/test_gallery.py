@@ -16,12 +16,12 @@ from fednoise_core.io import SpecError
 from fednoise_core.noise import registry as noise
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition import registry as partition
-from fednoise_core.report.figures import draw, style
-from fednoise_core.report.figures.settings import SETTING_FIGURES
-from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.settings.functions import resolve_kind
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.report.figures import draw, style
+from workflow_scripts.report.figures.settings import SETTING_FIGURES
+from workflow_scripts.report.runs.settings import SettingArtifacts
 from workflow_scripts.study.study import Study
 
 ROOT = Path(__file__).parents[2]

@@ -14,20 +14,20 @@ import pytest
 from fake_runs import write_run
 from layout_check import problems
 
-from fednoise_core.io import ArtifactError, SpecError, json_digest
-from fednoise_core.report.figures import draw, style
-from fednoise_core.report.pages.paper_sections import _largest_gain
-from fednoise_core.report.runs.csv_files import read_csv, read_texts
-from fednoise_core.report.runs.run import ListedRun
-from fednoise_core.report.tables.claims import STATES, Claim
-from fednoise_core.report.tables.registry import build_table, complete_spec
-from fednoise_core.report.tables.scorecard import score_table, states_words
-from fednoise_core.report.tables.verdicts import JUDGED
+from fednoise_core.io import ArtifactError, SpecError, json_digest, read_texts
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.docgen.publish import find_study, finished_runs, publish_study, write_papers
 from workflow_scripts.docgen.published_runs import pack_runs
 from workflow_scripts.provenance.checksums import write_sums
+from workflow_scripts.report.figures import draw, style
+from workflow_scripts.report.pages.paper_sections import _largest_gain
+from workflow_scripts.report.runs.csv_files import read_csv
+from workflow_scripts.report.runs.run import ListedRun
+from workflow_scripts.report.tables.claims import STATES, Claim
+from workflow_scripts.report.tables.registry import build_table, complete_spec
+from workflow_scripts.report.tables.scorecard import score_table, states_words
+from workflow_scripts.report.tables.verdicts import JUDGED
 from workflow_scripts.study.paper_settings import settings_provenance
 from workflow_scripts.study.study import Study
 

@@ -12,14 +12,14 @@ from fake_runs import diverge, write_study
 from html_page import Page
 from layout_check import problems
 
-from fednoise_core.report.figures import draw, style
-from fednoise_core.report.pages.run_details import scores_of
-from fednoise_core.report.pages.study_page import study_page
-from fednoise_core.report.runs import frames
-from fednoise_core.report.runs.provenance import list_limits
-from fednoise_core.report.runs.run import listed_runs, load
-from fednoise_core.report.tables import latex, markdown, registry
-from fednoise_core.report.text.cells import Grid
+from workflow_scripts.report.figures import draw, style
+from workflow_scripts.report.pages.run_details import scores_of
+from workflow_scripts.report.pages.study_page import study_page
+from workflow_scripts.report.runs import frames
+from workflow_scripts.report.runs.provenance import list_limits
+from workflow_scripts.report.runs.run import listed_runs, load
+from workflow_scripts.report.tables import latex, markdown, registry
+from workflow_scripts.report.text.cells import Grid
 from workflow_scripts.steps import figure as figure_step
 from workflow_scripts.steps import metrics as metrics_step
 from workflow_scripts.steps import table as table_step

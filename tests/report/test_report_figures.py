@@ -32,16 +32,16 @@ import fednoise_core as fn
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
 from fednoise_core.methods import METHODS as methods
 from fednoise_core.methods import method_class
-from fednoise_core.report.figures import draw, style
-from fednoise_core.report.figures.axis_minimum import find_axis_minimum
-from fednoise_core.report.figures.results.common import spread_x_axis
-from fednoise_core.report.figures.settings import SETTING_FIGURES
-from fednoise_core.report.figures.style import WRONG
-from fednoise_core.report.runs.confusion import read_confusion
-from fednoise_core.report.runs.run import SELECTORS, ListedRun, listed_runs
-from fednoise_core.report.runs.settings import SettingArtifacts
-from fednoise_core.report.tables import registry
-from fednoise_core.report.text.cells import method_words
+from workflow_scripts.report.figures import draw, style
+from workflow_scripts.report.figures.axis_minimum import find_axis_minimum
+from workflow_scripts.report.figures.results.common import spread_x_axis
+from workflow_scripts.report.figures.settings import SETTING_FIGURES
+from workflow_scripts.report.figures.style import WRONG
+from workflow_scripts.report.runs.confusion import read_confusion
+from workflow_scripts.report.runs.run import SELECTORS, ListedRun, listed_runs
+from workflow_scripts.report.runs.settings import SettingArtifacts
+from workflow_scripts.report.tables import registry
+from workflow_scripts.report.text.cells import method_words
 from workflow_scripts.steps import figure
 
 GRID = [

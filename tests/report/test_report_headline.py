@@ -5,8 +5,8 @@ import math
 import pandas as pd
 import pytest
 
-from fednoise_core.report.pages.headline import Headline, make_headline
-from fednoise_core.report.runs.ranking import leading_methods, paired_gains
+from workflow_scripts.report.pages.headline import Headline, make_headline
+from workflow_scripts.report.runs.ranking import leading_methods, paired_gains
 
 WITH = "runs with the same setting and seed"
 

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from fednoise_core.report.runs.names import describe_spec
-from fednoise_core.report.runs.ranking import AHEAD
-from fednoise_core.report.tables.latex import render_latex
-from fednoise_core.report.text.cells import MISSING, Cell, Grid, GridRow
-from fednoise_core.report.text.footnotes import MARKS, explain_marks
+from workflow_scripts.report.runs.names import describe_spec
+from workflow_scripts.report.runs.ranking import AHEAD
+from workflow_scripts.report.tables.latex import render_latex
+from workflow_scripts.report.text.cells import MISSING, Cell, Grid, GridRow
+from workflow_scripts.report.text.footnotes import MARKS, explain_marks
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,7 +63,7 @@ def test_no_letter_is_left_that_latex_does_not_know() -> None:
     specs = [spec for file in (catalogue, noises) for key in ("noises", "partitions") for spec in file[key].values()]
     texts = [*explain_marks(frame), AHEAD, *(describe_spec(spec, "") for spec in specs)]
     texts += [f"{MISSING} 10\u202f000 −1", "s₁ σ² β λ σ γ η κ ζ 5° × ≥ √ → Müller"]
-    texts += [(ROOT / "fednoise_core/report/tables/reproduction_layout.py").read_text(encoding="utf-8")]
+    texts += [(ROOT / "workflow_scripts/report/tables/reproduction_layout.py").read_text(encoding="utf-8")]
     every = " ".join(texts)
     assert {"ε", "ρ", "α", "²", "₁", "†"} <= set(every)
     row = GridRow(every, [Cell(every, True), Cell(f"1.0 ± 0.1 {every}")])

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from fake_runs import NOISES, PARTITIONS, write_study
 
-from fednoise_core.report.runs import names, noise_rate
-from fednoise_core.report.runs.run import listed_runs, load
-from fednoise_core.report.runs.settings import artifacts_of
 from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.report.runs import names, noise_rate
+from workflow_scripts.report.runs.run import listed_runs, load
+from workflow_scripts.report.runs.settings import artifacts_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,9 +14,9 @@ from fake_runs import METHODS, write_study
 from html_page import Page
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.pages.study_page import study_page
-from fednoise_core.report.runs.run import listed_runs
-from fednoise_core.report.tables import registry
+from workflow_scripts.report.pages.study_page import study_page
+from workflow_scripts.report.runs.run import listed_runs
+from workflow_scripts.report.tables import registry
 from workflow_scripts.steps import figure as figure_step
 from workflow_scripts.steps import metrics as metrics_step
 from workflow_scripts.steps import setting_page as setting_page_step

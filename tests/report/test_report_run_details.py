@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from fake_runs import confusion, diverge, write_study
 
-from fednoise_core.report.pages.page_data import page_data
-from fednoise_core.report.pages.run_details import CLASSES, CLIENTS, clients_of, confusion_of
-from fednoise_core.report.runs.run import listed_runs, load
 from fednoise_core.rng import stream
+from workflow_scripts.report.pages.page_data import page_data
+from workflow_scripts.report.pages.run_details import CLASSES, CLIENTS, clients_of, confusion_of
+from workflow_scripts.report.runs.run import listed_runs, load
 
 SITES = "client,site,samples,wrong,wrong_low,wrong_high,share,named,check\n"
 GRID = [{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg", "local"]}]

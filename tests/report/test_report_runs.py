@@ -9,8 +9,8 @@ import pytest
 from fake_runs import write_study
 
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.report.runs.frames import load_metric, tabulate_results
-from fednoise_core.report.runs.run import listed_runs, load, select
+from workflow_scripts.report.runs.frames import load_metric, tabulate_results
+from workflow_scripts.report.runs.run import listed_runs, load, select
 
 METHODS = ["fedavg", "coteaching-oracle", "local"]
 

@@ -11,9 +11,9 @@ from fake_runs import METHODS, STOPPED, SWEPT, write_study
 from jsonschema import Draft202012Validator
 from layout_check import problems
 
-from fednoise_core.report.figures import draw, style
-from fednoise_core.report.runs.run import ListedRun, listed_runs
-from fednoise_core.report.tables import registry
+from workflow_scripts.report.figures import draw, style
+from workflow_scripts.report.runs.run import ListedRun, listed_runs
+from workflow_scripts.report.tables import registry
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     family: yaml.safe_load((Path("config/schema") / f"{family}.yaml").read_text(encoding="utf-8"))

@@ -12,9 +12,9 @@ from fake_runs import write_study
 from layout_check import problems
 
 from fednoise_core.io import SpecError, write_json
-from fednoise_core.report.figures import draw, style
-from fednoise_core.report.runs.run import listed_runs
-from fednoise_core.report.tables import registry
+from workflow_scripts.report.figures import draw, style
+from workflow_scripts.report.runs.run import listed_runs
+from workflow_scripts.report.tables import registry
 
 MU = ("0", "0.01", "0.1", "1")
 GRID = [{"noises": ["sym40", "random40"], "partitions": ["iid"], "methods": ["fedavg", *(f"prox@mu={m}" for m in MU)]}]

@@ -11,13 +11,13 @@ import pytest
 from fake_runs import LEVEL, METHODS, NOISES, write_study
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.pages.headline import make_headline
-from fednoise_core.report.runs.csv_files import read_csv, write_csv
-from fednoise_core.report.runs.frames import tabulate_results
-from fednoise_core.report.runs.run import listed_runs, load
-from fednoise_core.report.tables import markdown, registry
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.report.pages.headline import make_headline
+from workflow_scripts.report.runs.csv_files import read_csv, write_csv
+from workflow_scripts.report.runs.frames import tabulate_results
+from workflow_scripts.report.runs.run import listed_runs, load
+from workflow_scripts.report.tables import markdown, registry
 from workflow_scripts.steps import table
 from workflow_scripts.study.study import Study
 

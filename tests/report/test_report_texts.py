@@ -14,12 +14,12 @@ from fake_runs import METHODS, NOISES, write_study
 from markdown_it import MarkdownIt
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.figures import draw, style
-from fednoise_core.report.pages.study_page import study_page
-from fednoise_core.report.runs.csv_files import csv_text, read_csv, write_csv
-from fednoise_core.report.runs.run import listed_runs
-from fednoise_core.report.tables import registry
-from fednoise_core.report.text.escape import one_line
+from workflow_scripts.report.figures import draw, style
+from workflow_scripts.report.pages.study_page import study_page
+from workflow_scripts.report.runs.csv_files import csv_text, read_csv, write_csv
+from workflow_scripts.report.runs.run import listed_runs
+from workflow_scripts.report.tables import registry
+from workflow_scripts.report.text.escape import one_line
 from workflow_scripts.steps import figure, table
 
 MARKUP = "<script>alert(1)</script> [x](javascript:alert(1)) ![y](z) &lt;b&gt; <javascript:a> `a|b` \\| **bold**"

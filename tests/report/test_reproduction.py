@@ -9,11 +9,11 @@ import pytest
 from fake_runs import write_study
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.runs.csv_files import read_csv, write_csv
-from fednoise_core.report.runs.run import listed_runs
-from fednoise_core.report.tables import claims, latex, markdown, registry
-from fednoise_core.report.tables.scorecard import column_ranks
-from fednoise_core.report.tables.verdicts import compare_numbers
+from workflow_scripts.report.runs.csv_files import read_csv, write_csv
+from workflow_scripts.report.runs.run import listed_runs
+from workflow_scripts.report.tables import claims, latex, markdown, registry
+from workflow_scripts.report.tables.scorecard import column_ranks
+from workflow_scripts.report.tables.verdicts import compare_numbers
 
 NAN = math.nan
 GRID = [{"noises": ["sym40"], "partitions": ["iid", "openset-uniform"], "methods": ["fedavg", "sce", "fedmd"]}]

@@ -13,9 +13,9 @@ import settings_page
 import yaml
 
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.config.validation import Schemas
 from workflow_scripts.config.yaml_file import ConfigPath
+from workflow_scripts.report.figures.settings import SETTING_FIGURES
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = Schemas(ROOT / "config/schema")

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from fednoise_core.report.runs.statistics import LEAST, summarize_seeds
 from fednoise_core.rng import stream
+from workflow_scripts.report.runs.statistics import LEAST, summarize_seeds
 
 RNG = stream(0, "test statistics")
 CASES = [RNG.normal(70, 8, n) for n in (3, 4, 5, 10, 30)]

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 NEEDED = {
-    "label_review.make_labels": "--out",
+    "workflow_scripts.commands.labels_page": "--out",
     "workflow_scripts.steps.download": "--spec, --out",
     "workflow_scripts.steps.figure": "--spec, --out-prefix",
     "workflow_scripts.steps.metrics": "--out",

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from fake_runs import write_study
 
-from fednoise_core.report.pages import headline as report_headline
-from fednoise_core.report.runs.frames import tabulate_results
-from fednoise_core.report.runs.run import listed_runs, load
+from workflow_scripts.report.pages import headline as report_headline
+from workflow_scripts.report.runs.frames import tabulate_results
+from workflow_scripts.report.runs.run import listed_runs, load
 from workflow_scripts.steps import metrics as metrics_step
 
 ROOT = Path(__file__).parents[2]

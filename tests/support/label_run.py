@@ -9,10 +9,10 @@ import numpy as np
 
 import fednoise_core as fn
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.engine.label_files import write_sites, write_suspects
 from fednoise_core.io import write_json
+from fednoise_core.label_errors.estimate import SiteLabels
+from fednoise_core.label_errors.files import write_sites, write_suspects
 from fednoise_core.noise.labels import Labels
-from fednoise_core.ops.label_errors import SiteLabels
 
 NAMES = ("<i>cat</i>", "=1+1", "cow & </script>")  # as text of any kind, and as a spreadsheet would run them
 SITES = ("'quoted", "-north", 'St. Mary\'s, "old" <b>house</b>')  # in the order in which owners count
@@ -29,7 +29,7 @@ class LabelRun:
     sites: list[SiteLabels]
 
     def arguments(self) -> list[str]:
-        """Of make_labels."""
+        """Arguments of `fednoise labels-page`."""
         files = {"arrays": "arrays.npz", "labels": "labels.npz", "run": "."}
         return [text for key, file in files.items() for text in (f"--{key}", str(self.folder / file))]
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from toy import Plain
 
-from fednoise_core.engine.executors.eager_graphs import Graphs
+from fednoise_core.engine.executors.gpu.eager_graphs import Graphs
 from fednoise_core.engine.fit import FitRequest
 from fednoise_core.engine.local import Local, Work
 from fednoise_core.methods import make_method

@@ -8,9 +8,9 @@ import torch
 import toy
 from toy_jobs import Everything, apart, jobs
 
-from fednoise_core.engine.executors.captured import freeze_value
-from fednoise_core.engine.executors.eager_graphs import Graphs
-from fednoise_core.engine.executors.lanes import LanePool, Lanes
+from fednoise_core.engine.executors.gpu.captured import freeze_value
+from fednoise_core.engine.executors.gpu.eager_graphs import Graphs
+from fednoise_core.engine.executors.gpu.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.testing.tape import TapeGraphs
 

@@ -11,7 +11,10 @@ pytestmark = pytest.mark.workflow
 TOY, CATALOGUE, DATASETS = "config/studies/toy.yaml", "config/catalogue.yaml", "config/datasets.yaml"
 CORE, STEPS = "fednoise_core/", "workflow_scripts/steps/"
 FEDCORR, ENGINE = CORE + "methods/fedcorr.py", CORE + "engine/loop.py"
-CURVES, HISTOGRAM = CORE + "report/figures/results/curves.py", CORE + "report/figures/settings/histogram.py"
+CURVES, HISTOGRAM = (
+    "workflow_scripts/report/figures/results/curves.py",
+    "workflow_scripts/report/figures/settings/histogram.py",
+)
 NEW_NAME = ("\n\nfrom ", "\n\nNEVER_USED = 1\nfrom ")
 INIT = "    def init_state(self"
 SCHEMES = CORE + "partition/schemes.py"
@@ -52,19 +55,19 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "another kind of noise": ([(CORE + "noise/asymmetric.py", *NEW_NAME)], {}),
     "the code of a kind of figure": ([(CURVES, *NEW_NAME)], {"figure": 1, **PAGE}),
     "the code of a picture of settings": ([(HISTOGRAM, *NEW_NAME)], {"figure": 1, **PAGE}),
-    "another kind of figure": ([(CORE + "report/figures/results/cost.py", *NEW_NAME)], {}),
-    "what all figures share": ([(CORE + "report/figures/style.py", *NEW_NAME)], {"figure": 2, **PAGE}),
-    "code of tables": ([(CORE + "report/tables/registry.py", *NEW_NAME)], {"table": 2, **PAGE}),
-    "another kind of table": ([(CORE + "report/tables/cost.py", *NEW_NAME)], {}),
-    "code of pages": ([(CORE + "report/pages/study_page.py", *NEW_NAME)], PAGE),
-    "a template": ([(CORE + "report/pages/assets/study.html", "<h3>Code</h3>", "<h3>The code</h3>")], PAGE),
+    "another kind of figure": ([("workflow_scripts/report/figures/results/cost.py", *NEW_NAME)], {}),
+    "what all figures share": ([("workflow_scripts/report/figures/style.py", *NEW_NAME)], {"figure": 2, **PAGE}),
+    "code of tables": ([("workflow_scripts/report/tables/registry.py", *NEW_NAME)], {"table": 2, **PAGE}),
+    "another kind of table": ([("workflow_scripts/report/tables/cost.py", *NEW_NAME)], {}),
+    "code of pages": ([("workflow_scripts/report/pages/study_page.py", *NEW_NAME)], PAGE),
+    "a template": ([("workflow_scripts/report/pages/assets/study.html", "<h3>Code</h3>", "<h3>The code</h3>")], PAGE),
     "code of the GPU's executors": (
-        [(CORE + f"engine/executors/{name}.py", *NEW_NAME) for name in ("lanes", "captured")],
+        [(CORE + f"engine/executors/gpu/{name}.py", *NEW_NAME) for name in ("lanes", "captured")],
         {},
     ),
     "code of the command line": ([(STEPS + "train.py", "interrupted before the first round", "so long")], {}),
     "code of the planner": ([(f"workflow_scripts/study/{name}.py", *NEW_NAME) for name in ("targets", "grid")], {}),
-    "the code of the label review": ([("label_review/make_labels.py", *NEW_NAME)], {}),
+    "the code of the label review": ([("workflow_scripts/commands/labels_page.py", *NEW_NAME)], {}),
     "a variable's name": ([(SCHEMES, BY_OWNER, BY_OWNER.replace("order", "ranks"))], {}),
     "an annotation": ([(SCHEMES, "def by_owner(owner: np.ndarray", "def by_owner(owner: object")], {}),
     "an error's text": ([(CORE + "noise/labels.py", "its images are", "it has images of")], {}),

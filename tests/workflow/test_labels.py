@@ -23,7 +23,7 @@ def test_a_page_is_made_where_it_is_asked_for(workflow: Workflow) -> None:
         ("labels.js", "Undone.", "Taken back."),
         ("thumbnails.py", "LARGE, SMALL = 2500", "LARGE, SMALL = 99"),
     ):
-        with workflow.edited(f"label_review/{file}", old, new):
+        with workflow.edited(f"fednoise_core/label_errors/{file}", old, new):
             assert workflow.stale(PAGE) == {"labels_page": 1}
             assert workflow.stale() == {}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("workflow_scripts", "fednoise_core", "label_review")
+PACKAGES = ("workflow_scripts", "fednoise_core")
 PARTS = ("Snakefile", "rules", "config", "captions", "profiles", *PACKAGES, "pyproject.toml")
 PARTS += ("dvc.yaml", ".dvcignore", ".gitignore")
 PARTS += (".dvc/plots", ".dvc/config", ".dvc/plots_page.html", ".dvc/.gitignore")

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import MISSING, ConfigDict, Field
 
-from fednoise_core.report.runs.selection import Ids, RunLists
 from fednoise_core.settings.declare import CONFIG, Distinct, Settings
+from workflow_scripts.report.runs.selection import Ids, RunLists
 
 Title = Annotated[str, Field(min_length=1, max_length=500)]
 Definitions = dict[str, dict[str, Any]]

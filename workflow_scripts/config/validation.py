@@ -40,8 +40,8 @@ REGISTRIES = {  # family whose schema is made from the code → where its names 
     "net": ("fednoise_core/nets/__init__.py", "NETS"),
     "noise": ("fednoise_core/noise/registry.py", "NOISES"),
     "partition": ("fednoise_core/partition/registry.py", "PARTITIONS"),
-    "table": ("fednoise_core/report/tables/registry.py", "TABLES"),
-    "figure": ("fednoise_core/report/figures/results/__init__.py", "RESULT_FIGURES"),
+    "table": ("workflow_scripts/report/tables/registry.py", "TABLES"),
+    "figure": ("workflow_scripts/report/figures/results/__init__.py", "RESULT_FIGURES"),
 }
 
 Schema = Mapping[str, Any]

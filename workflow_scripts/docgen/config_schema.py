@@ -21,14 +21,14 @@ from fednoise_core.noise import registry as noises
 from fednoise_core.noise.registry import NOISES
 from fednoise_core.partition import registry as partitions
 from fednoise_core.partition.registry import PARTITIONS
-from fednoise_core.report.figures.draw import FIGURES
-from fednoise_core.report.figures.settings import SETTING_FIGURES
-from fednoise_core.report.tables.registry import TABLES
 from fednoise_core.settings.declare import doc_summary, json_schema, model_of
 from fednoise_core.settings.functions import resolve_kind
 from fednoise_core.settings.train import Train
 from workflow_scripts.config.file_models import CatalogueFile, ConfigFile, StudyFile
 from workflow_scripts.config.kind_schema import describe_kind, describe_settings
+from workflow_scripts.report.figures.draw import FIGURES
+from workflow_scripts.report.figures.settings import SETTING_FIGURES
+from workflow_scripts.report.tables.registry import TABLES
 
 FILE_MODELS = "workflow_scripts/config/file_models.py"
 FIRST = "# Made by `fednoise schema` from {source}: change that, not this."
@@ -61,13 +61,13 @@ MEANINGS = {  # family → (where it is stated, what the file says)
         "Partitions: kind → what it is, its settings (JSON schema), which of them are required, and an example.",
     ),
     "table": (
-        "the files of the kinds in fednoise_core/report/tables",
+        "the files of the kinds in workflow_scripts/report/tables",
         "Tables: kind → what it is, its settings (JSON schema), which of them are required, an example, and whether it "
         "is made without_runs or is of_a_paper (see TableKind). Every table is written as CSV (all numbers), Markdown "
         "and LaTeX. The lists pick runs and order them; a name without runs at the present scale is passed over.",
     ),
     "figure": (
-        "the files of the kinds in fednoise_core/report/figures",
+        "the files of the kinds in workflow_scripts/report/figures",
         "Figures: kind → what it is, its settings (JSON schema), which of them are required, an example, and whether "
         "it is drawn from tables of_a_paper (see FigureKind). Every figure is written as SVG, PNG, PDF and the CSV "
         "that was drawn. The lists pick runs and order them; a name without runs at the present scale is passed over. "

@@ -21,25 +21,25 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fednoise_core.io import ArtifactError, SpecError, json_digest, open_atomic, write_json
-from fednoise_core.report.figures import draw
-from fednoise_core.report.figures.results.scoreboard import HELD
-from fednoise_core.report.figures.settings import SETTING_FIGURES
-from fednoise_core.report.figures.style import read_words
-from fednoise_core.report.pages import study_page
-from fednoise_core.report.pages.headline import summary_lines
-from fednoise_core.report.pages.paper_markdown import render_section
-from fednoise_core.report.pages.paper_sections import PaperParts, paper_parts
-from fednoise_core.report.runs.csv_files import csv_text, read_csv, read_texts, write_csv
-from fednoise_core.report.runs.frames import tabulate_results
-from fednoise_core.report.runs.provenance import list_limits
-from fednoise_core.report.runs.run import ListedRun, RecordedRun, list_timed, listed_runs, load, select
-from fednoise_core.report.tables import markdown, registry
-from fednoise_core.report.tables.claims import STATES, combine_verdicts
-from fednoise_core.report.text.escape import markdown_text
+from fednoise_core.io import ArtifactError, SpecError, json_digest, open_atomic, read_texts, write_json
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.docgen.published_runs import RUNS, pack_runs, read_packed, unpack_runs
+from workflow_scripts.report.figures import draw
+from workflow_scripts.report.figures.results.scoreboard import HELD
+from workflow_scripts.report.figures.settings import SETTING_FIGURES
+from workflow_scripts.report.figures.style import read_words
+from workflow_scripts.report.pages import study_page
+from workflow_scripts.report.pages.headline import summary_lines
+from workflow_scripts.report.pages.paper_markdown import render_section
+from workflow_scripts.report.pages.paper_sections import PaperParts, paper_parts
+from workflow_scripts.report.runs.csv_files import csv_text, read_csv, write_csv
+from workflow_scripts.report.runs.frames import tabulate_results
+from workflow_scripts.report.runs.provenance import list_limits
+from workflow_scripts.report.runs.run import ListedRun, RecordedRun, list_timed, listed_runs, load, select
+from workflow_scripts.report.tables import markdown, registry
+from workflow_scripts.report.tables.claims import STATES, combine_verdicts
+from workflow_scripts.report.text.escape import markdown_text
 from workflow_scripts.steps import metrics
 from workflow_scripts.steps.study_page import software_commit
 from workflow_scripts.study.study import Study

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from fednoise_core.io import ArtifactError, open_atomic
-from fednoise_core.report.runs.run import ListedRun
+from workflow_scripts.report.runs.run import ListedRun
 
 RUNS = "runs.json.xz"
 TEXTS = ("spec.json", "summary.json", "cost.json")

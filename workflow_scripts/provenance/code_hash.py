@@ -25,14 +25,14 @@ from typing import Any, NamedTuple
 
 from fednoise_core.io import json_digest, write_json
 
-PACKAGES = ("fednoise_core", "workflow_scripts", "label_review")
+PACKAGES = ("fednoise_core", "workflow_scripts")
 BOOKKEEPING = (  # say which code a result is of, and decide nothing in it: not followed
     "workflow_scripts/machine/locks.py",
     "workflow_scripts/provenance/",
     "workflow_scripts/steps/common.py",
 )
 # only runs on a GPU use these: imports of them are not followed, and `StepCode.train` names them for such runs
-GPU_ONLY = tuple(f"fednoise_core/engine/executors/{name}.py" for name in ("captured", "cuda_graphs", "lanes"))
+GPU_ONLY = tuple(f"fednoise_core/engine/executors/gpu/{name}.py" for name in ("captured", "cuda_graphs", "lanes"))
 UNCOUNTED_NAMES = ("__all__", "__version__", "display_name", "family")  # nothing here imports by `*`
 UNCOUNTED_KEYWORDS = ("help", "description", "display_name")  # what a command line, a reference or a table shows
 SEES_NAMES = ("locals", "vars", "dir", "eval", "exec")  # in a function that uses one, names of variables may decide

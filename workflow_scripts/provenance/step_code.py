@@ -49,21 +49,30 @@ class StepCode:
         """
         public = spec.get("public")
         named = [spec["source"], *([public["dataset"]] if isinstance(public, Mapping) else [])]
-        return ["workflow_scripts/steps/download.py", *self._registry_entries("data/__init__.py", "SOURCES", named)]
+        return [
+            "workflow_scripts/steps/download.py",
+            *self._registry_entries("fednoise_core/data/__init__.py", "SOURCES", named),
+        ]
 
     def pretrained_entries(self, net: str) -> list[str]:
         """The step that makes a file of published weights for a net."""
-        return ["workflow_scripts/steps/pretrained.py", *self._registry_entries("nets/__init__.py", "NETS", [net])]
+        return [
+            "workflow_scripts/steps/pretrained.py",
+            *self._registry_entries("fednoise_core/nets/__init__.py", "NETS", [net]),
+        ]
 
     def noise_entries(self, kind: str) -> list[str]:
         """The step that makes noisy labels."""
-        return ["workflow_scripts/steps/noise.py", *self._registry_entries("noise/registry.py", "NOISES", [kind])]
+        return [
+            "workflow_scripts/steps/noise.py",
+            *self._registry_entries("fednoise_core/noise/registry.py", "NOISES", [kind]),
+        ]
 
     def partition_entries(self, kind: str) -> list[str]:
         """The step that spreads samples over clients."""
         return [
             "workflow_scripts/steps/partition.py",
-            *self._registry_entries("partition/registry.py", "PARTITIONS", [kind]),
+            *self._registry_entries("fednoise_core/partition/registry.py", "PARTITIONS", [kind]),
         ]
 
     def train_entries(self, method: str, nets: Iterable[str], *, gpu: bool = False) -> list[str]:
@@ -77,9 +86,9 @@ class StepCode:
         Raises:
             SpecError: The file of a class or factory is not in the project's folder.
         """
-        modules = [*self._registry_entries("methods/__init__.py", "METHODS", [method])]
+        modules = [*self._registry_entries("fednoise_core/methods/__init__.py", "METHODS", [method])]
         nets = list(nets)
-        modules += self._registry_entries("nets/__init__.py", "NETS", nets)
+        modules += self._registry_entries("fednoise_core/nets/__init__.py", "NETS", nets)
         modules += [user_module_path(self.folder, net) for net in (method, *nets) if ":" in net]
         return ["workflow_scripts/steps/training_run.py", *modules, *(GPU_ONLY if gpu else ())]
 
@@ -94,14 +103,16 @@ class StepCode:
         kinds = list(figures)
         return [
             f"workflow_scripts/steps/{script}.py",
-            *self._registry_entries("report/figures/results/__init__.py", "RESULT_FIGURES", kinds),
-            *self._registry_entries("report/figures/settings/__init__.py", "SETTING_FIGURES", kinds),
-            *self._registry_entries("report/tables/registry.py", "TABLES", tables),
+            *self._registry_entries("workflow_scripts/report/figures/results/__init__.py", "RESULT_FIGURES", kinds),
+            *self._registry_entries("workflow_scripts/report/figures/settings/__init__.py", "SETTING_FIGURES", kinds),
+            *self._registry_entries("workflow_scripts/report/tables/registry.py", "TABLES", tables),
         ]
 
     def setting_figure_kinds(self) -> list[str]:
         """The kinds of figures that a setting's page shows, and a study's."""
-        return list(read_registry(self.folder, "fednoise_core/report/figures/settings/__init__.py", "SETTING_FIGURES"))
+        return list(
+            read_registry(self.folder, "workflow_scripts/report/figures/settings/__init__.py", "SETTING_FIGURES")
+        )
 
     def hash_entries(self, entries: Iterable[str]) -> str:
         """Hash code.
@@ -140,7 +151,7 @@ class StepCode:
 
         A registry that holds objects imports their modules itself.
         """
-        known = read_registry(self.folder, f"fednoise_core/{file}", name)
+        known = read_registry(self.folder, file, name)
         lines = {known[key].partition(":") for key in keys if key in known}
         files = {(module_file(self.folder, module), found) for module, _, found in lines}
         return sorted(f"{file}:{found}" for file, found in files if file is not None)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from fednoise_core.report.figures import draw
+from workflow_scripts.report.figures import draw
 from workflow_scripts.steps import common
 from workflow_scripts.steps.report_args import add_runs_arguments, shown_runs
 

@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.io import ArtifactError, write_json
-from fednoise_core.report.figures.axis_minimum import find_axis_minimum
-from fednoise_core.report.pages.headline import summary_lines
-from fednoise_core.report.runs.csv_files import write_csv
-from fednoise_core.report.runs.frames import IDS, by_round, count_diverged, tabulate_results
-from fednoise_core.report.runs.noise_rate import is_noiseless
-from fednoise_core.report.runs.run import METRICS, RecordedRun, load
-from fednoise_core.report.text.footnotes import append_marks, marks_of
+from workflow_scripts.report.figures.axis_minimum import find_axis_minimum
+from workflow_scripts.report.pages.headline import summary_lines
+from workflow_scripts.report.runs.csv_files import write_csv
+from workflow_scripts.report.runs.frames import IDS, by_round, count_diverged, tabulate_results
+from workflow_scripts.report.runs.noise_rate import is_noiseless
+from workflow_scripts.report.runs.run import METRICS, RecordedRun, load
+from workflow_scripts.report.text.footnotes import append_marks, marks_of
 from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step, shown_runs
 
 

@@ -3,8 +3,8 @@
 import argparse
 from collections.abc import Callable, Iterable
 
-from fednoise_core.report.runs.run import ListedRun, listed_runs
 from workflow_scripts.provenance.step_code import StepCode
+from workflow_scripts.report.runs.run import ListedRun, listed_runs
 from workflow_scripts.steps import common
 
 

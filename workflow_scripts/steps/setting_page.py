@@ -5,8 +5,8 @@ from pathlib import Path
 
 from fednoise_core.data.partition import Partition
 from fednoise_core.io import open_atomic
-from fednoise_core.report.pages.study_page import setting_page
-from fednoise_core.report.runs.settings import SettingArtifacts
+from workflow_scripts.report.pages.study_page import setting_page
+from workflow_scripts.report.runs.settings import SettingArtifacts
 from workflow_scripts.steps.common import add_plan_arguments
 from workflow_scripts.steps.report_args import run_report_step
 

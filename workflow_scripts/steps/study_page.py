@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from fednoise_core.io import open_atomic
-from fednoise_core.report.pages.study_page import study_page
+from workflow_scripts.report.pages.study_page import study_page
 from workflow_scripts.steps.common import json_argument
 from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step, shown_runs
 

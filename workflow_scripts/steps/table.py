@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from fednoise_core.io import open_atomic
-from fednoise_core.report.runs.csv_files import read_csv, write_csv
-from fednoise_core.report.tables import latex, markdown, registry
+from workflow_scripts.report.runs.csv_files import read_csv, write_csv
+from workflow_scripts.report.tables import latex, markdown, registry
 from workflow_scripts.steps.common import json_argument
 from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step, shown_runs
 

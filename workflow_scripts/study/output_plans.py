@@ -7,15 +7,16 @@ from typing import Any
 
 from fednoise_core.index import SHOWN
 from fednoise_core.io import json_digest, sha256_file
-from fednoise_core.report.figures.settings import SETTING_FIGURES
 from workflow_scripts import paths
 from workflow_scripts.provenance.step_code import ROOT, StepCode
+from workflow_scripts.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.study.plan import Plan
 from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.store import as_whole_numbers
 from workflow_scripts.study.study import Study
 
-TEMPLATES = "fednoise_core/report/pages/assets"  # what pages are filled from
+TEMPLATES = ("workflow_scripts/report/pages/assets", "fednoise_core/html")  # of a study's page
+LABEL_TEMPLATES = ("fednoise_core/label_errors", "fednoise_core/html")  # of a page of suspect labels
 
 
 class OutputPlans:
@@ -90,7 +91,7 @@ class OutputPlans:
             given["study"]["label_pages"] = links
         plans = [*self.plan_tables(study).values(), *self.plan_figures(study).values()]
         order = [[list(given["study"][key]) for key in ("tables", "figures")], list(shown)]
-        folder = f"store/pages/{json_digest(given, order, code, template_digest(TEMPLATES), _row_digests(study.runs))}"
+        folder = f"store/pages/{json_digest(given, order, code, template_digest(*TEMPLATES), _row_digests(study.runs))}"
         rows = [run.row for run in study.runs]
         return Plan(
             folder, code, (*plans, *_run_plans(study.runs), *_input_plans(study.runs)), spec=given | {"runs": rows}
@@ -139,7 +140,7 @@ def _reference_digests(spec: Mapping[str, Any]) -> list[str]:
     if not named:
         return []
     # pandas takes most of a second to import, and no other part of planning needs it
-    from fednoise_core.report.runs.csv_files import resolve_user_file
+    from workflow_scripts.report.runs.csv_files import resolve_user_file
 
     files = map(resolve_user_file, named)
     return [sha256_file(file) for file in files if file.is_file()]

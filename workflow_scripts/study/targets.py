@@ -29,7 +29,7 @@ from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.provenance.checksums import read_sums
-from workflow_scripts.study.output_plans import TEMPLATES, OutputPlans, template_digest
+from workflow_scripts.study.output_plans import LABEL_TEMPLATES, TEMPLATES, OutputPlans, template_digest
 from workflow_scripts.study.plan import Plan
 from workflow_scripts.study.store import drop_none, store_of
 from workflow_scripts.study.study import Study
@@ -327,9 +327,11 @@ class Targets:
         run = study.find_run(ids["dataset"], ids["noise"], ids["partition"], ids["method"], int(ids["seed"]))
         files = [word for key in ("arrays", "labels", "donor") if key in run.row for word in (f"--{key}", run.row[key])]
         arguments = [*files, "--run", run.folder, "--title", run.labels_title]
-        made = self.steps.hash_entries(["label_review/make_labels.py"]), template_digest(TEMPLATES, "label_review")
+        made = self.steps.hash_entries(["workflow_scripts/commands/labels_page.py"]), template_digest(*LABEL_TEMPLATES)
         inputs = run.files.run, *run.files.run.inputs
-        return self._plan_built_page(paths.LABELS_PAGE, "label_review.make_labels", made, arguments, inputs, ids)
+        return self._plan_built_page(
+            paths.LABELS_PAGE, "workflow_scripts.commands.labels_page", made, arguments, inputs, ids
+        )
 
     def setting_page(self, **ids: str) -> Plan:
         """Plan the page of a setting, in the grid or not.
@@ -346,7 +348,7 @@ class Targets:
         arguments += ["--partition", f"{split.folder}/{paths.PARTITION}", "--ids", "/".join(names)]
         arguments += ["--donor", f"{donor.folder}/{paths.ARRAYS}"] if donor else []
         code = self.steps.hash_entries(self.steps.report_entries("setting_page", self.steps.setting_figure_kinds()))
-        made = code, template_digest(TEMPLATES)
+        made = code, template_digest(*TEMPLATES)
         needed = drop_none(*inputs, donor)
         return self._plan_built_page(
             paths.SETTING_PAGE, "workflow_scripts.steps setting_page", made, arguments, needed, ids

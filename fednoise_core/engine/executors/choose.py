@@ -1,6 +1,6 @@
 """Choose the executor that a name means."""
 
-from fednoise_core.engine.executors.lanes import LanePool, Lanes
+from fednoise_core.engine.executors.gpu.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
 from fednoise_core.engine.world import World

@@ -1,0 +1,1 @@
+"""Experimental executors for a GPU: captured graphs and lanes."""

@@ -1,0 +1,62 @@
+"""suspects.csv, sites.csv and other CSVs of a run as their readers see them, every cell checked."""
+
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fednoise_core.io import ArtifactError, read_texts
+
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0)]
+
+
+class CsvRow(BaseModel):
+    """One row of a CSV; columns without a field are passed over. where: file and line, for messages."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    where: str
+
+
+R = TypeVar("R", bound=CsvRow)
+
+
+class Site(CsvRow):
+    """One row of sites.csv. wrong, wrong_low, wrong_high: estimated number of wrong labels and its 90 % interval.
+
+    told: whether that number can be told. Files of earlier versions do not say.
+    """
+
+    client: Count
+    site: str
+    samples: Count
+    wrong: Amount
+    wrong_low: Amount
+    wrong_high: Amount
+    named: Count
+    check: Count
+    told: bool = True
+
+
+def read_rows(path: Path, kind: type[R]) -> list[R]:
+    """Read all rows of a CSV, in the order of the file.
+
+    Args:
+        path: Of the file.
+        kind: Model of a row.
+
+    Raises:
+        ArtifactError: With file, line and column of the first cell that does not fit.
+    """
+    found = []
+    for line, cells in enumerate(read_texts(path).to_dict("records"), 2):
+        where = f"{path}, line {line}"
+        try:
+            found.append(kind.model_validate({**cells, "where": where}))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            column = first["loc"][0]
+            wanted = first["msg"].replace("Input should be", "expected")
+            raise ArtifactError(f"{where}: {column}: {wanted}, got {str(cells.get(column))[:40]!r}") from None
+    return found

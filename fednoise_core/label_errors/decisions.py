@@ -1,0 +1,62 @@
+"""What is read of suspects.csv and decisions.csv, and the digest by which a decision knows its data."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fednoise_core.io import json_digest
+from fednoise_core.label_errors.csv_rows import Amount, Count, CsvRow
+
+DECISIONS = (*("sample", "source", "client", "site", "given", "given_name", "decision", "label", "label_name", "data"),)
+"""Columns of decisions.csv; the page's script writes the same."""
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class Suspect(CsvRow):
+    """One row of suspects.csv. sample: row in the arrays artifact. Not all methods have the last two columns."""
+
+    sample: Count
+    source: str
+    client: Count
+    site: str
+    given: Count
+    given_name: str
+    proposed: Count
+    proposed_name: str
+    p_wrong: Probability
+    p_proposed: Probability
+    verdict: Literal["wrong", "check", "keep"]
+    contradicts: bool
+    blank: bool
+    out_of_scope: Amount = 0.0
+    near_copy: bool = False
+
+
+class Decision(CsvRow):
+    """One row of decisions.csv: keep the given label of a sample, give it `label`, or drop it.
+
+    source: row of the npz, or file below train/. given, given_name: the label that was judged. data: digest of the data
+    that the page was made of, "" where that is not known.
+    """
+
+    source: str
+    given: Count
+    given_name: str
+    decision: Literal["keep", "relabel", "drop"]
+    label: Count
+    label_name: str
+    data: str = ""
+
+
+def data_digest(source_sha256: Mapping[str, str]) -> str:
+    """The digest by which a decision knows its data.
+
+    Args:
+        source_sha256: What `Arrays.source_sha256` lists.
+
+    Returns:
+        16 hex digits, or "" where nothing is listed (folders without a CSV).
+    """
+    return json_digest(dict(source_sha256)) if source_sha256 else ""

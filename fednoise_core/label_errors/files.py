@@ -1,0 +1,130 @@
+"""Write suspects.csv, sites.csv and confusion.csv.
+
+Classes and sites have the names of the user's own data.
+"""
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fednoise_core.data.arrays import Arrays
+from fednoise_core.io import open_atomic, safe_cell
+from fednoise_core.label_errors.estimate import SiteLabels, classify_labels
+from fednoise_core.label_errors.image_checks import find_blank, find_contradictions
+
+SUSPECTS = (
+    *("sample", "source", "client", "site", "given", "given_name", "proposed", "proposed_name"),
+    *("p_wrong", "p_proposed", "verdict", "contradicts", "blank"),
+)
+SITES = ("client", "site", "samples", "wrong", "wrong_low", "wrong_high", "share", "named", "check", "told")
+
+
+def write_suspects(
+    path: Path, found: Sequence[SiteLabels], arrays: Arrays, given: np.ndarray, sites: Sequence[str]
+) -> None:
+    """Write every judged sample, most suspect first.
+
+    A sample that several sites hold has a row for each. docs/wrong_labels.md explains the columns.
+
+    Args:
+        path: The file, written whole or not at all.
+        found: The judged labels of each site.
+        arrays: The data set, for class names and sources of samples.
+        given: Given labels [n].
+        sites: The user's name of each client.
+    """
+    with open_atomic(path) as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(list_columns(found))
+        for row in list_suspects(found, arrays, given, sites):
+            table.writerow(map(_format_cell, row))
+
+
+def list_columns(found: Sequence[SiteLabels]) -> list[str]:
+    """The columns of suspects.csv for these judged labels."""
+    return [*SUSPECTS, *(found[0].more if found else ())]
+
+
+def list_suspects(
+    found: Sequence[SiteLabels], arrays: Arrays, given: np.ndarray, sites: Sequence[str]
+) -> Iterator[list[Any]]:
+    """The rows of suspects.csv as values. The arguments are those of `write_suspects`."""
+    names = list(arrays.names) or [str(label) for label in range(arrays.classes)]
+    sample = _join_column(found, "samples", np.int64)
+    site = np.repeat(np.array([one.site for one in found], np.int64), [len(one.samples) for one in found])
+    p_wrong, p_proposed = (_join_column(found, name, np.float64) for name in ("p_wrong", "p_proposed"))
+    proposed, verdict = _join_column(found, "proposed", np.int64), classify_labels(p_wrong)
+    contradicts, blank = _check_images(arrays, np.unique(sample), given)
+    more = [np.concatenate([one.more[name] for one in found]) for name in list_columns(found)[len(SUSPECTS) :]]
+    for k in np.lexsort((site, sample, -p_wrong)).tolist():
+        i, c, y, other = int(sample[k]), int(site[k]), int(given[sample[k]]), int(proposed[k])
+        numbers = [float(p_wrong[k]), float(p_proposed[k])]
+        row = [i, arrays.source(i), c, sites[c], y, names[y], other, names[other], *numbers, str(verdict[k])]
+        yield [*row, bool(contradicts[i]), bool(blank[i]), *(values[k].item() for values in more)]
+
+
+def _check_images(arrays: Arrays, rows: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which of these samples equal one with another label, and which show nothing, bool [n] each."""
+    contradicts, blank = np.zeros(arrays.n, bool), np.zeros(arrays.n, bool)
+    contradicts[rows] = find_contradictions((np.asarray(arrays.x_train[row]) for row in rows), given[rows])
+    blank[rows] = find_blank(np.asarray(arrays.x_train[row]) for row in rows)
+    return contradicts, blank
+
+
+def write_sites(path: Path, found: Sequence[SiteLabels], sites: Sequence[str]) -> None:
+    """Write one row per judged site: how many labels are wrong there, by estimate and by verdict.
+
+    Args:
+        path: The file, written whole or not at all.
+        found: The judged labels of each site.
+        sites: The user's name of each client.
+    """
+    with open_atomic(path) as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(SITES)
+        for client, site, n, *counts, share, named, check, told in list_sites(found, sites):
+            numbers = [*(f"{value:.1f}" for value in counts), f"{share:.4f}"]
+            table.writerow([client, safe_cell(site), n, *numbers, named, check, int(told)])
+
+
+def list_sites(found: Sequence[SiteLabels], sites: Sequence[str]) -> Iterator[list[Any]]:
+    """The rows of sites.csv as values. The arguments are those of `write_sites`."""
+    for one in found:
+        n, verdict = len(one.samples), classify_labels(one.p_wrong)
+        counts = [float(value) for value in (one.wrong, one.low, one.high, one.wrong / n)]
+        by_verdict = [int((verdict == word).sum()) for word in ("wrong", "check")]
+        yield [one.site, sites[one.site], n, *counts, *by_verdict, one.told]
+
+
+def write_confusion(path: Path, counts: Tensor | None, arrays: Arrays) -> None:
+    """Write one row for each class of the test images, with one column for each predicted class.
+
+    Args:
+        path: The file, written whole or not at all.
+        counts: int64 [K, K]. None, from models whose predictions are not finite, leaves the rows out.
+        arrays: The data set, for class names.
+    """
+    names = _name_classes(arrays)
+    with open_atomic(path) as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["class", "name", *(f"predicted_{k}" for k in range(arrays.classes))])
+        for k, row in enumerate([] if counts is None else counts.tolist()):
+            table.writerow([k, names[k], *row])
+
+
+def _format_cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    return int(value) if isinstance(value, bool) else safe_cell(value) if isinstance(value, str) else value
+
+
+def _name_classes(arrays: Arrays) -> list[str]:
+    return [safe_cell(name) for name in arrays.names or map(str, range(arrays.classes))]
+
+
+def _join_column(found: Sequence[SiteLabels], name: str, dtype: type) -> np.ndarray:
+    return np.concatenate([np.zeros(0, dtype), *(getattr(one, name) for one in found)])

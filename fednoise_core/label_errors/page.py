@@ -1,0 +1,224 @@
+"""labels.html: the suspect labels of one run, for a person to keep, relabel or drop. One file, no network.
+
+The page's data are JSON, which its script shows as text, never as markup; its own script and style are allowed by their
+hashes, so nothing that a name of a class or site holds can run.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fednoise_core.data.arrays import Arrays
+from fednoise_core.html.render import json_text, render_page
+from fednoise_core.io import ArtifactError, json_digest
+from fednoise_core.label_errors.csv_rows import Site
+from fednoise_core.label_errors.decisions import DECISIONS, Suspect, data_digest
+from fednoise_core.label_errors.image_checks import SENT_BYTES
+from fednoise_core.label_errors.scope import FAR
+from fednoise_core.label_errors.thumbnails import COLUMNS, PER_SHEET, Sheets, pack_sheets, shown_images
+from fednoise_core.noise.labels import Labels
+from fednoise_core.rng import stream
+
+PER_SITE, MOST = 1000, 10_000  # suspects of one site, and of all, that a page holds: the most suspect
+SHOWN = ("wrong", "check")  # verdicts; what is to be kept is in suspects.csv
+VERDICTS = (*SHOWN, "keep")
+KINDS = ("contradicting copy", "blank image", "contradicting near copy", "out of scope")
+CLASSLESS = (2, 4)  # kinds, from 1, without a right label: they are not relabelled with all others
+RANDOM = 50  # judged labels of each site that are drawn for an unbiased look
+
+
+def labels_page(
+    arrays: Arrays,
+    labels: Labels,
+    suspects: Sequence[Suspect],
+    sites: Sequence[Site],
+    title: str,
+    *,
+    summary: Mapping[str, Any],
+    donor: np.ndarray | None = None,
+    per_site: int = PER_SITE,
+    most: int = MOST,
+) -> str:
+    """The page on which the suspect labels of a run are decided.
+
+    Args:
+        arrays: The arrays of the run.
+        labels: Its labels.
+        suspects: The rows of its suspects.csv.
+        sites: The rows of its sites.csv.
+        title: Shown above the page.
+        summary: Content of the run's summary.json.
+        donor: Images of open-set noise, uint8 [n, …].
+        per_site: How many suspects of one site the page holds at most.
+        most: How many it holds at most.
+
+    Returns:
+        One HTML file.
+
+    Raises:
+        ArtifactError: The files are about other data than `arrays` and `labels`.
+    """
+    _check_files(arrays, labels, suspects, sites)
+    kinds = _find_kinds(suspects)
+    chosen, drawn = _choose_suspects(suspects, kinds, per_site, most), _draw_samples(suspects)
+    taken = {(one.client, one.sample) for one in chosen}
+    page_rows = [*chosen, *(one for one in suspects if (one.client, one.sample) in drawn.keys() - taken)]
+    images = shown_images(arrays, labels, donor, [one.sample for one in page_rows])
+    packed = pack_sheets(images, len(page_rows), max(arrays.x_train.shape[1:3]))
+    worst_first = sorted(enumerate(sites), key=lambda pair: -_site_share(pair[1].wrong, pair[1]))
+    longest = max([1.0, *(math.ceil(100 * _site_share(one.wrong_high, one)) for one in sites)])
+    return render_page(
+        "labels.html",
+        ("page.css", "labels.css"),
+        ("labels_csv.js", "labels.js"),
+        folder=Path(__file__).parent,
+        title=title,
+        tiles=_summary_counts(sites),
+        sites=[_site_row(number, one, longest) for number, one in worst_first],
+        longest=f"{longest:.0f}",
+        accuracy=_describe_accuracy(summary),
+        shown=len(chosen),
+        total=sum(one.verdict in SHOWN or one.sample in kinds for one in suspects),
+        judged=len(suspects),
+        per_site=per_site,
+        most=most,
+        random=RANDOM,
+        sent=f"{SENT_BYTES * len(suspects) / 1000:,.0f}",
+        data=json_text(_page_data(arrays, suspects, sites, page_rows, len(chosen), drawn, kinds, packed, title)),
+        sheets=packed.texts,
+    )
+
+
+def _page_data(
+    arrays: Arrays,
+    suspects: Sequence[Suspect],
+    sites: Sequence[Site],
+    page_rows: Sequence[Suspect],
+    listed: int,
+    drawn: Mapping[tuple[int, int], int],
+    kinds: Mapping[int, int],
+    packed: Sheets,
+    title: str,
+) -> dict[str, Any]:
+    """What the page's script reads. The first `listed` rows are its suspects, the others are in random samples only."""
+    number = {one.client: at for at, one in enumerate(sites)}
+    return {
+        "key": json_digest(title, [(one.sample, one.given, one.proposed) for one in suspects]),
+        "data": data_digest(arrays.source_sha256),
+        "columns": DECISIONS,
+        "classes": list(arrays.names) or [str(label) for label in range(arrays.classes)],
+        "sites": [[one.client, one.site] for one in sites],
+        "verdicts": VERDICTS,
+        "listed": listed,
+        "kinds": KINDS,
+        "classless": CLASSLESS,
+        "rows": [
+            [
+                *(one.sample, one.source, number[one.client], one.given, one.proposed),
+                *(round(one.p_wrong, 3), round(one.p_proposed, 3), VERDICTS.index(one.verdict)),
+                *(drawn.get((one.client, one.sample), 0), kinds.get(one.sample, 0)),
+            ]
+            for one in page_rows
+        ],
+        "side": packed.side,
+        "type": packed.type,
+        "across": COLUMNS,
+        "per": PER_SHEET,
+    }
+
+
+def _check_files(arrays: Arrays, labels: Labels, suspects: Sequence[Suspect], sites: Sequence[Site]) -> None:
+    known = {one.client for one in sites}
+    for one in suspects:
+        fits = one.sample < arrays.n and one.proposed < arrays.classes and int(labels.noisy[one.sample]) == one.given
+        if not fits or arrays.source(one.sample) != one.source:
+            raise ArtifactError(
+                f"{one.where}: sample {one.sample} ({one.source}) with label {one.given} is not in "
+                "the arrays and labels of this run; make the run again"
+            )
+        if one.client not in known:
+            raise ArtifactError(f"{one.where}: client {one.client} is not in sites.csv")
+
+
+def _find_kinds(suspects: Sequence[Suspect]) -> dict[int, int]:
+    """Sample -> number of its kind in KINDS, from 1, for samples that more than their P(wrong) speaks about."""
+    kinds = {one.sample: 3 for one in suspects if one.near_copy}
+    kinds |= {one.sample: 1 for one in suspects if one.contradicts}
+    kinds |= {one.sample: 4 for one in suspects if one.out_of_scope > FAR}  # after copies: CLASSLESS ones come last
+    return kinds | {one.sample: 2 for one in suspects if one.blank}
+
+
+def _choose_suspects(suspects: Sequence[Suspect], kinds: Mapping[int, int], per_site: int, most: int) -> list[Suspect]:
+    """Those that the page holds, in the order of the file: most suspect first."""
+    taken: Counter[int] = Counter()
+    found: list[Suspect] = []
+    for one in suspects:
+        listed = one.verdict in SHOWN or one.sample in kinds
+        if listed and taken[one.client] < per_site and len(found) < most:
+            taken[one.client] += 1
+            found.append(one)
+    return found
+
+
+def _draw_samples(suspects: Sequence[Suspect]) -> dict[tuple[int, int], int]:
+    """Samples of each site that are drawn at random: (client, sample) -> place in the draw, from 1."""
+    held: dict[int, list[int]] = {}
+    for one in suspects:
+        held.setdefault(one.client, []).append(one.sample)
+    drawn: dict[tuple[int, int], int] = {}
+    for client, samples in held.items():
+        taken = stream(0, "random sample", client).permutation(sorted(samples))[:RANDOM]
+        drawn |= {(client, int(sample)): place for place, sample in enumerate(taken, 1)}
+    return drawn
+
+
+def _describe_accuracy(summary: Mapping[str, Any]) -> str:
+    """What the run's models are able to, "" if they diverged."""
+    last = summary["accuracy"].get("last")
+    if last is None:
+        return ""
+    if summary.get("test_known", True):
+        return f"the accuracy is {100 * last:.1f} % on test images"
+    return f"the models agree with {100 * last:.1f} % of the given labels that were held out"
+
+
+def _site_share(count: float, site: Site) -> float:
+    return count / site.samples if site.samples else 0.0
+
+
+def _site_row(number: int, one: Site, longest: float) -> dict[str, Any]:
+    """A site's row; its bar ends at `longest` per cent. Where the number cannot be told, the interval stays."""
+    low, share, high = (100 * _site_share(count, one) for count in (one.wrong_low, one.wrong, one.wrong_high))
+    return {
+        "number": number,
+        "name": one.site,
+        "samples": f"{one.samples:,}",
+        "wrong": f"{one.wrong:,.0f}" if one.told else "cannot tell",
+        "interval": f"{one.wrong_low:,.0f} to {one.wrong_high:,.0f}",
+        "share": f"{share:.1f} %" if one.told else "",
+        "told": one.told,
+        "range": f"{low:.1f} to {high:.1f} %",
+        "bar": [f"{100 * value / longest:.2f}" for value in (low, high - low, share)],
+        "named": f"{one.named:,}",
+        "check": f"{one.check:,}",
+        "random": min(RANDOM, one.samples),
+    }
+
+
+def _summary_counts(sites: Sequence[Site]) -> list[tuple[str, str]]:
+    """The run in numbers. The sites' intervals do not simply add up, so the total has none."""
+    told = [one for one in sites if one.told]
+    samples, wrong = sum(one.samples for one in told), sum(one.wrong for one in told)
+    missing = f" at {len(told):,} of {len(sites):,} sites" if len(told) < len(sites) else ""
+    total = f"{wrong:,.0f} ({100 * wrong / max(samples, 1):.1f} %){missing}" if told else "cannot tell"
+    return [
+        ("labels judged", f"{sum(one.samples for one in sites):,}"),
+        ("wrong, estimated", total),
+        ("verdict wrong", f"{sum(one.named for one in sites):,}"),
+        ("verdict check", f"{sum(one.check for one in sites):,}"),
+        ("sites", f"{len(sites):,}"),
+    ]

@@ -1,0 +1,292 @@
+"""labels.html in a real Chromium: filter, decide, undo, save, load, apply; readable on a phone and in the dark."""
+
+import csv
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browser import click, load, texts
+from browser import driver as driver
+from label_run import SITES, LabelRun, label_run
+
+from fednoise_core.io import plain_cell
+from fednoise_core.label_errors.csv_rows import read_rows
+from fednoise_core.label_errors.decisions import DECISIONS, Suspect
+from workflow_scripts.commands import apply_decisions, labels_page
+
+By = pytest.importorskip("selenium.webdriver.common.by").By
+Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
+Wait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> LabelRun:
+    run = label_run(tmp_path_factory.mktemp("labels"))
+    assert labels_page.main([*run.arguments(), "--title", "Labels", "--out", str(run.folder / "labels.html")]) == 0
+    return run
+
+
+@pytest.fixture
+def page(driver: Any, found: LabelRun, tmp_path: Path) -> Iterator[Any]:
+    """The page, wide, without earlier decisions; downloads go to tmp_path."""
+    load(driver, found.folder / "labels.html", 1280)
+    driver.execute_script("localStorage.clear()")
+    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    load(driver, found.folder / "labels.html", 1280)
+    yield driver
+    assert [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+    driver.execute_script("localStorage.clear()")
+
+
+def press(page: Any, *keys: str) -> None:
+    for key in keys:
+        page.find_element(By.ID, "list").send_keys(key)
+
+
+def choose(page: Any, select: str, value: object) -> None:
+    page.execute_script(
+        "const one = document.getElementById(arguments[0]);"
+        "one.value = arguments[1]; one.dispatchEvent(new Event('change'))",
+        *(select, str(value)),
+    )
+
+
+def saved(page: Any, folder: Path) -> list[dict[str, str]]:
+    """decisions.csv as it was downloaded."""
+    path = folder / "decisions.csv"
+    path.unlink(missing_ok=True)
+    click(page, "#save")
+    for _ in range(100):
+        if path.exists():
+            break
+        time.sleep(0.1)
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def listed(run: LabelRun) -> list[Any]:
+    return [one for one in read_rows(run.folder / "suspects.csv", Suspect) if one.verdict != "keep"]
+
+
+def test_sites_and_labels_are_shown_as_text_and_filtered(page: Any, found: LabelRun) -> None:
+    rows = listed(found)
+    assert sorted(texts(page, "#sites ~ .scroll th[scope=row]")) == sorted(SITES)
+    for text, one in zip(texts(page, ".row .labels"), rows, strict=False):
+        assert text == f"{one.given_name} → {one.proposed_name}"
+    assert texts(page, "#count")[0].startswith(f"{len(rows)} of {len(rows)} shown")
+    choose(page, "verdict", 0)
+    choose(page, "given", rows[0].given)
+    left = [one for one in rows if one.verdict == "wrong" and one.given == rows[0].given]
+    assert texts(page, "#count")[0].startswith(f"{len(left)} of {len(rows)} shown")
+    press(page, "k")
+    choose(page, "state", "open")
+    assert texts(page, "#count")[0].startswith(f"{len(left) - 1} of")
+
+
+def test_decide_by_keyboard_undo_save_and_apply(page: Any, found: LabelRun, tmp_path: Path) -> None:
+    rows = listed(found)
+    click(page, ".row [data-do=relabel]")  # by mouse, which moves on as the keys do
+    press(page, "d", "k", "r", "u", "d", Keys.HOME, Keys.ARROW_DOWN, "d", "d")
+    # relabel 0, drop 1, keep 2, relabel 3, undone, drop 3; then 1: undecided again, so that it stays there; dropped
+    decisions = saved(page, tmp_path)
+    assert tuple(decisions[0]) == DECISIONS
+    got = {int(row["sample"]): (row["decision"], int(row["label"])) for row in decisions}
+    expected = {0: ("relabel", rows[0].proposed), 1: ("drop", rows[1].given), 2: ("keep", rows[2].given)}
+    expected[3] = ("drop", rows[3].given)
+    assert got == {rows[i].sample: choice for i, choice in expected.items()}
+    for row in decisions:
+        one = next(one for one in rows if one.sample == int(row["sample"]))
+        assert plain_cell(row["source"]) == one.source
+        assert plain_cell(row["site"]) == one.site
+        assert plain_cell(row["given_name"]) == one.given_name
+        assert not row["given_name"].startswith("=")
+    arguments = ["--decisions", str(tmp_path / "decisions.csv"), "--data", str(found.folder / "mine.npz")]
+    assert apply_decisions.main([*arguments, "--out", str(tmp_path / "out.npz")]) == 0
+    with np.load(tmp_path / "out.npz") as after, np.load(found.folder / "mine.npz") as before:
+        stays = ~np.isin(np.arange(120), [int(rows[1].source), int(rows[3].source)])
+        given = before["given"].copy()
+        given[int(rows[0].source)] = rows[0].proposed
+        np.testing.assert_array_equal(after["given"], given[stays])
+
+
+def test_all_at_once_is_one_step_and_decisions_come_back(page: Any, found: LabelRun, tmp_path: Path) -> None:
+    rows = listed(found)
+    press(page, "k")
+    click(page, "#accept")
+    assert f"{len(rows) - 1} relabelled" in texts(page, "#count")[0]
+
+    def are_back(page: Any) -> bool:  # the browser stores in the background: a page that is opened at once may miss it
+        load(page, found.folder / "labels.html", 1280)
+        return f"{len(rows)} earlier decisions" in texts(page, "#said")[0]
+
+    Wait(page, 60).until(are_back)
+    assert len(saved(page, tmp_path)) == len(rows)
+    page.execute_script("localStorage.clear()")
+    load(page, found.folder / "labels.html", 1280)
+    press(page, "k")
+    click(page, "#accept")
+    click(page, "#undo")
+    assert [row["decision"] for row in saved(page, tmp_path)] == ["keep"]
+
+
+def reopened(page: Any, found: LabelRun, file: str = "labels.html") -> None:
+    """As in a browser that has kept nothing."""
+    page.execute_script("localStorage.clear()")
+    load(page, found.folder / file, 1280)
+    assert "decided: 0 kept, 0 relabelled, 0 dropped" in texts(page, "#count")[0]
+
+
+def bring(page: Any, path: Path) -> str:
+    """Load an earlier decisions.csv; returns what the page says to it."""
+    page.execute_script("document.getElementById('said').textContent = ''")
+    page.find_element(By.ID, "file").send_keys(str(path))
+    for _ in range(100):
+        if texts(page, "#said") != [""]:
+            break
+        time.sleep(0.05)
+    return texts(page, "#said")[0]
+
+
+def test_a_saved_file_is_loaded_and_gone_on_with(page: Any, found: LabelRun, tmp_path: Path) -> None:
+    press(page, "r", "d", "k")
+    before = saved(page, tmp_path)
+    earlier = (tmp_path / "decisions.csv").rename(tmp_path / "earlier.csv")
+    reopened(page, found)
+    press(page, "d", "k")  # the file's word counts about the same samples
+    assert bring(page, earlier) == "earlier.csv: 3 decisions are here again."
+    assert "1 kept, 1 relabelled, 1 dropped" in texts(page, "#count")[0]
+    assert [row.get_attribute("data-choice") for row in page.find_elements(By.CSS_SELECTOR, ".row")][:4] == [
+        *("relabel", "drop", "keep", "")
+    ]
+    assert saved(page, tmp_path) == before
+    assert (tmp_path / "decisions.csv").read_bytes() == earlier.read_bytes()
+    press(page, "u")
+    assert "1 kept, 0 relabelled, 1 dropped" in texts(page, "#count")[0]
+    bring(page, earlier)  # the same file a second time
+    press(page, Keys.END, "d")
+    assert len(saved(page, tmp_path)) == 4
+
+
+def test_what_a_shorter_page_does_not_show_stays_decided(
+    page: Any, found: LabelRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fednoise_core.label_errors.page.RANDOM", 0)
+    rows = listed(found)
+    click(page, "#accept")
+    everything = saved(page, tmp_path)
+    earlier = (tmp_path / "decisions.csv").rename(tmp_path / "earlier.csv")
+    short = [*found.arguments(), "--most", "5", "--out", str(found.folder / "short.html")]
+    assert labels_page.main(short) == 0
+    reopened(page, found, "short.html")
+    said = bring(page, earlier)
+    assert said.startswith(f"earlier.csv: {len(rows)} decisions are here again, {len(rows) - 5} of them about samples")
+    press(page, "k")
+    load(page, found.folder / "short.html", 1280)  # they come back with it
+    after = saved(page, tmp_path)
+    assert [row["decision"] for row in after].count("keep") == 1
+    changed = str(rows[0].sample)
+    assert [row for row in after if row["sample"] != changed] == [row for row in everything if row["sample"] != changed]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (r",[0-9a-f]{16}\n", ",0123456789abcdef\n", "line 2: it was decided about other data than this page shows"),
+        (",relabel,", ",rename,", "line 2: the decision rename is not known"),
+        (r"(,relabel,\d,)[^,]*", r"\1dog", "dog is no class here"),
+        (r"\n(\d+),", r"\n\1,,", "line 2: 11 cells for 10 columns"),
+    ],
+)
+def test_a_file_that_does_not_fit_changes_nothing(
+    page: Any, found: LabelRun, tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    press(page, "r")
+    saved(page, tmp_path)
+    text = (tmp_path / "decisions.csv").read_text(encoding="utf-8")
+    other = re.sub(old, new, text, count=1)
+    assert other != text
+    (tmp_path / "other.csv").write_text(other, encoding="utf-8")
+    reopened(page, found)
+    press(page, Keys.END, "k")
+    said = bring(page, tmp_path / "other.csv")
+    assert said.startswith("Nothing was loaded. other.csv: ")
+    assert message in said
+    assert "1 kept, 0 relabelled, 0 dropped" in texts(page, "#count")[0]
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)])
+def test_everything_fits_and_can_be_read(page: Any, found: LabelRun, width: int, dark: bool) -> None:
+    axe = pytest.importorskip("axe_core_python")
+    scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+    load(page, found.folder / "labels.html", width)
+    press(page, "k", "r", "d")
+    try:
+        assert page.execute_script("return [document.documentElement.scrollWidth, innerWidth]") == [width, width]
+        page.execute_script(Path(axe.__file__).with_name("axe.min.js").read_text(encoding="utf-8"))
+        page.set_script_timeout(300)  # seconds; a busy machine
+        seen = page.execute_async_script("axe.run({runOnly: ['color-contrast']}).then(arguments[arguments.length - 1])")
+        assert seen["passes"]
+        assert seen["violations"] == []
+    finally:
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_a_random_sample_gives_a_share_and_its_interval(page: Any, found: LabelRun) -> None:
+    """Only once all of it is decided; the interval is that of scipy."""
+    stats = pytest.importorskip("scipy.stats")
+    click(page, "[data-random='1']")
+    count = int(texts(page, "#count")[0].split()[0])
+    assert texts(page, "#count")[0].startswith(f"{count} of ")
+    press(page, "d", "r", *"k" * (count - 3))
+    assert texts(page, "#rate1") == [f"{count - 1} of {count} decided"]
+    press(page, "k")
+    low, high = (100 * share for share in stats.binomtest(2, count).proportion_ci(0.9, method="exact"))
+    assert texts(page, "#rate1") == [f"2 of {count} wrong: {200 / count:.0f} %, {low:.0f} to {high:.0f} %"]
+    assert texts(page, "#rate0") == [""]
+    assert not page.find_element(By.ID, "accept").is_enabled()
+    choose(page, "view", "")
+    choose(page, "site", "")
+    click(page, "#accept")
+    assert texts(page, "#rate0") == [""]  # nobody has looked at them
+    assert texts(page, "#count")[0].startswith(f"{len(listed(found))} of {len(listed(found))} shown")
+
+
+def test_what_the_models_keep_is_not_relabelled_with_the_others(
+    page: Any, found: LabelRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of contradicting copies one may be right, and what is out of scope has no right label."""
+    strange = {one.sample: 4 for one in listed(found)[:2]}
+    kept = [one for one in read_rows(found.folder / "suspects.csv", Suspect) if one.verdict == "keep"]
+    copies = [one.sample for one in kept[:4]]
+    monkeypatch.setattr("fednoise_core.label_errors.page._find_kinds", lambda *data: strange | dict.fromkeys(copies, 1))
+    assert labels_page.main([*found.arguments(), "--out", str(found.folder / "copies.html")]) == 0
+    load(page, found.folder / "copies.html", 1280)
+    suspects = len(listed(found))
+    assert texts(page, "#count")[0].startswith(f"{suspects + 4} of {suspects + 4} shown")
+    assert texts(page, "#accept") == [f"Relabel {suspects - 2} undecided as proposed"]
+    choose(page, "kind", 1)
+    assert texts(page, "#count")[0].startswith("4 of ")
+    assert all("contradicting copy" in text for text in texts(page, ".row .sure"))
+    assert texts(page, "#accept") == ["Relabel 0 undecided as proposed"]
+
+
+def test_the_grid_groups_what_is_wrong_and_leads_to_the_list(page: Any, found: LabelRun) -> None:
+    wrong = [one for one in listed(found) if one.verdict == "wrong"]
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for one in wrong:
+        groups.setdefault((one.given_name, one.proposed_name), []).append(one)
+    largest = sorted(groups.values(), key=len, reverse=True)[:12]
+    heads = [f"{rows[0].given_name} → {rows[0].proposed_name} ({len(rows)})" for rows in largest]
+    assert texts(page, "#grid .link") == heads
+    assert page.find_element(By.ID, "grid").location["y"] < 400  # before all else
+    tiles = page.find_elements(By.CSS_SELECTOR, "#grid > div:first-child .tile")
+    assert [one.get_attribute("aria-label").split(",")[0] for one in tiles] == [one.source for one in largest[0][:10]]
+    click(page, "#grid > div:first-child .tile:nth-of-type(3)")  # the first button is the group's
+    assert texts(page, "#count")[0].startswith(f"{len(largest[0])} of {len(listed(found))} shown")
+    assert texts(page, ".row[aria-selected=true] .where")[0].endswith(largest[0][1].source)

@@ -1,0 +1,236 @@
+"""labels.html: one file without network, bounded, of the run's own data; only its own script and style may run."""
+
+import base64
+import csv
+import dataclasses
+import hashlib
+import io
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from html_page import Page
+from label_run import NAMES, SITES, LabelRun, label_run
+from PIL import Image
+
+from fednoise_core.io import write_json
+from fednoise_core.label_errors.csv_rows import Site, read_rows
+from fednoise_core.label_errors.decisions import Suspect
+from fednoise_core.label_errors.files import SITES as SITE_COLUMNS
+from fednoise_core.label_errors.files import SUSPECTS, write_suspects
+from fednoise_core.label_errors.thumbnails import FEW, PER_SHEET, SHARP, SMALL, pack_sheets, shown_images
+from workflow_scripts.commands import labels_page
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> LabelRun:
+    return label_run(tmp_path)
+
+
+def page_of(run: LabelRun, *more: str) -> str:
+    out = run.folder / "labels.html"
+    assert labels_page.main([*run.arguments(), *more, "--out", str(out)]) == 0
+    return out.read_text(encoding="utf-8")
+
+
+def data_of(text: str) -> dict[str, Any]:
+    return json.loads(re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[0])
+
+
+def suspects_of(data: dict[str, Any]) -> list[list[Any]]:
+    """The rows of the list; the others are only there because they were drawn at random."""
+    return data["rows"][: data["listed"]]
+
+
+def test_nothing_comes_from_outside_and_only_its_own_script_may_run(found: LabelRun) -> None:
+    text = page_of(found, "--title", "<script>alert(1)</script>")
+    page = Page(text)  # also: every tag closes, so no name has opened one
+    assert set(page.refs) == {"data:,"}
+    policy = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)[0]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for tag in ("script", "style"):
+        (inner,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.S)
+        digest = base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()
+        assert f"{tag}-src &#39;sha256-{digest}&#39;" in policy or f"{tag}-src 'sha256-{digest}'" in policy
+    assert "i" not in page.tags
+    assert "b" not in page.tags
+    assert page.tags.count("script") == 1 + 1 + len(re.findall('id="sheet', text))
+    assert "http" not in re.sub(r"<script.*?</script>", "", text, flags=re.S).replace("http-equiv", "")
+    assert not re.search(
+        r"\b(fetch|XMLHttpRequest|import|eval|innerHTML)\b", re.findall("<script>(.*)</script>", text, re.S)[0]
+    )
+
+
+def test_the_list_holds_wrong_and_check_in_order_of_suspicion(found: LabelRun) -> None:
+    text = page_of(found)
+    data = data_of(text)
+    assert data["classes"] == list(NAMES)
+    assert [name for _, name in data["sites"]] == sorted(SITES)
+    with open(found.folder / "suspects.csv", newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["verdict"] != "keep"]
+    assert 20 < len(rows) < found.arrays.n
+    assert [row[0] for row in suspects_of(data)] == [int(row["sample"]) for row in rows]
+    assert [data["verdicts"][row[7]] for row in suspects_of(data)] == [row["verdict"] for row in rows]
+    assert f"All {len(rows)} labels with the verdict wrong or check, or of a kind below" in text
+
+
+def test_limits_keep_the_most_suspect_and_are_told(found: LabelRun) -> None:
+    everything = suspects_of(data_of(page_of(found)))
+    text = page_of(found, "--per-site", "4", "--most", "10")
+    rows = suspects_of(data_of(text))
+    assert len(rows) == 10
+    per_site = [sum(row[2] == site for row in rows) for site in range(3)]
+    assert max(per_site) == 4
+    for site in range(3):
+        mine = [row for row in everything if row[2] == site]
+        assert [row for row in rows if row[2] == site] == mine[: per_site[site]]
+    assert f"The 10 most suspect of {len(everything)} labels" in text
+    assert "at most 4 of a site and 10 in all" in text
+
+
+def test_a_random_sample_of_each_site_does_not_depend_on_suspicion(
+    found: LabelRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fednoise_core.label_errors.page.RANDOM", 12)
+    drawn = {(row[2], row[0]): row[8] for row in data_of(page_of(found))["rows"] if row[8]}
+    for site in range(3):
+        assert sorted(place for (one, _), place in drawn.items() if one == site) == list(range(1, 13))
+    verdicts = {row[0]: row[7] for row in data_of(page_of(found))["rows"]}
+    assert {verdicts[sample] for _, sample in drawn} >= {0, 2}
+    path = found.folder / "suspects.csv"
+    head, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([head, *reversed(lines)]) + "\n")
+    again = {(row[2], row[0]): row[8] for row in data_of(page_of(found))["rows"] if row[8]}
+    assert again == drawn
+
+
+def test_copies_blank_and_strange_images_are_listed_whatever_the_models_think(found: LabelRun) -> None:
+    kept = [one for one in read_rows(found.folder / "suspects.csv", Suspect) if one.verdict == "keep"]
+    first, blank = kept[0], kept[1]
+    other = next(one for one in kept[2:] if one.given != first.given)
+    images = np.array(found.arrays.x_train)
+    images[other.sample] = images[first.sample]
+    images[blank.sample] = 9
+    arrays = dataclasses.replace(found.arrays, x_train=images)
+    near, strange, ordinary = (one.sample for one in kept[-3:])
+    scope, copied = np.full(arrays.n, 0.1), np.zeros(arrays.n, bool)
+    scope[strange], scope[ordinary], copied[[near, strange]] = 1.4, 1.2, True  # without a right label, copy or not
+    more = [{"out_of_scope": scope[one.samples], "near_copy": copied[one.samples]} for one in found.sites]
+    sites = [dataclasses.replace(one, more=columns) for one, columns in zip(found.sites, more, strict=True)]
+    write_suspects(found.folder / "suspects.csv", sites, arrays, found.labels.noisy, arrays.sites)
+    text = page_of(found)
+    data = data_of(text)
+    kinds = {row[0]: row[9] for row in suspects_of(data) if row[9]}
+    assert kinds == {first.sample: 1, other.sample: 1, blank.sample: 2, near: 3, strange: 4}
+    assert data["kinds"] == ["contradicting copy", "blank image", "contradicting near copy", "out of scope"]
+    assert f"{32 * found.arrays.n / 1000:.0f} kB here" in text
+
+
+def test_pictures_are_the_images_that_were_judged(found: LabelRun) -> None:
+    text = page_of(found)
+    data, side = data_of(text), found.arrays.x_train.shape[1]
+    sheet, *_ = re.findall(r'<script type="text/plain" id="sheet\d+">(.*?)</script>', text)
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet))))
+    for i, row in enumerate(data["rows"][:PER_SHEET]):
+        y, x = i // data["across"] * side, i % data["across"] * side
+        np.testing.assert_array_equal(picture[y : y + side, x : x + side], found.arrays.x_train[row[0]])
+
+
+@pytest.mark.parametrize("shape", [(9, 5), (12, 40, 3), (100, 70, 3), (20, 20, 4)])
+def test_pictures_of_any_shape_are_small_squares(shape: tuple[int, ...]) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (3, *shape), dtype=np.uint8)
+    packed = pack_sheets(iter(images), 3, max(shape[:2]))
+    assert packed.side == min(max(shape[:2]), 96)
+    assert packed.type == ("image/png" if max(shape[:2]) <= SHARP else "image/jpeg")
+    picture = Image.open(io.BytesIO(base64.b64decode(packed.texts[0])))
+    assert picture.size == (10 * packed.side, packed.side)
+
+
+def test_feature_vectors_are_shown_as_grey_cells() -> None:
+    packed = pack_sheets(iter(np.array([[0.0, 1.0, 2.0]], np.float32).reshape(1, 1, 1, 3)), 1, 1)
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(packed.texts[0]))))[: packed.side, : packed.side]
+    assert packed.side == SHARP
+    assert picture[2, 2] < 20
+    assert picture[-3, 2] > 235
+
+
+def test_many_large_pictures_are_smaller_and_decoded_sheet_by_sheet() -> None:
+    packed = pack_sheets(itertools.repeat(np.zeros((100, 100), np.uint8)), FEW + 1, 100)
+    assert (packed.side, len(packed.texts)) == (SMALL, FEW // PER_SHEET + 1)
+
+
+def test_replaced_images_are_shown_as_training_saw_them(found: LabelRun) -> None:
+    donor = np.full((2, 8, 8), 7, np.uint8)
+    labels = dataclasses.replace(found.labels, replaced=np.array([3]), donor=np.array([1]))
+    with_donor = list(shown_images(found.arrays, labels, donor, [2, 3]))
+    np.testing.assert_array_equal(with_donor[0], found.arrays.x_train[2])
+    assert (with_donor[1] == 7).all()
+    assert (next(shown_images(found.arrays, labels, None, [3])) == 128).all()
+
+
+@pytest.mark.parametrize(
+    ("summary", "words"),
+    [
+        ({"accuracy": {"last": 0.8321}, "test_known": False}, "the models agree with 83.2 % of the given labels that"),
+        ({"accuracy": {"last": 0.4}}, "Here the accuracy is 40.0 % on test images."),
+        ({"accuracy": {"last": None}}, None),
+    ],
+)
+def test_the_accuracy_stands_beside_the_rule_that_needs_it(
+    found: LabelRun, summary: dict[str, Any], words: str | None
+) -> None:
+    write_json(found.folder / "summary.json", summary)
+    text = page_of(found)
+    assert ("below 50 %" in text) == (words is not None)
+    assert (words or "") in text
+
+
+def test_a_run_that_judged_nothing_says_so(found: LabelRun) -> None:
+    for name, columns in (("suspects.csv", SUSPECTS), ("sites.csv", SITE_COLUMNS)):
+        (found.folder / name).write_text(",".join(columns) + "\n")
+    text = page_of(found)
+    assert "No label could be judged" in text
+    assert "<script" not in text
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("suspects.csv", "sample,", "simple,", "suspects.csv, line 2: sample: "),
+        ("suspects.csv", "\n", "\n9999", "is not in the arrays and labels of this run"),
+        ("sites.csv", "\n", "\nx", "sites.csv, line 2: client: expected a valid integer"),
+        ("suspects.csv", ",wrong", ",wrnog", "verdict: expected 'wrong', 'check' or 'keep', got 'wrnog'"),
+        ("suspects.csv", ",0.9", ",1.9", "p_wrong: "),
+        ("sites.csv", "\n0,", "\n7,", "client 0 is not in sites.csv"),
+    ],
+)
+def test_files_of_another_run_are_refused(
+    found: LabelRun, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, message: str
+) -> None:
+    text = (found.folder / file).read_text()
+    assert old in text
+    (found.folder / file).write_text(text.replace(old, new, 1))
+    out = found.folder / "labels.html"
+    assert labels_page.main([*found.arguments(), "--out", str(out)]) == 2
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_labels_of_another_run_are_refused(found: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
+    dataclasses.replace(found.labels, noisy=(found.labels.noisy + 1) % 3).save(found.folder / "labels.npz")
+    assert labels_page.main([*found.arguments(), "--out", str(found.folder / "labels.html")]) == 2
+    assert "is not in the arrays and labels of this run" in capsys.readouterr().err
+
+
+def test_readers_give_back_what_runs_write(found: LabelRun) -> None:
+    suspects, sites = read_rows(found.folder / "suspects.csv", Suspect), read_rows(found.folder / "sites.csv", Site)
+    assert len(suspects) == found.arrays.n
+    assert [one.site for one in sites] == sorted(SITES)
+    assert {one.given_name for one in suspects} == set(NAMES)
+    assert [one.p_wrong for one in suspects] == sorted((one.p_wrong for one in suspects), reverse=True)
+    assert all(one.wrong_low < one.wrong < one.wrong_high for one in sites)

@@ -1,0 +1,97 @@
+"""Write corrected data from decisions about labels.
+
+decisions.csv, which labels.html saves, and the user's npz, CSV of labels or image folder in; the corrected npz or CSV
+out. The original stays as it is.
+
+fednoise apply-decisions --decisions decisions.csv --data mine.npz --out mine-corrected.npz
+fednoise apply-decisions --accept-all store/runs/…/suspects.csv --data mine.npz --out …
+"""
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.label_errors.corrections import correct_files, correct_npz
+from fednoise_core.label_errors.csv_rows import read_rows
+from fednoise_core.label_errors.decisions import Decision, Suspect
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        0 if the file was written, 2 if a file or an argument is wrong and nothing was written.
+    """
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    decided = parser.add_mutually_exclusive_group(required=True)
+    decided.add_argument("--decisions", type=Path, help="decisions.csv that the page has saved")
+    decided.add_argument(
+        "--accept-all", type=Path, help="suspects.csv of a run: relabel every verdict wrong that is in scope, unseen"
+    )
+    parser.add_argument("--data", type=Path, required=True, help="the npz, CSV of labels, or folder above train/")
+    parser.add_argument("--labels", help="array of an npz to correct; default: the given labels, else y_train")
+    parser.add_argument("--out", type=Path, required=True, help="file to write: .npz for an npz, else .csv")
+    args = parser.parse_args(argv)
+    try:
+        samples, chosen = _apply_decisions(args)
+    except (ArtifactError, SpecError, OSError) as error:
+        print(f"fednoise apply-decisions: {error}", file=sys.stderr)
+        return 2
+    count = Counter(one.decision for one in chosen)
+    did = f"{count['relabel']:,} relabelled, {count['drop']:,} dropped, {count['keep']:,} kept"
+    print(f"{args.out}: {samples - count['drop']:,} samples; {did}, {samples - len(chosen):,} not decided")
+    return 0
+
+
+def _apply_decisions(args: argparse.Namespace) -> tuple[int, list[Decision]]:
+    """(number of samples, what was decided, one entry per sample)."""
+    ending = ".npz" if args.data.suffix == ".npz" else ".csv"
+    if not args.data.exists():
+        raise ArtifactError(f"--data: {args.data} does not exist")
+    if args.out.suffix != ending or args.out.is_dir() or (args.out.exists() and args.out.samefile(args.data)):
+        raise SpecError(f"--out: expected a new file {ending}, got {args.out}")
+    wanted = read_rows(args.decisions, Decision) if args.decisions else _accept_all(args.accept_all)
+    if not wanted:
+        raise ArtifactError(f"{args.decisions or args.accept_all}: it holds no decision")
+    if ending == ".npz":
+        return correct_npz(args.data, args.out, wanted, args.labels)
+    if args.labels:
+        raise SpecError(f"--labels: expected an npz, got {args.data}. Its labels are the column label or the folders")
+    return correct_files(args.data, args.out, wanted)
+
+
+def _accept_all(suspects: Path) -> list[Decision]:
+    """Every verdict "wrong", by its first row, which is the most suspect one.
+
+    All other rows keep their label, so that their given labels are compared with the data, too. What is out of
+    scope or blank has no right label.
+    """
+    from fednoise_core.label_errors.scope import FAR  # imports torch
+
+    found: dict[str, Decision] = {}
+    rows = read_rows(suspects, Suspect)
+    out = {one.source for one in rows if one.verdict == "wrong" and (one.out_of_scope > FAR or one.blank)}
+    if out:
+        print(f"{suspects}: {len(out):,} with the verdict wrong are out of scope or blank, and keep their label")
+    for one in rows:
+        wrong = one.verdict == "wrong" and one.source not in out
+        decision = Decision(
+            where=one.where,
+            source=one.source,
+            given=one.given,
+            given_name=one.given_name,
+            decision="relabel" if wrong else "keep",
+            label=one.proposed if wrong else one.given,
+            label_name=one.proposed_name if wrong else one.given_name,
+        )
+        found.setdefault(one.source, decision)
+    return list(found.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

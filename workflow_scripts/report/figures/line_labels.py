@@ -1,0 +1,135 @@
+"""The lines' names beside their panel, and the part of the y axis that shows the lines apart."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from workflow_scripts.report.figures.axis_minimum import find_axis_minimum
+from workflow_scripts.report.figures.style import FAINT, INK, SIZE
+from workflow_scripts.report.text.escape import wrap_text
+
+BELOW = "▾"  # before the value of a line that ends under the axis
+NAME = SIZE - 0.5  # points: the letters of a name
+LINE = NAME * 1.3 / 72  # inches: the height of a line of them
+LETTERS = 21  # at which a name is broken into lines
+
+
+@dataclass(frozen=True)
+class LineEnd:
+    """Where a line ends, and how it is named there.
+
+    Attributes:
+        y: Height of the end; NaN if the line has no point.
+        name: The line's name.
+        style: Keyword arguments of the line in the legend.
+        value: The number before the name.
+        ink: Colour of the letters.
+        bold: Whether value and name are bold, as those of the best are.
+        apart: Whether it stands below the others and in italics, as what is not compared does.
+    """
+
+    y: float
+    name: str
+    style: Mapping[str, Any]
+    value: str = ""
+    ink: str = INK
+    bold: bool = False
+    apart: bool = False
+
+    def label_text(self, low: float) -> str:
+        """Value and name in lines, with a sign if the end is below `low`, where the axis starts."""
+        below = BELOW if self.y < low and self.value else ""
+        return wrap_text(f"{below} {self.value} {self.name}".strip(), LETTERS, break_long_words=False)
+
+
+def set_y_ranges(
+    axes: Sequence[Axes], groups: Sequence[str], ends: Sequence[Sequence[LineEnd]], asked: Sequence[float] | None
+) -> list[float]:
+    """Set the y axes of panels, equal for all panels of a group.
+
+    Args:
+        axes: The panels.
+        groups: Group of each panel, such as its data set.
+        ends: Line ends of each panel. By default `find_axis_minimum` chooses the start from these.
+        asked: Both ends of the axes, if they are set.
+
+    Returns:
+        Where the axes start that leave something out. They show it by a sign.
+    """
+    starts = []
+    for group in dict.fromkeys(groups):
+        here = [place for place, name in enumerate(groups) if name == group]
+        minima = [find_axis_minimum([end.y for end in ends[place]]) for place in here]
+        least = min(axes[place].dataLim.ymin for place in here)
+        most = max(axes[place].dataLim.ymax for place in here)
+        low = -math.inf if None in minima else min(value for value in minima if value is not None)
+        low, high = asked or (low, most + 0.07 * (most - low))
+        cut = low > least
+        if not cut and not asked:
+            continue
+        starts += [low] if cut else []
+        for place in here:
+            axes[place].set_ylim(low, high)
+            if cut:
+                _mark_cut_axis(axes[place])
+    return starts
+
+
+def _mark_cut_axis(axis: Axes) -> None:
+    look: dict[str, Any] = {"color": FAINT, "markeredgewidth": 0.9, "clip_on": False, "linestyle": "none"}
+    broken: dict[str, Any] = {"marker": [(-1, -0.5), (1, 0.5)], "markersize": 7}
+    axis.plot([0, 0], [0.012, 0.035], transform=axis.transAxes, **broken, **look)
+
+
+def cut_axis_words(starts: Sequence[float], below: bool) -> str:
+    """Write a caption's sentence about axes that leave something out.
+
+    Args:
+        starts: Where these axes start, in percent, as `set_y_ranges` says.
+        below: Whether a line ends below its axis.
+
+    Returns:
+        The sentence, or "" if there is no such axis.
+    """
+    if not starts:
+        return ""
+    at = " or ".join(f"{value:g}" for value in sorted(set(starts)))
+    rest = f"{BELOW} marks a value below it" if below else "what lies below is not shown"
+    return f" The axis starts at {at} %; {rest}."
+
+
+def fit_panels(names: Sequence[Sequence[str]], width: float) -> tuple[int, float]:
+    """Choose how panels whose lines have names beside them are laid out.
+
+    Args:
+        names: Names of the lines of each panel.
+        width: Width of the figure in inches.
+
+    Returns:
+        Panels side by side, and the height of each in inches.
+    """
+    lines = [sum(LineEnd(0, name, {}, "88.8").label_text(0).count("\n") + 1 for name in each) for each in names]
+    return min(2, len(names)) if width > 5 else 1, max(2.0, max(lines) * LINE + 0.6)
+
+
+def label_line_ends(axes: Sequence[Axes], ends: Sequence[Sequence[LineEnd]], above: Sequence[str] = ()) -> None:
+    """Add a legend of values and names on the right of each panel, the highest end first.
+
+    Args:
+        axes: The panels. The limits of their axes must be set.
+        ends: Line ends of each panel.
+        above: Of each panel the words above the values.
+    """
+    for axis, found, head in zip(axes, ends, above or [""] * len(axes), strict=True):
+        low = axis.get_ylim()[0]
+        order = sorted(found, key=lambda end: (end.apart, math.inf if math.isnan(end.y) else -end.y))
+        handles = [Line2D([], [], label=end.label_text(low), **end.style) for end in order]
+        where: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1), "borderaxespad": 0, "fontsize": NAME}
+        where |= {"title": head, "title_fontsize": NAME, "alignment": "left"}
+        legend = axis.legend(handles=handles, labelspacing=0.25, handletextpad=0.5, **where)
+        for end, text in zip(order, legend.get_texts(), strict=True):
+            text.set(color=end.ink, weight="bold" if end.bold else "normal", style="italic" if end.apart else "normal")

@@ -1,0 +1,126 @@
+"""Test accuracy of every method on every class, as a heat map."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.image import AxesImage
+
+from fednoise_core.io import SpecError
+from workflow_scripts.report.figures.kind import Drawn, FigureKind, FigureSettings
+from workflow_scripts.report.figures.results.common import (
+    finish_figure,
+    legend_labels,
+    list_compared,
+    not_compared,
+    of_setting,
+    rank_methods,
+    sign_handles,
+    split_clean_settings,
+)
+from workflow_scripts.report.figures.style import (
+    Look,
+    add_colour_bar,
+    add_legend_below,
+    draw_heat_map,
+    label_outer_axes,
+    make_panels,
+    set_titles,
+    width_inches,
+    wrap_to_width,
+)
+from workflow_scripts.report.runs import frames
+from workflow_scripts.report.runs.names import Names
+from workflow_scripts.report.runs.run import RecordedRun
+from workflow_scripts.report.runs.selection import View
+from workflow_scripts.report.text.cells import count_words
+
+CELL = 13.5  # points: the width of a cell with a number
+NAMED = 40  # classes with a tick each
+GAP: dict[str, Any] = {"color": "white", "linewidth": 4}
+
+
+class ClassesSettings(FigureSettings):
+    """Test accuracy of every method on every class, mean of the last ten evaluations, as a heat map.
+
+    One panel a setting. The method with the highest mean over all classes is at the top, and what no federation can
+    have is under a line. The mean over the classes stands first.
+    """
+
+    view: View = "headline"
+
+
+def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ClassesSettings) -> Drawn:
+    shown, _ = split_clean_settings(runs)
+    here = [run for run in runs if run.listed.setting in shown]
+    each = frames.load_metric(here, "accuracy_class_*", settings.view)
+    each = each[each["round"] > 0].sort_values("round", kind="stable")
+    if each.empty:
+        raise SpecError("none of the runs has an accuracy per class: choose others (`methods`, `view`)")
+    each["class"] = each["metric"].str.removeprefix("accuracy_class_").astype(int)
+    keys = [*frames.IDS, "method_label", "class"]
+    ends = each.groupby([*keys, "seed"], sort=False)["value"].apply(lambda c: c.iloc[-frames.LAST :].mean(skipna=False))
+    table = ends.groupby(keys, sort=False).agg(n="size", mean=lambda c: c.mean(skipna=False)).reset_index()
+    table = table.sort_values("class", kind="stable")
+    apart, why = not_compared(here)
+    order, k = rank_methods(table, apart), int(table["class"].max()) + 1
+    fair = len(list_compared(table, apart))
+    names, labels, width = Names.of_runs(here), legend_labels(runs), width_inches(settings)
+    columns = min(2, len(shown))
+    words = [wrap_to_width(labels[method], 1.5 if width > 5 else 1.2) for method in order]
+    tall = sum(0.13 * (word.count("\n") + 1) + 0.06 for word in words)
+    share = (width - 1.3) / columns  # inches of a panel
+    numbers = share * 72 / (k + 1) >= CELL
+    figure, axes = make_panels(
+        len(shown), settings, max(tall, 0.8) + (1.0 if share < 1.5 else 0.75), columns, sharey=True
+    )
+    bracketed, below = False, 0 < fair < len(order)
+    low = min(50.0, 10 * np.floor(np.nan_to_num(table["mean"].min(), nan=0) / 10))
+    for axis, setting in zip(axes, shown, strict=True):
+        pivot = of_setting(table, setting).pivot(index="method", columns="class", values="mean")
+        values = pivot.reindex(index=order, columns=range(k))
+        unfair = [place < fair and (setting, method) in apart for place, method in enumerate(order)]
+        image = _draw_panel(axis, values, Normalize(low, 100), numbers, fair, unfair)
+        bracketed |= numbers and any(unfair)
+        axis.set_yticks(range(len(order)), words)
+        if numbers:
+            axis.set_xticks(range(k + 1), values.columns)
+        elif k <= NAMED:
+            axis.set_xticks(range(0, k, -(-k // (10 if share > 1.5 else 4))))
+    set_titles(axes, [names.title(setting) for setting in shown], share if share < 1.5 else None)
+    label_outer_axes(axes, "test accuracy per class, %" if numbers else "class", "")
+    where = " or ".join(["below the gap"] * below + ["mean in brackets"] * bracketed)
+    add_legend_below(figure, sign_handles(here, where and f"{where}: {why}", linestyle="none"))
+    if not numbers:
+        add_colour_bar(axes, image, "test accuracy, %")
+    caption = (
+        f"Test accuracy per class in %, mean of the last ten evaluations: {count_words(table['n'])}; darker is higher."
+    )
+    end = table.groupby([*frames.IDS, "method_label"], sort=False)["mean"].mean().reset_index()
+    said: dict[str, Any] = {"shape": "heat maps, a row a method, a column a class", "which": "mean over the classes"}
+    return finish_figure(figure, table, settings, "Accuracy per class", caption, end, here, names, {}, **said)
+
+
+def _draw_panel(
+    axis: Axes, values: pd.DataFrame, norm: Normalize, numbers: bool, fair: int, unfair: Sequence[bool]
+) -> AxesImage:
+    """Draw a setting's heat map. Numbers begin with their mean.
+
+    A gap is under the `fair` rows that are compared. The mean of an `unfair` row above it is in brackets.
+    """
+    if numbers:
+        values.insert(0, "mean", values.mean(axis=1))
+        axis.axvline(0.5, **GAP)
+    if 0 < fair < len(values):
+        axis.axhline(fair - 0.5, **GAP)
+    image = draw_heat_map(axis, values.to_numpy(float), norm, "{:.0f}".format if numbers else None)
+    for text in axis.texts:
+        if text.get_position()[0] == 0 and unfair[int(text.get_position()[1])]:
+            text.set_text(f"({text.get_text()})")
+    return image
+
+
+KIND = FigureKind(settings=ClassesSettings, draw=_draw_classes, example={"noises": ["sym40"]})

@@ -1,0 +1,419 @@
+"""What the figures of results share: scores, panels' selections, error bars, captions."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter
+
+from workflow_scripts.report.figures.kind import AccuracySettings, Drawn
+from workflow_scripts.report.figures.line_labels import LineEnd, cut_axis_words, label_line_ends, set_y_ranges
+from workflow_scripts.report.figures.style import HOLLOW, SIZE, label_outer_axes, set_titles
+from workflow_scripts.report.runs import frames
+from workflow_scripts.report.runs.names import Names
+from workflow_scripts.report.runs.noise_rate import is_noiseless
+from workflow_scripts.report.runs.ranking import is_compared, leading_methods
+from workflow_scripts.report.runs.run import RecordedRun, Setting
+from workflow_scripts.report.text.cells import METRIC_WORDS, count_words, format_number, format_signed
+from workflow_scripts.report.text.footnotes import (
+    NO_MEMBERS,
+    ORACLE,
+    SHORT,
+    append_marks,
+    explain_marks,
+    explain_true_rates,
+    marks_of,
+    merge_marks,
+)
+
+WIDE = 10  # largest over smallest value from which on an axis is logarithmic
+
+
+def score_methods(runs: Sequence[RecordedRun], settings: Any) -> pd.DataFrame:
+    """Compute the accuracy of every method in every setting.
+
+    Args:
+        runs: The runs of the figure.
+        settings: `view` and `metric` say which accuracy it is.
+
+    Returns:
+        A row a method and setting, in percent: over `n` runs their `mean`, `std` (sample standard deviation), `low` and
+        `high`, all NaN where a run diverged.
+    """
+    frame = frames.tabulate_results(runs, settings.view)
+    grouped = frame.groupby([*frames.IDS, "method_label"], sort=False)
+    values = grouped[settings.metric]
+    table = values.agg(n="size", mean="mean", std="std", low="min", high="max")
+    table.loc[grouped["diverged"].any(), ["mean", "std", "low", "high"]] = np.nan
+    return table.reset_index()
+
+
+def smooth_accuracies(runs: Sequence[RecordedRun], settings: AccuracySettings) -> tuple[pd.DataFrame, str]:
+    """Compute the trailing mean of every run's accuracies.
+
+    Args:
+        runs: The runs of the figure.
+        settings: `view` and `metric` say which accuracy it is.
+
+    Returns:
+        The frame of `frames.by_round`, and words for the mean ("" if it is over one evaluation, as it is where the
+        metric is that of the last round).
+    """
+    frame = frames.by_round(runs, settings.view, 1 if settings.metric == "last" else None)
+    least, most = int(frame["window"].min()), int(frame["window"].max())
+    if most == 1:
+        return frame, ""
+    number = f"{most} evaluations" if least == most else f"{least} to {most} evaluations, a quarter of a run's"
+    return frame, f"the mean of the last {number}"
+
+
+def metric_words(settings: AccuracySettings) -> str:
+    """Say in words which accuracy a figure shows.
+
+    Args:
+        settings: Its `metric`, such as "last", stands for "last round".
+    """
+    return METRIC_WORDS[settings.metric]
+
+
+def seeds_sentence(table: pd.DataFrame) -> str:
+    """Write the end of a sentence: over how many seeds the means are, and what error bars say.
+
+    Args:
+        table: Of `score_methods`.
+    """
+    if table["n"].max() == 1:
+        return "n = 1 seed."
+    return f"means of {count_words(table['n'])}, bars from the lowest to the highest."
+
+
+def find_common_time(runs: Sequence[RecordedRun]) -> tuple[str, str]:
+    """Choose the time by which runs are compared.
+
+    It is CPU seconds where every run ran on a CPU and recorded them, since what else the machine does lengthens the
+    wall time. Else it is the wall time.
+
+    Args:
+        runs: The runs, of `list_timed`.
+
+    Returns:
+        Its key in cost.json, and words with the unit.
+    """
+    cpu = all(run.on_cpu and run.cost.get("cpu_seconds") is not None for run in runs)
+    return ("cpu_seconds", "CPU seconds a run") if cpu else ("seconds", "seconds a run (wall time)")
+
+
+def split_clean_settings(
+    runs: Sequence[RecordedRun], several_apart: bool = False
+) -> tuple[list[Setting], dict[Setting, None]]:
+    """Split the settings of runs by whether their labels are clean.
+
+    Args:
+        runs: The runs.
+        several_apart: If several methods ran on clean labels, count these settings among the first, since several
+            dotted lines could not be told apart.
+
+    Returns:
+        Settings with a panel, and those on clean labels, which are drawn into the others (if there are any).
+    """
+    unspoilt = [run for run in runs if is_noiseless(run.spec.get("noise", {}))]
+    several = several_apart and len({run.listed.method for run in unspoilt}) > 1
+    clean = {} if several else {run.listed.setting: None for run in unspoilt}
+    settings = dict.fromkeys(run.listed.setting for run in runs)
+    noisy = [key for key in settings if key not in clean]
+    return (noisy, clean) if noisy else (list(settings), {})
+
+
+def of_setting(table: pd.DataFrame, setting: Setting) -> pd.DataFrame:
+    """Select the rows of one setting.
+
+    Args:
+        table: Columns `dataset`, `noise` and `partition`.
+        setting: Their ids.
+    """
+    return table[(table["dataset"] == setting[0]) & (table["noise"] == setting[1]) & (table["partition"] == setting[2])]
+
+
+def in_settings(table: pd.DataFrame, shown: Collection[Setting]) -> pd.DataFrame:
+    """Select the rows of several settings, with an index from 0.
+
+    Args:
+        table: Columns `dataset`, `noise` and `partition`.
+        shown: Their ids.
+    """
+    return table[[tuple(key) in shown for key in table[frames.IDS[:3]].to_numpy()]].reset_index(drop=True)
+
+
+def rank_methods(table: pd.DataFrame, apart: Collection[tuple[Setting, str]] = ()) -> list[str]:
+    """Sort the methods by their mean over the settings, the highest first.
+
+    Args:
+        table: Of `score_methods`.
+        apart: Of `not_compared`: methods that are compared in none of the table's settings come last.
+
+    Returns:
+        Ids of the methods.
+    """
+    fair = list_compared(table, apart)
+    means = table.groupby("method", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable")
+    return sorted(means.index, key=lambda method: method not in fair)
+
+
+def find_best(table: pd.DataFrame, apart: Collection[tuple[Setting, str]]) -> dict[Setting, str]:
+    """Find the method with the highest mean among those that are compared.
+
+    Args:
+        table: Of `score_methods`.
+        apart: Of `not_compared`.
+
+    Returns:
+        The method of each setting in which one has a mean.
+    """
+    fair = table[[one not in apart for one in list_ids(table)]].dropna(subset=["mean"])
+    return dict(reversed(list_ids(fair.sort_values("mean", ascending=False, kind="stable"))))
+
+
+def list_compared(table: pd.DataFrame, apart: Collection[tuple[Setting, str]]) -> set[str]:
+    """The methods that are compared in some setting of a table. `apart`: of `not_compared`."""
+    return {ids[1] for ids in list_ids(table) if ids not in apart}
+
+
+def list_ids(table: pd.DataFrame) -> list[tuple[Setting, str]]:
+    """The setting and the method of each row of a table."""
+    return [(Setting(*ids[:3]), ids[3]) for ids in table[frames.IDS].itertuples(index=False, name=None)]
+
+
+def legend_labels(runs: Sequence[RecordedRun]) -> dict[str, str]:
+    """Name the methods in the legend.
+
+    Returns:
+        Id of a method → its label, its marks such as †, and how many of its runs diverged.
+    """
+    found = {run.listed.method: append_marks(run.label, marks_of(run.summary)) for run in runs}
+    for method in found:
+        lost = [run.diverged for run in runs if run.listed.method == method]
+        found[method] += f", diverged ({sum(lost)} of {len(lost)})" if any(lost) else ""
+    return found
+
+
+def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]], str]:
+    """Find the methods that take no part in a setting.
+
+    Returns:
+        Settings with methods, and the words of the legend, or "": what no federation can have, and what goes by the
+        setting's own noise rate.
+    """
+    frame = frames.tabulate_results(runs)
+    found, marks = set(), ""
+    for run, told, mark in zip(runs, frame["as_told"], frame["marks"], strict=True):
+        if told or not is_compared([mark]):
+            found.add((run.listed.setting, run.listed.method))
+            marks += mark
+    words = [f"{mark} {words}" for mark, words in NO_MEMBERS.items() if mark in marks]
+    if frame["as_told"].any():
+        words.insert(ORACLE in marks, "or assumes it" if ORACLE in marks else NO_MEMBERS[ORACLE])
+    return found, f"not a fair comparison: {', '.join(words)}" if found else ""
+
+
+def sign_handles(runs: Sequence[RecordedRun], why: str, **sign: Any) -> list[Line2D]:
+    """Make legend entries for what is not compared, and for the other marks beside the methods' names.
+
+    Args:
+        runs: The runs of the figure.
+        why: Of `not_compared`.
+        sign: Keyword arguments of the first entry's line, if not a hollow dot.
+    """
+    marks = merge_marks(marks_of(run.summary) for run in runs)
+    others = ", ".join(f"{mark} {words}" for mark, words in SHORT.items() if mark in marks)
+    entries = {why: sign or HOLLOW, others: {"linestyle": "none"}}
+    return [Line2D([], [], label=words, **look) for words, look in entries.items() if words]
+
+
+def annotate_point(axis: Axes, text: str, point: tuple[float, float], shift: float, **look: Any) -> None:
+    """Write a number beside a point, on white, so that no line crosses it.
+
+    Args:
+        axis: Where to.
+        text: The number.
+        point: In data units.
+        shift: Points from there to the right.
+        look: Keyword arguments of the text.
+    """
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
+    where: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": SIZE - 0.5, "bbox": ground}
+    axis.annotate(text, point, (shift, 0), **where, **look)
+
+
+def embolden_own(
+    labels: Iterable[Text],
+    order: Sequence[str],
+    runs: Sequence[RecordedRun],
+    apart: Collection[tuple[Setting, str]] = (),
+) -> None:
+    """Set the names of the study's own methods in bold.
+
+    Args:
+        labels: The names in the figure.
+        order: The method of each.
+        runs: The runs of the figure.
+        apart: Of `not_compared`: in these settings a method has no part in the comparison.
+    """
+    own = {run.listed.method for run in runs if run.listed.own and (run.listed.setting, run.listed.method) not in apart}
+    for label, method in zip(labels, order, strict=False):  # a panel beside another has no names
+        label.set_fontweight("bold" if method in own else "normal")
+
+
+def draw_error_line(axis: Axes, x: Any, points: pd.DataFrame, style: Mapping[str, Any], label: str) -> None:
+    """Draw a line through the means, with bars from the lowest to the highest seed.
+
+    Args:
+        axis: Where to.
+        x: Values of the x axis.
+        points: Columns `mean`, `low` and `high`, a row a value of x.
+        style: Keyword arguments of the line.
+        label: The line's name.
+    """
+    spread = [(points["mean"] - points["low"]).clip(lower=0), (points["high"] - points["mean"]).clip(lower=0)]
+    axis.errorbar(x, points["mean"], spread, label=label, capsize=2, elinewidth=0.8, capthick=0.8, **style)
+
+
+def spread_x_axis(axes: Sequence[Axes], values: Iterable[float]) -> None:
+    """Make the x axis logarithmic where values lie far apart, with a place for those of nothing.
+
+    Args:
+        axes: The panels.
+        values: What is drawn along x.
+    """
+    found = sorted(values)
+    above = [value for value in found if value > 0]
+    if not above or found[0] < 0 or above[-1] < WIDE * above[0]:
+        return
+    for axis in axes:
+        if found[0] > 0:
+            axis.set_xscale("log")
+        else:
+            axis.set_xscale("symlog", linthresh=10.0 ** math.ceil(math.log10(above[0])), linscale=0.5)
+        axis.xaxis.get_major_locator().set_params(subs=(1, 3))  # type: ignore[call-arg]
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.minorticks_off()
+
+
+def finish_panels(
+    axes: Sequence[Axes],
+    heads: Sequence[str],
+    datasets: Sequence[str],
+    x: str,
+    ends: Sequence[Sequence[LineEnd]],
+    y: Sequence[float] | None,
+    above: Sequence[str] = (),
+) -> str:
+    """Set titles, ranges of y (equal for panels of a data set) and words at the axes, and name the lines.
+
+    Args:
+        axes: The panels.
+        heads: Title of each panel.
+        datasets: Data set of each panel.
+        x: What the x axis shows.
+        ends: Line ends of each panel.
+        y: Ends of the y axes, if they are set.
+        above: Of each panel the words above the lines' values.
+
+    Returns:
+        The caption's sentence about what the axes leave out.
+    """
+    set_titles(axes, heads)
+    starts = set_y_ranges(axes, datasets, ends, y)
+    label_outer_axes(axes, x, "test accuracy, %")
+    label_line_ends(axes, ends, above)
+    below = any(end.y < axis.get_ylim()[0] for axis, here in zip(axes, ends, strict=True) for end in here)
+    return cut_axis_words(starts, below)
+
+
+def finish_figure(
+    figure: Figure,
+    table: pd.DataFrame,
+    settings: Any,
+    title: str,
+    caption: str,
+    end: pd.DataFrame,
+    runs: Sequence[RecordedRun],
+    names: Names,
+    ceiling: Mapping[Setting, None],
+    dotted: bool = False,
+    shape: str = "",
+    which: str = "",
+    unit: str = "%",
+) -> Drawn:
+    """Put a figure together: add its footnotes, and write a text for those who cannot see it.
+
+    Args:
+        figure: The figure.
+        table: What was drawn.
+        settings: The figure's settings, with `view`, and with `metric` if `which` is not given.
+        title: Title on the page.
+        caption: What the figure shows.
+        end: The column `mean` says who is highest and lowest in each setting.
+        runs: The runs that are shown.
+        names: Words of the settings.
+        ceiling: Settings on clean labels, of which no winner is named.
+        dotted: Whether dotted lines show the same method on clean labels.
+        shape: What is drawn, in words.
+        which: Which accuracy `mean` is, in words.
+        unit: Its unit. Every number but a percentage has a sign.
+    """
+    results = frames.tabulate_results(runs, settings.view)
+    common = names.common(runs[0].listed.setting)
+    caption += f" All on {common}." if common else ""
+    caption += " Dotted: the same method trained on clean labels." if dotted else ""
+    words = [names.title(run.listed.setting) for run in runs]
+    notes = [*explain_marks(results), *explain_true_rates(results.assign(setting=words))]
+    lost = frames.count_diverged(results)
+    if lost:
+        caption += " A run diverged: its outputs were not finite, so it has no accuracy, nor has a mean with it."
+        table = table.assign(diverged=[lost.get(ids, (0, 0))[0] for ids in table[frames.IDS].itertuples(False, None)])
+    groups = {
+        Setting(*map(str, ids)): group for ids, group in end.dropna(subset=["mean"]).groupby(frames.IDS[:3], sort=False)
+    }
+    metric = "" if which else settings.metric
+    said = [
+        f"{names.title(setting)}: {_order_words(group, of_setting(results, setting), unit, metric)}"
+        for setting, group in groups.items()
+        if setting not in ceiling
+    ]
+    methods = int(end["method"].nunique())
+    alt = f"{shape}, {methods} method{'s' * (methods != 1)}. "
+    alt += (
+        f"Highest {which or metric_words(settings)}: {'; '.join(said)}." if said else "None has an accuracy at the end."
+    )
+    alt += f" Diverged: {'; '.join(frames.diverged_words(runs))}." if lost else ""
+    return Drawn(figure, table, settings, title, caption, alt, notes)
+
+
+def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str, metric: str) -> str:
+    """Name the highest of a setting's methods, by the rule of the tables where `metric` is shown, and the lowest.
+
+    Those that are not compared stand apart. group: what is drawn of the setting, a row a method. results:
+    `tabulate_results` of its runs.
+    """
+    marks, told = (dict(zip(results["method"], results[key], strict=True)) for key in ("marks", "as_told"))
+    group = group.sort_values("mean", ascending=False, kind="stable").drop_duplicates("method").set_index("method")
+    words = {
+        str(method): f"{append_marks(row['method_label'], marks[str(method)])} "
+        + (f"{format_number(row['mean'], 1)} {unit}" if unit == "%" else f"{format_signed(row['mean'], 1)} {unit}")
+        for method, row in group.iterrows()
+    }
+    fair = [method for method in words if is_compared([marks[method]]) and not told[method]] or list(words)
+    shown = results[results["method"].isin(fair)]
+    best = (leading_methods(shown, metric) if metric and "std" in group else []) or fair[:1]
+    rows = list(words)
+    text = words[best[0]] + (
+        f" (ahead of it with a seed: {'; '.join(words[one] for one in best[1:])})" if best[1:] else ""
+    )
+    text += f" (not compared: {words[rows[0]]})" if rows[0] not in fair else ""
+    return f"{text}, lowest {words[rows[-1]]}" if len(rows) > 1 else text

@@ -1,0 +1,143 @@
+"""What a run of every method costs, beside its accuracy."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from workflow_scripts.report.figures.kind import AccuracySettings, Drawn, FigureKind
+from workflow_scripts.report.figures.results.common import (
+    annotate_point,
+    embolden_own,
+    find_common_time,
+    finish_figure,
+    in_settings,
+    legend_labels,
+    list_compared,
+    list_ids,
+    metric_words,
+    not_compared,
+    of_setting,
+    rank_methods,
+    score_methods,
+    sign_handles,
+    split_clean_settings,
+)
+from workflow_scripts.report.figures.style import (
+    BASELINE,
+    HOLLOW,
+    SIZE,
+    Look,
+    add_legend_below,
+    make_panels,
+    width_inches,
+    wrap_to_width,
+)
+from workflow_scripts.report.runs import frames
+from workflow_scripts.report.runs.names import Names
+from workflow_scripts.report.runs.ranking import find_baseline
+from workflow_scripts.report.runs.run import RecordedRun, Setting, list_timed
+from workflow_scripts.report.text.cells import count_words, format_number
+from workflow_scripts.report.text.escape import wrap_text
+
+TRAFFIC = "megabytes"
+ALIKE = 1.1  # times the least traffic: up to it all send the same, and bars of it would be equal
+ROOM = 1.22  # times the longest bar: the axis's end, so that its number has room
+BOX: dict[str, Any] = {**HOLLOW, "marker": "s"}  # of a hollow bar
+
+
+class CostSettings(AccuracySettings):
+    """Accuracy, time and traffic of every method, a row a method, means over the settings shown.
+
+    Only the settings in which the most methods have runs count. The method with the highest accuracy is at the top, and
+    what no federation can have at the bottom, with hollow bars. Traffic is left out where all methods send about the
+    same. Times are of the runs on CPUs or of those on GPUs, whichever are more.
+    """
+
+
+def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: CostSettings) -> Drawn:
+    shown, _ = split_clean_settings(runs)
+    timed = list_timed(runs)
+    time, unit = find_common_time(timed)
+    table, shown = _keep_common(_mean_costs(runs, timed, settings, time), shown)
+    lost = table.loc[table["mean"].isna(), "method"]  # diverged in a setting
+    known, (apart, why) = table.assign(mean=table["mean"].mask(table["method"].isin(lost))), not_compared(runs)
+    # a mean over settings is compared if the method is compared in all of them
+    unfair = {method for _, method in apart & set(list_ids(table))}
+    apart = {ids for ids in list_ids(table) if ids[1] in unfair}
+    means = known.groupby("method")[["mean", time, TRAFFIC]].mean().loc[rank_methods(known, apart)]
+    fair = list_compared(table, apart)
+    alike = means[TRAFFIC].max() <= ALIKE * means[TRAFFIC].min()
+    heads = {"mean": "test accuracy, %\nbetter ▸", time: f"{unit}\n◂ cheaper"}
+    heads |= {} if alike else {TRAFFIC: "MB a run, both ways\n◂ cheaper"}
+    labels, width = legend_labels(runs), width_inches(settings)
+    words = [wrap_text(labels[method], 26 if width > 5 else 14) for method in means.index]
+    row = 0.06 + (1 + max(word.count("\n") for word in words)) * SIZE * 1.3 / 72  # inches
+    figure, axes = make_panels(len(heads), settings, row * len(words) + 0.55, len(heads), sharey=True)
+    figure.set_figwidth(width)
+    for axis, (key, head) in zip(axes, heads.items(), strict=True):
+        _draw_bars(axis, means[key], [looks[method].colour for method in means.index], means.index.isin(fair))
+        axis.set_title("\n".join(wrap_to_width(line, (width - 1.8) / len(heads)) for line in head.split("\n")))
+    base, handles = str(find_baseline(runs)), sign_handles(runs, why if apart else "", **BOX)
+    if base in means.index:
+        handles.insert(0, Line2D([], [], label=labels[base], **BASELINE))
+        for axis, key in zip(axes, heads, strict=True):
+            axis.axvline(float(means[key][base]), **BASELINE)
+    axes[0].set_yticks(range(len(words)), words)
+    axes[0].set_ylim(len(words) - 0.4, -0.6)
+    embolden_own(axes[0].get_yticklabels(), list(means.index), runs, apart)
+    add_legend_below(figure, handles)
+    names = Names.of_runs(run for run in runs if run.listed.setting in shown)
+    caption = f"Test accuracy ({metric_words(settings)}) and cost of a run, {count_words(table['n'])}"
+    caption += f", means over {len(shown)} settings." if len(shown) > 1 else "."
+    caption += f" All send about the same, {means[TRAFFIC].mean():,.1f} MB a run." if alike else ""
+    device = ", ".join(sorted({str(run.cost.get("device", "unknown")) for run in timed}))
+    caption += f" Device: {device}."
+    caption += " Times are without runs on another kind of device." if len(timed) < len(runs) else ""
+    shape = "bars of accuracy and cost, a row a method"
+    return finish_figure(figure, table, settings, "Accuracy and cost", caption, table, runs, names, {}, shape=shape)
+
+
+def _keep_common(table: pd.DataFrame, shown: Sequence[Setting]) -> tuple[pd.DataFrame, list[Setting]]:
+    """The rows of the settings that the most methods have, and these settings: a mean over others would favour some."""
+    methods = {setting: set(of_setting(table, setting)["method"]) for setting in shown}
+    most = max(methods.values(), key=len)
+    common = [setting for setting in shown if methods[setting] == most]
+    return in_settings(table, common), common
+
+
+def _draw_bars(axis: Axes, values: pd.Series, colours: Sequence[str], fair: Iterable[bool]) -> None:
+    """Draw a bar a row with its number behind it. A method that diverged has none."""
+    known = values.fillna(0)
+    faces = [colour if full else "white" for colour, full in zip(colours, fair, strict=True)]
+    axis.barh(range(len(values)), known, color=faces, edgecolor=colours, height=0.62, zorder=2)
+    for place, value in enumerate(values):
+        annotate_point(axis, format_number(value, int(value < 1000)), (known.iloc[place], place), 3)
+    axis.set_xlim(0, ROOM * max(known.max(), 1e-9))
+    axis.set_xticks([])
+    axis.grid(False)
+    axis.tick_params(axis="y", length=0)
+    axis.spines[["left", "bottom"]].set_visible(False)
+
+
+def _mean_costs(
+    runs: Sequence[RecordedRun], timed: Sequence[RecordedRun], settings: CostSettings, time: str
+) -> pd.DataFrame:
+    """A row a method and setting: accuracy (`score_methods`), mean `time` (its key) and `megabytes` of a run."""
+    known = {run.listed for run in timed}
+    rows: list[dict[str, Any]] = [
+        {
+            **dict(zip(frames.IDS, (*run.listed.setting, run.listed.method), strict=True)),
+            time: float(run.cost[time]) if run.listed in known else np.nan,
+            TRAFFIC: (run.summary.get("bytes_up", 0) + run.summary.get("bytes_down", 0)) / 1e6,
+        }
+        for run in runs
+    ]
+    cost = pd.DataFrame(rows).groupby(frames.IDS, sort=False)[[time, TRAFFIC]].mean().reset_index()
+    return score_methods(runs, settings).merge(cost, on=frames.IDS)
+
+
+KIND = FigureKind(settings=CostSettings, draw=_draw_cost, example={"noises": ["sym40"]})

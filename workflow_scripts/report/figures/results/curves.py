@@ -1,0 +1,247 @@
+"""Test accuracy over rounds or work."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+from pydantic import Field
+
+from workflow_scripts.report.figures.kind import Drawn, FigureKind, LineSettings
+from workflow_scripts.report.figures.line_labels import LineEnd, fit_panels
+from workflow_scripts.report.figures.results.common import (
+    find_best,
+    finish_figure,
+    finish_panels,
+    in_settings,
+    legend_labels,
+    metric_words,
+    not_compared,
+    of_setting,
+    rank_methods,
+    score_methods,
+    sign_handles,
+    smooth_accuracies,
+    split_clean_settings,
+)
+from workflow_scripts.report.figures.style import (
+    CEILING,
+    INK,
+    Look,
+    add_legend_below,
+    make_panels,
+    style_dense_lines,
+    width_inches,
+)
+from workflow_scripts.report.runs import frames
+from workflow_scripts.report.runs.names import Names
+from workflow_scripts.report.runs.ranking import find_baseline
+from workflow_scripts.report.runs.run import RecordedRun, Setting
+from workflow_scripts.report.text.cells import count_words, format_number
+
+FEW = 5  # lines of a panel that may have bands; of more, none could be followed
+MANY, BEST = 10, 8  # methods of which all have a colour; of more, how many have
+FULL, OWN = 1.3, 2.2  # points: the width of the lines of FedAvg and of the best, and of the study's own methods
+THIN: dict[str, Any] = {"linewidth": 0.9, "alpha": 0.6}  # neither own, nor best, nor FedAvg
+PALE: dict[str, Any] = {"color": "#949494", "linestyle": "-", "linewidth": 0.8}
+Looks = Mapping[str, Mapping[str, Any]]
+
+
+class CurvesSettings(LineSettings):
+    """Test accuracy over rounds or work, with values and names beside each panel; clean runs are dotted.
+
+    One panel a setting. The value is the `metric` that the tables have. What is drawn is the mean of the last ten
+    evaluations, or of a quarter of them if these are fewer than 40; with the metric last it is the rounds themselves.
+    Up to five methods of a panel have bands of one standard deviation. Of more than MANY methods the BEST best and the
+    study's own are in colour, the others grey. The study's own are thick; all but these, FedAvg and the best of a panel
+    are thin. A line stops at a cross before the first evaluation of which a seed has no finite number. What no
+    federation can have has hollow markers and stands last.
+    """
+
+    x: Annotated[Literal["round", "work"], Field(description="work: passes over samples, in rounds of FedAvg.")] = (
+        "round"
+    )
+    metric: Annotated[
+        Literal["last", "last10_mean"],
+        Field(description="The value beside the panel: last round, or mean of the last ten evaluations."),
+    ] = "last10_mean"
+
+
+def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: CurvesSettings) -> Drawn:
+    x = settings.x
+    over, words = ("rounds", "round") if x == "round" else (x, "work (rounds of FedAvg)")
+    table, window = _mean_curves(runs, settings)
+    at_end, (shown, ceiling) = score_methods(runs, settings), split_clean_settings(runs, several_apart=True)
+    names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
+    apart, why = not_compared(runs)
+    best, widths = find_best(at_end, apart), _line_widths(runs)
+    pale = _pale_methods(at_end, shown, [*widths, *best.values()])
+    above = {setting: _clean_runs(at_end, ceiling, setting) for setting in shown}
+    listed = [[*(labels[m] for m in of_setting(table, key)["method"].unique()), *above[key].values()] for key in shown]
+    columns, height = fit_panels(listed, width_inches(settings))
+    one = len({key.dataset for key in shown}) == 1
+    figure, axes = make_panels(len(shown), settings, height, columns, sharex=True, sharey=one)
+    few = max(of_setting(table, setting)["method"].nunique() for setting in shown) <= FEW
+    band, ends = few and table["n"].max() > 1, []
+    for axis, setting in zip(axes, shown, strict=True):
+        values = {row["method"]: row["mean"] for _, row in of_setting(at_end, setting).iterrows()}
+        clean = _draw_ceilings(axis, table, at_end, above[setting])
+        first, hollow = best.get(setting), [method for method in values if (setting, method) in apart]
+        styles = _style_lines(looks, at_end["method"].unique(), pale, hollow, {first: FULL} | widths)
+        lines = _draw_lines(axis, of_setting(table, setting), styles, labels, band, values, first, hollow)
+        ends.append([*lines, *clean])
+        axis.xaxis.set_major_locator(MaxNLocator(4, integer=x == "round"))
+        axis.set_xlim(0, 1.01 * float(table["x"].max() or 1))
+    heads = [names.title(key) for key in shown]
+    cut = finish_panels(axes, heads, [key.dataset for key in shown], words, ends, settings.y)
+    add_legend_below(figure, sign_handles(runs, why))
+    caption = _describe_curves(runs, table, settings, window, band) + cut
+    if pale:
+        caption += f" In colour: the {BEST} best over the settings."
+    table = table.rename(columns={"x": x} if x != "round" else {})
+    title = f"Accuracy over {over}"
+    look: dict[str, Any] = {"dotted": bool(ceiling), "shape": f"lines over {over}"}
+    return finish_figure(figure, table, settings, title, caption, at_end, runs, names, ceiling, **look)
+
+
+def _line_widths(runs: Sequence[RecordedRun]) -> dict[str | None, float]:
+    """Widths of the methods whose lines are thin in no panel."""
+    return {find_baseline(runs): FULL} | {run.listed.method: OWN for run in runs if run.listed.own}
+
+
+def _style_lines(
+    looks: Mapping[str, Look],
+    methods: Iterable[str],
+    pale: Collection[str],
+    hollow: Collection[str],
+    widths: Mapping[str | None, float],
+) -> dict[str, Any]:
+    """How each method's line is drawn in a panel: grey, as wide as `widths` says, or thin."""
+    styles: dict[str, Any] = dict.fromkeys(pale, PALE)
+    for method, style in style_dense_lines(looks, [one for one in methods if one not in pale], hollow).items():
+        styles[method] = style | ({"linewidth": widths[method]} if method in widths else THIN)
+    return styles
+
+
+def _mean_curves(runs: Sequence[RecordedRun], settings: CurvesSettings) -> tuple[pd.DataFrame, str]:
+    """A row a method, setting and evaluated round, and over how many evaluations `drawn` is the mean, in words.
+
+    Columns: `x`; over the `n` seeds, in %, mean and std of that evaluation; mean (`drawn`), spread, low and high of the
+    last so many up to it.
+    """
+    each, window = smooth_accuracies(runs, settings)
+    grouped = each.groupby([*frames.IDS, "method_label", "round"], sort=False)
+    table = grouped.agg(
+        x=("work", "mean"),
+        n=("value", "size"),
+        mean=("value", "mean"),
+        std=("value", "std"),
+        drawn=("trailing", "mean"),
+        spread=("trailing", "std"),
+        low=("trailing", "min"),
+        high=("trailing", "max"),
+    ).reset_index()
+    return table if settings.x == "work" else table.assign(x=table["round"].astype(float)), window
+
+
+def _pale_methods(at_end: pd.DataFrame, shown: Sequence[Setting], kept: Collection[str | None]) -> list[str]:
+    """Of many methods those that are neither `kept` nor among the best in the mean over the settings."""
+    order = rank_methods(in_settings(at_end, shown))
+    return [method for method in order[BEST:] if method not in kept] if len(order) > MANY else []
+
+
+def _draw_lines(
+    axis: Axes,
+    table: pd.DataFrame,
+    styles: Looks,
+    labels: Mapping[str, str],
+    band: bool,
+    values: Mapping[str, float],
+    best: str | None,
+    apart: Collection[str],
+) -> list[LineEnd]:
+    """Draw the methods of one panel; their ends. One that diverged has no value at its end."""
+    ends = []
+    for method, found in table.groupby("method", sort=False):
+        style, line = styles[str(method)], found.dropna(subset=["drawn"])
+        grey = style is PALE
+        axis.plot(line["x"], line["drawn"], label=labels[str(method)], zorder=2.2 if grey else 3, **style)
+        if len(line) < len(found):
+            cross: dict[str, Any] = {"marker": "x", "markersize": 6, "markeredgewidth": 1.4, "zorder": 4.5}
+            axis.plot(line["x"][-1:], line["drawn"][-1:], color=style["color"], **cross)  # a run diverged
+        if band and not grey:
+            low, high = line["drawn"] - line["spread"].fillna(0), line["drawn"] + line["spread"].fillna(0)
+            axis.fill_between(line["x"], low, high, color=style["color"], alpha=0.13, linewidth=0, zorder=2)
+        end = _line_end(line, labels[str(method)], style, values[str(method)])
+        ends.append(replace(end, bold=method == best, apart=method in apart))
+    return ends
+
+
+def _line_end(line: pd.DataFrame, name: str, style: Mapping[str, Any], value: float) -> LineEnd:
+    """The end of a line, at the value that the tables have.
+
+    Without a value (it diverged) the end is where the line stops.
+    """
+    ink = "#6b6b6b" if style is PALE else INK
+    if line.empty:
+        return LineEnd(math.nan, name, dict(style), ink=ink)
+    known = math.isfinite(value)
+    y = value if known else float(line["drawn"].iloc[-1])
+    return LineEnd(y, name, dict(style), format_number(value, 1) if known else "", ink)
+
+
+def _clean_runs(
+    at_end: pd.DataFrame, ceiling: Mapping[Setting, None], setting: Setting
+) -> dict[tuple[Setting, str], str]:
+    """The method on clean labels of a setting's data set and partition, with its name."""
+    found = {}
+    for clean in ceiling:
+        if (clean.dataset, clean.partition) == (setting.dataset, setting.partition):
+            for _, row in of_setting(at_end, clean).iterrows():
+                found[clean, str(row["method"])] = f"{row['method_label']}, no noise"
+    return found
+
+
+def _draw_ceilings(
+    axis: Axes,
+    table: pd.DataFrame,
+    at_end: pd.DataFrame,
+    above: Mapping[tuple[Setting, str], str],
+) -> list[LineEnd]:
+    """Draw the runs on clean labels, dotted; their ends."""
+    ends = []
+    for (clean, method), name in above.items():
+        line = of_setting(table, clean)
+        line = line[line["method"] == method].dropna(subset=["drawn"])
+        value = of_setting(at_end, clean).set_index("method")["mean"][method]
+        axis.plot(line["x"], line["drawn"], label="_", zorder=1.5, **CEILING)
+        ends.append(replace(_line_end(line, name, CEILING, float(value)), apart=True))
+    return ends
+
+
+def _describe_curves(
+    runs: Sequence[RecordedRun], table: pd.DataFrame, settings: CurvesSettings, window: str, band: bool
+) -> str:
+    text = f"Test accuracy {_rounds_words(runs)}"
+    text += f", {window}" if window else ""
+    text += f", {count_words(table['n'])}" if table["n"].max() > 1 else ", one seed"
+    text += ", bands of one standard deviation." if band else "."
+    text += f" Numbers: {metric_words(settings)}."
+    text += " Work counts passes over samples." if settings.x == "work" else ""
+    return text
+
+
+def _rounds_words(runs: Sequence[RecordedRun]) -> str:
+    """Which rounds were evaluated, in words."""
+    every = {int(run.spec.get("train", {}).get("eval_every", 1)) for run in runs}
+    if every == {1}:
+        return "after every round"
+    return f"after every {every.pop()} rounds" if len(every) == 1 else "after the rounds that were evaluated"
+
+
+KIND = FigureKind(
+    settings=CurvesSettings, draw=_draw_curves, example={"partitions": ["iid"], "y": [40, 100]}, live=True
+)

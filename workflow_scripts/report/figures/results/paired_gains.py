@@ -1,0 +1,166 @@
+"""Gain of every method over the baseline, a dot a pair of runs with the same setting and seed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from pydantic import Field
+
+from fednoise_core.io import SpecError
+from workflow_scripts.report.figures.kind import AccuracySettings, Drawn, FigureKind
+from workflow_scripts.report.figures.results.common import (
+    annotate_point,
+    embolden_own,
+    finish_figure,
+    legend_labels,
+    metric_words,
+    not_compared,
+    of_setting,
+    sign_handles,
+    split_clean_settings,
+)
+from workflow_scripts.report.figures.style import (
+    BASELINE,
+    DOT,
+    MARKERS,
+    QUIET,
+    SIZE,
+    Look,
+    add_legend_below,
+    make_panels,
+    width_inches,
+)
+from workflow_scripts.report.runs import frames
+from workflow_scripts.report.runs.names import Names
+from workflow_scripts.report.runs.ranking import compared_runs, find_baseline, paired_gains
+from workflow_scripts.report.runs.run import RecordedRun, Setting
+from workflow_scripts.report.text.cells import count_words
+from workflow_scripts.report.text.escape import wrap_text
+
+NARROW = 3.9  # inches: the letters of a first picture must be readable on a telephone's 320 pixels, too
+LINE = 0.075  # inches between the lines of two settings
+LEFT = 1.2  # the axis goes as far to the left of 0 as to the right, times this; what is worse stands there as a number
+
+
+class PairedGainsSettings(AccuracySettings):
+    """Gain of every method over a baseline, a row a method, a dot a pair of runs with the same setting and seed.
+
+    One panel for all settings, whose dots differ in shape. The method that gains in most pairs is at the top. The
+    number of these pairs stands at the right. What no federation can have is a hollow dot, with the number in brackets.
+    """
+
+    baseline: Annotated[
+        str | None, Field(description="The method that the others are compared with; null: plain FedAvg.")
+    ] = None
+
+
+def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: PairedGainsSettings) -> Drawn:
+    label, found = _find_gains(runs, settings)
+    shown = list(dict.fromkeys(Setting(*map(str, ids)) for ids in found[frames.IDS[:3]].itertuples(False, None)))
+    names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
+    fair = found.groupby("method")["compared"].transform("any")
+    counted = (
+        found[found["compared"] | ~fair]
+        .assign(won=(found["gain"] > 0).where(found["gain"].notna()))
+        .groupby("method", sort=False)
+    )
+    table = counted.agg(
+        compared=("compared", "any"),
+        share=("won", "mean"),
+        gain=("gain", "mean"),
+        won=("won", "sum"),
+        of=("won", "count"),
+    )
+    order = table.sort_values(["compared", "share", "gain"], ascending=False, kind="stable").index
+    words = [wrap_text(labels[method], 14) for method in order]
+    lines = 1 + max(word.count("\n") for word in words)
+    height = max(0.1 + LINE * max(2, len(shown)), 0.05 + lines * SIZE * 1.3 / 72)  # inches
+    figure, (axis,) = make_panels(1, settings, height * len(order) + 0.6)
+    figure.set_figwidth(min(NARROW, width_inches(settings)))
+    finite = [0.0, *found["gain"][np.isfinite(found["gain"])]]
+    far = max(*finite, 5.0)
+    axis.set_xlim(max(-LEFT * far, min(finite) - 0.06 * far), 1.06 * far)
+    axis.axvline(0, **BASELINE)
+    for place, method in enumerate(order):
+        _draw_row(axis, place, looks[method].colour, found[found["method"] == method], shown)
+        count = f"{table.loc[method, 'won']:.0f} of {table.loc[method, 'of']}"
+        count = count if table.loc[method, "compared"] else f"({count})"
+        axis.annotate(count, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center")
+    axis.axhline(table["compared"].sum() - 0.5, color=QUIET, linewidth=0.6)  # below it what is not compared
+    axis.set_yticks(range(len(order)), words)
+    here = [run for run in runs if run.listed.setting in shown]
+    apart, why = not_compared(here)
+    embolden_own(axis.get_yticklabels(), list(order), runs, apart)
+    axis.set_ylim(len(order) - 0.5, -0.5)
+    axis.tick_params(axis="y", length=0, pad=6)
+    axis.grid(axis="y", visible=False)
+    axis.spines["left"].set_visible(False)
+    axis.set_xlabel(f"points of test accuracy above {label}")
+    above: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "bottom"}
+    axis.annotate("better ▸", (0, 1), (4, 3), **above)
+    axis.annotate("◂ worse", (0, 1), (-4, 3), ha="right", **above)
+    axis.annotate("pairs\nwon", (1, 1), (4, 3), **{**above, "xycoords": "axes fraction"})
+    handles = []
+    if 1 < len(shown) <= len(MARKERS):
+        signs = zip(_setting_markers(shown), shown, strict=True)
+        handles += [Line2D([], [], label=names.title(key), **_dot_style(QUIET, sign, QUIET)) for sign, key in signs]
+    add_legend_below(figure, [*handles, *sign_handles(here, why)])
+    caption = f"Test accuracy ({metric_words(settings)}) minus that of {label} with the same setting and seed"
+    caption += f", {count_words(found.groupby(frames.IDS)['seed'].size())}. At the right: in how many pairs it gains."
+    if found["gain"].min() < axis.get_xlim()[0]:
+        caption += " What lies left of the axis is a number (◂)."
+    columns = [*frames.RUN, "method_label", "baseline", settings.metric, "gain", "compared"]
+    end = found.groupby([*frames.IDS, "method_label"], sort=False)["gain"].mean().rename("mean").reset_index()
+    end["mean"] = end["mean"].where(np.isfinite(end["mean"]))
+    told: dict[str, Any] = {"shape": "dots, a row a method", "which": f"gain over {label}", "unit": "points"}
+    return finish_figure(figure, found[columns], settings, f"Gain over {label}", caption, end, runs, names, {}, **told)
+
+
+def _find_gains(runs: Sequence[RecordedRun], settings: PairedGainsSettings) -> tuple[str, pd.DataFrame]:
+    """The baseline's label, and the rows of `paired_gains` with `compared` and `baseline`."""
+    base = settings.baseline or find_baseline(runs)
+    label = next((run.label for run in runs if run.listed.method == base), None)
+    if label is None:
+        asked = f"{base!r} has no run" if base else "no plain FedAvg among the runs; name another method"
+        raise SpecError(f"baseline: {asked}")
+    noisy = split_clean_settings(runs)[0]
+    results = frames.tabulate_results([run for run in runs if run.listed.setting in noisy], settings.view)
+    found = paired_gains(results, settings.metric, str(base))
+    if found.empty:
+        raise SpecError(f"baseline: no setting has {base!r} and another method with a seed in common")
+    return label, found.assign(compared=found.index.isin(compared_runs(found).index), baseline=base)
+
+
+def _draw_row(axis: Axes, place: int, colour: str, gains: pd.DataFrame, shown: Sequence[Setting]) -> None:
+    """Draw a method's dots, a line a setting. A dot left of the axis stands at its start, before its number."""
+    low = axis.get_xlim()[0]
+    step = 0.8 / max(2, len(shown))
+    cut_at = []
+    for at, (marker, setting) in enumerate(zip(_setting_markers(shown), shown, strict=True)):
+        here = of_setting(gains, setting)
+        y = place + step * (at - (len(shown) - 1) / 2)
+        gain = here["gain"].clip(lower=low)
+        cut_at += [y] * bool((here["gain"] < low).any())
+        axis.plot(gain, [y] * len(here), color=colour, linewidth=1.0, alpha=0.6, zorder=2)
+        face = colour if here["compared"].all() else "white"
+        axis.plot(gain, [y] * len(here), zorder=3, clip_on=False, in_layout=False, **_dot_style(colour, marker, face))
+    cut = gains["gain"][gains["gain"] < low]
+    if cut_at:
+        ends = dict.fromkeys(
+            f"{value:.0f}".replace("-", "−") if np.isfinite(value) else "−∞" for value in (cut.min(), cut.max())
+        )
+        annotate_point(axis, f"◂ {' to '.join(ends)}", (low, float(np.mean(cut_at))), 4, zorder=2.5)
+
+
+def _dot_style(colour: str, marker: str, face: str) -> dict[str, Any]:
+    return {**DOT, "color": colour, "marker": marker, "markersize": 3.6, "markerfacecolor": face}
+
+
+def _setting_markers(shown: Sequence[Setting]) -> Sequence[str]:
+    return MARKERS[: len(shown)] if len(shown) <= len(MARKERS) else ["o"] * len(shown)
+
+
+KIND = FigureKind(settings=PairedGainsSettings, draw=_draw_paired_gains, example={"noises": ["sym40"]}, at_top=True)

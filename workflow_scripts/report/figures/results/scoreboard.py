@@ -1,0 +1,251 @@
+"""A paper's claims at a glance: a square for each column of the paper's table, ours above the paper's own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from workflow_scripts.report.figures.kind import Drawn, FigureKind, FigureSettings
+from workflow_scripts.report.figures.style import FILL, QUIET, SIZE, WRONG, make_canvas, width_inches
+from workflow_scripts.report.runs.run import RecordedRun, select
+from workflow_scripts.report.tables.claims import AGREES, DISAGREES, MIXED, NOT_RUN, STATES, Claim
+from workflow_scripts.report.tables.registry import complete_spec
+from workflow_scripts.report.tables.reproduction import reproduction_frame
+from workflow_scripts.report.tables.scorecard import score_table, states_words
+from workflow_scripts.report.text.cells import PARTS, count_words, settings_of
+from workflow_scripts.report.text.escape import wrap_text
+
+HEAD = SIZE - 0.5  # points, as at ticks
+LETTER = 0.56 * HEAD / 72  # inches, of a letter
+LINE = 1.3 * SIZE / 72  # inches, of a line
+SIDE, AIR = 0.18, 0.1  # inches: from a square to the next, and below a claim
+INKS = {AGREES: FILL, MIXED: "#8A6D00", DISAGREES: WRONG, NOT_RUN: QUIET}
+WORDS = {True: "agrees", False: "disagrees", None: "not run"}
+SIGNS: dict[bool | None, dict[str, Any]] = {
+    True: {"marker": "s", "linestyle": "none", "color": FILL},
+    False: {"marker": "s", "linestyle": "none", "color": WRONG},
+    None: {"marker": "s", "linestyle": "none", "color": "#b5b5b5", "markerfacecolor": "none"},
+}
+STROKE: dict[str, Any] = {"marker": [(-1, -1), (1, 1)], "color": "white", "alpha": 1}
+HELD = {AGREES: True, DISAGREES: False}
+"""What the frame says of a column → whether the claim holds there; any other word: nobody knows."""
+
+
+def table_frames(
+    runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, Any]]
+) -> dict[str, tuple[dict[str, Any], pd.DataFrame]]:
+    """Make the frames of a paper's tables that a figure is drawn from.
+
+    Args:
+        runs: The runs of the figure.
+        tables: Id → settings of a table of kind `reproduction`.
+
+    Returns:
+        Id → settings with their defaults, and frame.
+    """
+    listed = {run.listed: run for run in runs}
+    complete = {name: complete_spec(table) for name, table in tables.items()}
+    return {
+        name: (table, reproduction_frame([listed[one] for one in select(listed, table, none=True)], table))
+        for name, table in complete.items()
+    }
+
+
+def claims_frame(found: Mapping[str, Iterable[Claim]]) -> pd.DataFrame:
+    """List what our numbers and the paper's own say of every claim in every column.
+
+    Args:
+        found: Id of a table → its claims, judged.
+
+    Returns:
+        A row a claim and column.
+    """
+    rows = [
+        {"table": table, "claim": one.id, "says": one.says, "column": column}
+        | {"ours": _holds_word(holds, NOT_RUN), "paper": _holds_word(one.theirs[column], one.missing)}
+        for table, claims in found.items()
+        for one in claims
+        for column, holds in one.ours.items()
+    ]
+    return pd.DataFrame(rows, columns=["table", "claim", "says", "column", "ours", "paper"])
+
+
+def _holds_word(holds: bool | None, unknown: str) -> str:
+    return unknown if holds is None else AGREES if holds else DISAGREES
+
+
+class ScoreboardSettings(FigureSettings):
+    """A paper's claims that were run: a square for each column of its table, ours above the paper's own.
+
+    Claims that were not run are counted in the caption.
+    """
+
+
+def _draw_scoreboard(
+    runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, Any]], settings: ScoreboardSettings
+) -> Drawn:
+    frames = table_frames(runs, tables)
+    claims = {name: score_table(frame, table).claims for name, (table, frame) in frames.items()}
+    boards = [
+        _Board(str(table["title"] or name).split(":")[0], frame[(frame["ceiling"] == 0)], claims[name])
+        for name, (table, frame) in frames.items()
+    ]
+    figure = _draw_boards([board for board in boards if board.ran], width_inches(settings))
+    found = Counter(one.state for board in boards for one in board.claims)
+    states = ", ".join(
+        f"{count} {state if count == 1 else state.removesuffix('s')}" for state in STATES if (count := found[state])
+    )
+    head = f"{found.total()} claims: {states}\nUpper squares: ours. Lower squares: the paper’s."
+    if figure.axes:
+        figure.suptitle(head, x=0.06 / figure.get_figwidth(), ha="left")
+    title = "The paper's claims, column by column"
+    return Drawn(figure, claims_frame(claims), settings, title, *_describe_boards(boards, runs))
+
+
+def _describe_boards(boards: Sequence[_Board], runs: Sequence[RecordedRun]) -> tuple[str, str]:
+    """Caption and alternative text."""
+    gone = {board.title: len(board.claims) - len(board.ran) for board in boards if len(board.claims) > len(board.ran)}
+    seeds = pd.Series([len({run.listed.seed for run in runs})])
+    caption = (
+        "A square is a column of the paper's table. Struck through: its numbers contradict the claim. "
+        "Empty: not run, or not printed. "
+        f"Of the runs so far, {count_words(seeds)}."
+    )
+    caption += f" Claims that were not run: {sum(gone.values())} ({', '.join(gone)})." if gone else ""
+    alt = f"{states_words(one for board in boards for one in board.claims)} "
+    alt += " ".join(f"{board.title}, {one.says}: {one.state}, {one.counted}." for board in boards for one in board.ran)
+    return caption, alt
+
+
+@dataclass
+class _Board:
+    """A table's claims, and where the squares of its columns stand."""
+
+    title: str
+    frame: pd.DataFrame = field(repr=False)
+    claims: list[Claim]
+
+    def __post_init__(self) -> None:
+        used = {key for one in self.ran for key in one.keys}
+        self.columns = [one for one in settings_of(self.frame) if any(_is_within(one, key) for key in used)]
+
+    @property
+    def ran(self) -> list[Claim]:
+        """The claims that were run."""
+        return [one for one in self.claims if one.state != NOT_RUN]
+
+    @property
+    def heads(self) -> list[list[tuple[str, int]]]:
+        """What stands over the columns, a level a part that varies: words, and over how many columns each stands."""
+        levels = []
+        for place, part in enumerate(PARTS):
+            if len({one[place] for one in self.columns}) < 2:
+                continue
+            words = dict(zip(self.frame[part], self.frame[f"{part}_label"], strict=True))
+            groups = groupby(self.columns, key=lambda one, end=place + 1: one[:end])  # type: ignore[misc]
+            levels.append([(words[key[-1]], len(list(group))) for key, group in groups])
+        return levels
+
+    def find_column(self, key: Sequence[str]) -> int:
+        """Which column a claim's column is; the first of those along which a lead widens."""
+        return next(number for number, one in enumerate(self.columns) if _is_within(one, key))
+
+
+def _is_within(column: Sequence[str], key: Sequence[str]) -> bool:
+    """Whether a column of the table is one of a claim's, which may leave a part of it open ("")."""
+    return all(part in ("", one) for one, part in zip(column, key, strict=False))
+
+
+def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
+    """Draw a panel a table, below each other. width: inches."""
+    if not boards:
+        figure = make_canvas(width, 0.5)
+        figure.text(0.5, 0.5, "No claim was run.", ha="center", va="center", color=QUIET)
+        return figure
+    narrow = width < 5
+    most = max(len(board.columns) for board in boards)
+    right = 0.85 if narrow else 1.75  # inches, of the words behind the squares
+    step = min(SIDE, (width - right - (1.1 if narrow else 2.2)) / most)
+    letters = max(12, int((width - right - most * step - 0.25) / LETTER))
+    says = [[wrap_text(_start_sentence(one.says), letters) for one in board.ran] for board in boards]
+    sizes = [[max((text.count("\n") + 1) * LINE, 2 * SIDE) + AIR for text in each] for each in says]
+    longest = max(len(line) for each in says for text in each for line in text.split("\n"))
+    room = (width - longest * LETTER - (right if narrow else 1.0)) / most  # what the layout leaves to a column
+    heads = sum(height for board in boards for _, height in _head_heights(board, room))
+    figure = make_canvas(width, sum(map(sum, sizes)) + heads + 0.25 * len(boards) + 0.85)
+    grid = figure.subplots(len(boards), 1, squeeze=False, height_ratios=list(map(sum, sizes)))
+    for axis, board, words, size in zip(grid[:, 0], boards, says, sizes, strict=True):
+        middles = np.cumsum(size) - np.array(size) / 2
+        axis.set(xlim=(-0.5, most - 0.5), ylim=(sum(size), 0))
+        axis.set_yticks(middles, words)
+        axis.set_xticks([])
+        axis.tick_params(length=0)
+        axis.grid(False)
+        axis.spines[:].set_visible(False)
+        _draw_heads(axis, board, room)
+        for one, middle in zip(board.ran, middles, strict=True):
+            _draw_claim(axis, board, one, middle, step)
+            look: dict[str, Any] = {"color": INKS[one.state], "fontsize": HEAD, "fontweight": "bold"}
+            axis.text(most - 0.3, middle, _state_words(one, narrow), va="center", **look)
+    handles = [Line2D([], [], label=words, **{**SIGNS[holds], "markersize": 8}) for holds, words in WORDS.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, handlelength=1.2)
+    return figure
+
+
+def _draw_claim(axis: Axes, board: _Board, claim: Claim, middle: float, step: float) -> None:
+    """Draw a claim's squares around the height `middle`. step: inches from a column to the next."""
+    for key, ours, theirs in zip(claim.keys, claim.ours.values(), claim.theirs.values(), strict=True):
+        for holds, y in ((ours, middle - SIDE / 2), (theirs, middle + SIDE / 2)):
+            sign = {**SIGNS[holds], "markersize": 72 * step - 2.5, "alpha": 1 if y < middle else 0.5}
+            axis.plot([board.find_column(key)], [y], **sign)
+            if holds is False:  # in a grey print the stroke tells the two colours apart
+                axis.plot([board.find_column(key)], [y], **{**sign, **STROKE})
+
+
+def _state_words(claim: Claim, narrow: bool) -> str:
+    known = [holds for holds in claim.ours.values() if holds is not None]
+    noun = "" if narrow else f" column{'s' * (len(known) != 1)}"
+    return f"{claim.state}\n{sum(known)} of {len(known)}{noun}"
+
+
+def _start_sentence(says: str) -> str:
+    return says[:1].upper() + says[1:] if says[1:2].isalpha() else says  # ε, p stay as they are
+
+
+def _head_heights(board: _Board, step: float) -> list[tuple[bool, float]]:
+    """Of each level of heads whether the words stand upright, as they have no room along, and its inches."""
+    found = []
+    for level in board.heads:
+        inches = [len(words) * LETTER for words, _ in level]
+        upright = any(long > count * step for long, (_, count) in zip(inches, level, strict=True))
+        height = max(inches) + 0.08 if upright else LINE
+        found.append((upright, height))
+    return found
+
+
+def _draw_heads(axis: Axes, board: _Board, step: float) -> None:
+    """Over the squares the words of their columns, a level above the other, and above them the table's title."""
+    heights = _head_heights(board, step)
+    above = sum(height for _, height in heights)
+    axis.set_title(f"The paper’s {board.title}", fontweight="bold", pad=3 + 72 * above)
+    for level, (upright, height) in zip(board.heads, heights, strict=True):
+        above -= height
+        start = 0
+        for words, count in level:
+            x = start + (count - 1) / 2 if upright else start - 0.4
+            where: dict[str, Any] = {"xytext": (0, 72 * above + 2), "textcoords": "offset points", "va": "bottom"}
+            turned: dict[str, Any] = {"rotation": 90, "ha": "center"} if upright else {"ha": "left"}
+            axis.annotate(words, (x, 0), fontsize=HEAD, **where, **turned)
+            start += count
+
+
+KIND = FigureKind(settings=ScoreboardSettings, draw=_draw_scoreboard, of_a_paper=True, at_top=True)

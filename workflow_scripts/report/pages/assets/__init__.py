@@ -1,0 +1,5 @@
+"""Templates, styles and scripts of the pages."""
+
+from pathlib import Path
+
+ASSETS = Path(__file__).parent

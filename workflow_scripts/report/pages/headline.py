@@ -1,0 +1,183 @@
+"""The first sentences of a study's page, computed: which methods beat plain averaging, and in how many pairs of runs.
+
+They hold on another machine as far as a comparison by pairs can (`ranking.py`). Methods are named in the study's order,
+because their order by mean may change with the last bits of the arithmetic.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from workflow_scripts.report.runs import agreement
+from workflow_scripts.report.runs.frames import tabulate_results
+from workflow_scripts.report.runs.names import Names
+from workflow_scripts.report.runs.ranking import compared_runs, find_baseline, leading_methods, paired_gains
+from workflow_scripts.report.runs.run import RecordedRun, Setting
+from workflow_scripts.report.text.cells import (
+    METRIC_WORDS,
+    count_words,
+    format_signed,
+    in_setting,
+    mean_std,
+    method_words,
+)
+
+DIGITS = 1  # of points: what a sentence can say
+METRIC = "last10_mean"  # which no test label chooses
+NAMED = 3  # names in a sentence; beyond, a count
+LINES = 12  # settings that closing lines name
+OF = "of runs with the same setting and seed"
+NOTHING = "No methods are compared: no setting has two that a federation can use."
+
+
+@dataclass(frozen=True)
+class SettingLeaders:
+    """What is ahead in a setting.
+
+    Attributes:
+        setting: The setting.
+        methods: The methods of `leading_methods`, in words.
+        accuracy: Mean and deviation of the first one, in percent.
+        gain: The mean gain of the first one over the baseline in points, or "".
+        won: With how many seeds the first one beats the baseline, such as "2 of 2", or "".
+    """
+
+    setting: Setting
+    methods: list[str]
+    accuracy: str = ""
+    gain: str = ""
+    won: str = ""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What a page says first.
+
+    Attributes:
+        sentence: One or more sentences about all settings.
+        rows: A setting each.
+        baseline: The name of the method that the others are compared with, or "".
+        metric: The metric that everything here is of, a key of `METRIC_WORDS`.
+    """
+
+    sentence: str
+    rows: list[SettingLeaders]
+    baseline: str
+    metric: str
+
+
+def make_headline(
+    results: pd.DataFrame, metric: str, baseline: str | None, untrusted: Collection[str] = ()
+) -> Headline:
+    """Say which methods beat the baseline, and what is ahead in each setting.
+
+    Args:
+        results: Of `tabulate_results`. Runs without label noise are left out where others have some.
+        metric: One of `run.METRICS`.
+        baseline: The id of the method to compare with, such as plain averaging.
+        untrusted: Ids of the data sets without trusted test labels.
+    """
+    noisy = results[~results["noiseless"].astype(bool)]
+    shown = noisy if len(noisy) else results
+    gains = compared_runs(paired_gains(shown, metric, str(baseline)).dropna(subset=["gain"]))
+    of_baseline = shown[shown["method"] == baseline]
+    label = method_words(of_baseline) if len(gains) else ""
+    rows = [
+        _find_leaders(Setting(*map(str, ids)), group, metric, gains)
+        for ids, group in shown.groupby(["dataset", "noise", "partition"], sort=False)
+    ]
+    rows = [row for row in rows if row.methods]
+    said = _gains_sentence(gains, label) if label else _leaders_sentence(rows) if rows else NOTHING
+    seeds = count_words(shown.groupby(["dataset", "noise", "partition", "method"])["seed"].size())
+    note = agreement.untrusted_note(sorted(set(shown["dataset"]) & set(untrusted)))
+    return Headline(f"{said} Accuracy: {METRIC_WORDS[metric]}, {seeds}. {note}".rstrip(), rows, label, metric)
+
+
+def summary_lines(runs: Sequence[RecordedRun]) -> list[str]:
+    """Lines for a terminal or a list: the headline of all runs by the mean of the last ten evaluations.
+
+    Where there are several settings, what is ahead in each follows.
+
+    Args:
+        runs: Those of the study.
+    """
+    if not runs:
+        return []
+    found = make_headline(tabulate_results(runs), METRIC, find_baseline(runs), agreement.untrusted_datasets(runs))
+    names, more = Names.of_runs(runs), len(found.rows) - LINES
+    lines = [f"{names.title(row.setting)}: {_leaders_words(row, found.baseline)}" for row in found.rows[:LINES]]
+    if len(found.rows) < 2:
+        return [found.sentence]
+    return [found.sentence, *lines, *([f"and {more} more"] if more > 0 else [])]
+
+
+def _find_leaders(setting: Setting, results: pd.DataFrame, metric: str, gains: pd.DataFrame) -> SettingLeaders:
+    methods = leading_methods(results, metric)
+    if not methods:
+        return SettingLeaders(setting, [])
+    first = results.loc[results["method"] == methods[0], metric].astype(float)
+    pairs = gains[in_setting(gains, setting) & (gains["method"] == methods[0])]["gain"]
+    words = [method_words(results[results["method"] == method]) for method in methods]
+    over = (format_signed(pairs.mean(), DIGITS), f"{(pairs > 0).sum()} of {len(pairs)}") if len(pairs) else ()
+    return SettingLeaders(setting, words, mean_std(first.mean(), first.std(), DIGITS), *over)
+
+
+def _leaders_words(row: SettingLeaders, baseline: str) -> str:
+    """For instance "SCE 85.0 ± 0.1 %, +5.0 points over FedAvg (2 of 2 seeds). Ahead of it with a seed: GCE"."""
+    said = f"{row.methods[0]} {row.accuracy}\xa0%"
+    seeds = "seed" if row.won.endswith(" 1") else "seeds"
+    said += f", {row.gain} points over {baseline} ({row.won} {seeds})" if row.gain else ""
+    others = f". Ahead of it with at least one seed: {_join_names(row.methods[1:])}" if len(row.methods) > 1 else ""
+    return said + others
+
+
+def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
+    """Who beats the baseline in every pair, which another processor does not change, and then by how much."""
+    grouped = gains.assign(won=gains["gain"] > 0).groupby("method", sort=False)
+    table = grouped.agg(won=("won", "sum"), pairs=("won", "size"), gain=("gain", "mean"))
+    table["words"] = [method_words(group) for _, group in grouped]
+    all_won = table[table["won"] == table["pairs"]]
+    counted = all_won if len(all_won) else table
+    few, most = counted["pairs"].min(), counted["pairs"].max()
+    pairs = f"all {few} pairs {OF}" if few == most else f"all pairs {OF} ({few} to {most} each)"
+    pairs = f"the only pair {OF}" if most == 1 else pairs
+    if not len(all_won):
+        share = (table["won"] / table["pairs"]).to_numpy()
+        near = table.iloc[int(share.argmax())]
+        nearest = f" {near['words']} comes nearest with {near['won']} of {near['pairs']}." if share.max() > 0 else ""
+        return f"No method beats {baseline} in {pairs}.{nearest}"
+    noun = "gain" if most == 1 else "mean gain"
+    if len(all_won) <= NAMED:
+        verb, means = ("beats", f"{noun} is") if len(all_won) == 1 else ("beat", f"{noun}s are")
+        points = _join_words([format_signed(gain, DIGITS) for gain in all_won["gain"]])
+        return f"{_join_words(all_won['words'])} {verb} {baseline} in {pairs}. The {means} {points} points."
+    top = all_won.nlargest(NAMED, "gain")
+    best = _join_words(
+        [f"{words} ({format_signed(gain, DIGITS)})" for words, gain in zip(top["words"], top["gain"], strict=True)]
+    )
+    said = f"{len(all_won)} of {len(table)} methods beat {baseline} in {pairs}."
+    return f"{said} The largest {noun}s among these, in points: {best}."
+
+
+def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:
+    """In how many settings a method is ahead by itself, where there is no baseline to compare with."""
+    counts = Counter(row.methods[0] for row in rows if len(row.methods) == 1)
+    names = [f"{name} in {count}" for name, count in counts.most_common()]
+    if not names:
+        return "No method is ahead of all others with every seed."
+    return f"Of {len(rows)} settings, ahead of all others with every seed: {_join_names(names)}."
+
+
+def _join_words(words: Sequence[str] | pd.Series) -> str:
+    """For instance "A", "A and B", "A, B and C"; with semicolons where a name has a comma of its own."""
+    *most, last = words
+    comma = "; " if any(", " in one for one in words) else ", "
+    return f"{comma.join(most)} and {last}" if most else last
+
+
+def _join_names(names: Sequence[str]) -> str:
+    """For instance "A", "A; B", "A; B; C and 4 more"."""
+    more = len(names) - NAMED
+    return "; ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,105 @@
+"""Pictures inside a page: few colours, small, and none twice."""
+
+import hashlib
+import io
+from dataclasses import dataclass, field
+
+import numpy as np
+from matplotlib.colors import to_rgb
+from PIL import Image, UnidentifiedImageError
+
+from fednoise_core.io import ArtifactError
+from workflow_scripts.report.figures.style import FILL, WRONG
+from workflow_scripts.report.runs.provenance import file_uri
+from workflow_scripts.report.runs.settings import SettingArtifacts
+
+COLOURS = 64
+CLIENTS = 60  # in a thumbnail: of more, the first
+
+
+@dataclass
+class ImageCache:
+    """The pictures that a page holds. The second time the same one comes, its first place is named instead."""
+
+    places: dict[bytes, dict[str, str]] = field(default_factory=dict)
+
+    def place(self, content: bytes, here: str, title: str) -> dict[str, str] | None:
+        """Look a picture up, or hold it.
+
+        Args:
+            content: The picture.
+            here: The part of the page that shows it.
+            title: Of that part.
+
+        Returns:
+            None if the picture is new, and is held by the part `here` from now on; else {id, title} of the part that
+            holds it.
+        """
+        known = self.places.setdefault(hashlib.sha256(content).digest(), {"id": here, "title": title})
+        return None if known["id"] == here else known
+
+
+def few_colours(content: bytes, colours: int = COLOURS) -> bytes:
+    """Give a PNG a palette: a third of the size, and for charts no difference to be seen.
+
+    Args:
+        content: The PNG.
+        colours: Of the palette.
+
+    Returns:
+        The smaller of both files.
+    """
+    with Image.open(io.BytesIO(content)) as image:
+        made = io.BytesIO()
+        flat = Image.new("RGB", image.size, "white")
+        flat.paste(image, mask=image.getchannel("A") if image.mode == "RGBA" else None)
+        flat.quantize(colours, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(made, "PNG", optimize=True)
+    return min(made.getvalue(), content, key=len)
+
+
+def make_thumbnails(one: SettingArtifacts) -> list[str]:
+    """Small pictures of a setting, a pixel a number, as data addresses.
+
+    The first shows the classes (rows) of its clients (columns), with the clients' noise below. Where labels are
+    flipped, a second shows the given labels (columns) of each clean one (rows).
+
+    Args:
+        one: The setting.
+    """
+    held = np.sqrt(one.split.histogram(one.labels.noisy, one.classes).T[:, :CLIENTS])
+    parts = [_shade_pixels(held / max(held.max(), 1), FILL)]
+    if (rate := one.client_rate) is not None:
+        parts += [np.full((1, held.shape[1], 3), 255.0), _shade_pixels(np.nan_to_num(rate[None, :CLIENTS]), WRONG)]
+    found = [np.concatenate(parts)]
+    realised = one.labels.T_realised
+    if realised is not None and one.labels.rate > 0:
+        share = np.sqrt(np.nan_to_num(realised))
+        right = np.eye(len(share), dtype=bool)
+        found.append(np.where(right[..., None], _shade_pixels(share, FILL), _shade_pixels(share, WRONG)))
+    return [_png_uri(pixels) for pixels in found]
+
+
+def _shade_pixels(share: np.ndarray, colour: str) -> np.ndarray:
+    """Shares [h, w] as pixels [h, w, 3] in 0..255, from white to a colour."""
+    return 255 * (1 - share[..., None] * (1 - np.array(to_rgb(colour))))
+
+
+def _png_uri(pixels: np.ndarray) -> str:
+    made = io.BytesIO()
+    Image.fromarray(pixels.round().astype(np.uint8)).save(made, "PNG", optimize=True)
+    return file_uri("png", made.getvalue())
+
+
+def png_size(image: bytes) -> tuple[int, int]:
+    """Width and height of a PNG, from its header.
+
+    Args:
+        image: The file.
+
+    Raises:
+        ArtifactError: For another file.
+    """
+    try:
+        return Image.open(io.BytesIO(image), formats=["PNG"]).size
+    except UnidentifiedImageError as error:
+        raise ArtifactError("not a PNG picture") from error

@@ -1,0 +1,321 @@
+"""What the page of a paper has besides a study's, as plain values.
+
+These are the paper itself, what our numbers say of it, claims with reasons, who says so of each setting, deviations,
+how to make one cell again, and where each number comes from. `paper.html` and `paper_markdown.py` show them.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from workflow_scripts.report.figures.results.common import find_common_time
+from workflow_scripts.report.figures.results.gains import compare_gains
+from workflow_scripts.report.figures.results.scoreboard import claims_frame
+from workflow_scripts.report.pages.paper_origins import trace_origins
+from workflow_scripts.report.runs.csv_files import csv_text, read_csv
+from workflow_scripts.report.runs.frames import RUN
+from workflow_scripts.report.runs.run import RecordedRun, list_timed
+from workflow_scripts.report.tables.claims import DISAGREES, MIXED, STATES, Claim
+from workflow_scripts.report.tables.registry import find_kind
+from workflow_scripts.report.tables.scorecard import Score, score_table, states_words
+from workflow_scripts.report.tables.setup import is_same_value
+from workflow_scripts.report.tables.verdicts import JUDGED, KEYS
+from workflow_scripts.report.text.cells import MISSING, format_number, format_signed, in_setting, settings_of
+
+LISTED = 500  # runs shown in the page; beyond, the CSV inside it is the list
+
+
+LEGEND = "“paper”: the paper says so. “code”: published code does. “our choice”: neither says."
+
+
+@dataclass(frozen=True)
+class PaperParts:
+    """The sections of a paper's page. Tables are (heads, rows of texts).
+
+    citation: what the paper's file says of it. scale: what the runs are of; scale_words: in sentences, with what was
+    cut. made: seeds, hours, runs. sentences: what our numbers say: claims, the largest gain, what was not run.
+    summary: a row a table, and one of all. claims: table, claim, state, columns, the paper's own. why: claim, columns
+    that disagree, reason. ranks: the paper's rank and ours, a table each with its title. settings: who says so, in the
+    words of `legend`. changes: what the scale changes. differs: rows of the paper's own tables of settings where we
+    have another value. notes: sentences on deviations. origin: `trace_origins`. squares:
+    `claims_frame`.
+    """
+
+    citation: Mapping[str, Any]
+    scale: str
+    scale_words: str
+    made: str
+    sentences: list[str]
+    why: list[tuple[str, str, str]]
+    ranks: list[tuple[str, list[str], list[list[str]]]]
+    squares: pd.DataFrame = field(repr=False)
+    legend: str
+    summary: tuple[list[str], list[list[str]]]
+    claims: tuple[list[str], list[list[str]]]
+    settings: tuple[list[str], list[list[str]]]
+    changes: tuple[list[str], list[list[str]]]
+    differs: tuple[list[str], list[list[str]]]
+    notes: list[str]
+    origin: pd.DataFrame = field(repr=False)
+
+    @property
+    def cited(self) -> str:
+        """Authors, venue and year."""
+        authors = ", ".join(self.citation.get("authors", ()))
+        rest = ", ".join(str(self.citation[key]) for key in ("venue", "year") if key in self.citation)
+        return f"{authors}. {rest}".strip(". ")
+
+    @property
+    def examples(self) -> list[str]:
+        """Commands: that of the first run of each table."""
+        return list(self.origin.drop_duplicates("table")["command"])
+
+    @property
+    def origin_csv(self) -> str:
+        """All of `origin` as CSV."""
+        return csv_text(self.origin)
+
+    @property
+    def origin_rows(self) -> tuple[list[str], list[list[str]]]:
+        """The same in words, a run a row; none where a page would drown in them."""
+        heads = ["table", "run", "accuracy, %", "spec digest", "code hash", "device", "versions", "once more"]
+        rows = []
+        for row in self.origin.to_dict("records"):
+            accuracy = "diverged" if pd.isna(row["accuracy"]) else format_number(row["accuracy"], 2)
+            cell = "/".join(str(row[key]) for key in RUN)
+            rest = [str(row[key]) for key in ("digest", "code", "device", "versions", "command")]
+            rows.append([str(row["table"]), cell, accuracy, *rest])
+        return heads, rows if len(rows) <= LISTED else []
+
+    @property
+    def code_rows(self) -> tuple[list[str], list[list[str]]]:
+        """Methods by code hash, device and versions: the short form of the origins."""
+        runs = self.origin.groupby(["method", "code", "device", "versions"], sort=False)["run"].nunique()
+        return ["method", "code hash", "device", "versions", "runs"], runs.reset_index().astype(str).to_numpy().tolist()
+
+
+def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str | Path) -> PaperParts | None:
+    """The sections of a study that is a paper's.
+
+    Args:
+        study: As the page gets it, with completed tables.
+        runs: Those of the study.
+        root: Folder with the tables' CSVs, tables/<id>.csv.
+
+    Returns:
+        None for a study that is not a paper's (has no `paper`).
+    """
+    if "paper" not in study:
+        return None
+    told, scale = study["paper"], str(study.get("scale") or "paper")
+    frames = {
+        name: read_csv(Path(root) / "tables" / f"{name}.csv")
+        for name, spec in study["tables"].items()
+        if find_kind(spec).of_a_paper
+    }
+    made, tables = trace_origins(study, runs), study["tables"]
+    scores = {name: score_table(frames[name], spec) for name, spec in tables.items() if spec["kind"] == "reproduction"}
+    titles = {name: str(spec["title"] or name) for name, spec in tables.items()}
+    setups = {name: frame for name, frame in frames.items() if name not in scores}
+    whole: list[Claim] = [one for found in scores.values() for one in found.claims]
+    specs = {name: tables[name] for name in scores}
+    return PaperParts(
+        citation=told["citation"],
+        scale=scale,
+        scale_words=_scale_words(told, scale),
+        made=_describe_runs(runs),
+        sentences=[
+            states_words(whole),
+            *_largest_gain(str(study["id"]), frames, specs, titles),
+            _not_run(scores, titles),
+        ],
+        why=_list_disagreements(scores, titles, told["why"]),
+        ranks=[(titles[name], *found) for name in scores if len((found := _rank_table(frames[name]))[1]) > 1],
+        squares=claims_frame({name: one.claims for name, one in scores.items()}).assign(scale=scale),
+        legend=LEGEND,
+        summary=_summary_table(scores, titles, scale),
+        claims=_claims_table(scores, titles),
+        settings=_settings_table(told["settings"], scale),
+        changes=(
+            ["setting", "paper", f"scale {scale}"],
+            [[row["name"], row["value"], row["scaled"]] for row in told["changes"]],
+        ),
+        differs=_differences_table(setups, tables),
+        notes=_deviation_notes(told, scale),
+        origin=made,
+    )
+
+
+def _scale_words(told: Mapping[str, Any], scale: str) -> str:
+    """The scale in a sentence; what it changes has a table."""
+    if scale == "paper":
+        return "Scale paper: the paper's own size."
+    text = told["scale_text"] or "Smaller than the paper's experiment."
+    return f"Scale {scale}: {text[:1].lower()}{text[1:]}"
+
+
+def _describe_runs(runs: Sequence[RecordedRun]) -> str:
+    """Seeds, hours and runs."""
+    seeds = sorted({run.listed.seed for run in runs})
+    trained = list({run.listed.dir: run for run in runs}.values())  # two methods with equal settings are one run
+    timed = list_timed(trained)
+    key, _ = find_common_time(timed)
+    word = "CPU hours" if key == "cpu_seconds" else "hours"
+    hours = sum(float(run.cost[key]) for run in timed) / 3600
+    told = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; {format_number(hours, 1)} {word}"
+    others = len(trained) - len(timed)
+    told += f", and {others:,} run{'s' * (others > 1)} on a {'GPU' if timed[0].on_cpu else 'CPU'}" if others else ""
+    return f"{told}; {len(trained):,}"
+
+
+def _largest_gain(
+    own: str,
+    frames: Mapping[str, pd.DataFrame],
+    specs: Mapping[str, Mapping[str, Any]],
+    titles: Mapping[str, str],
+) -> list[str]:
+    """The largest gain of the paper's own method in the cells that were run, and ours there. Nothing if none was run.
+
+    own: the id of the paper's method, which is the study's. Where none of its gains was run, those of the others count.
+    """
+    parts = [compare_gains(frames[name]).assign(table=name) for name in specs if "ours_gain" in frames[name]]
+    every = pd.concat(parts) if parts else pd.DataFrame()
+    if every.empty:
+        return []
+    rows = every[every["method"] == own] if own in set(every["method"]) else every
+    row = rows.sort_values("paper_gain", ascending=False, kind="stable").iloc[0]
+    spec = specs[row["table"]]
+    base = spec["baseline"]
+    where = " · ".join(str(row[f"{part}_label"]) for part in KEYS[:3])
+    label, table = spec["labels"].get(base, base), titles[row["table"]].split(":")[0]
+    sign = "the same" if row["same"] else "the other"
+    cells = every.drop_duplicates(KEYS[:4])  # tables share cells
+    paper, ours = (format_signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
+    return [
+        f"In the paper {row['method_label']}'s largest gain over {label} in a cell that was run is {paper} points "
+        f"({table}, {where}). Ours there is {ours}, of {sign} sign. Of all methods' gains in the cells that were run, "
+        f"{cells['same'].sum()} of {len(cells)} have the paper's sign."
+    ]
+
+
+def _not_run(scores: Mapping[str, Score], titles: Mapping[str, str]) -> str:
+    """How many of the paper's cells were not run, and the tables of which none was."""
+    whole, ran = sum(sum(one.cells.values()) for one in scores.values()), sum(one.ran for one in scores.values())
+    if ran == whole:
+        return "Every cell of the paper's tables was run."
+    none = [titles[name].split(":")[0] for name, one in scores.items() if not one.ran]
+    words = f"Not run: {whole - ran:,} of the {whole:,} cells that the paper prints"
+    return f"{words}{', among them all of ' * bool(none)}{', '.join(none)}."
+
+
+def _list_disagreements(
+    scores: Mapping[str, Score], titles: Mapping[str, str], told: Mapping[str, Mapping[str, str]]
+) -> list[tuple[str, str, str]]:
+    """Each claim that disagrees somewhere: in words, where, and why."""
+    return [
+        (
+            f"{titles[name].split(':')[0]}, {one.says}: {one.state}, {one.counted}",
+            "; ".join(one.against),
+            told.get(name, {}).get(one.id, "not looked into yet."),
+        )
+        for name, found in scores.items()
+        for one in found.claims
+        if one.state in (MIXED, DISAGREES)
+    ]
+
+
+def _rank_table(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Methods × columns of a table: the paper's rank and ours, among the methods that both have."""
+    if "ours_rank" not in frame:
+        return [], []
+    rows = frame[frame["ours_rank"].notna() & (frame["member"] == "")]
+    columns, parts = settings_of(rows), KEYS[:3]
+    vary = [part for part in parts if rows[part].nunique() > 1] or parts
+    heads = [", ".join(str(rows[in_setting(rows, key)][f"{part}_label"].iloc[0]) for part in vary) for key in columns]
+    ranks = [f"{paper:.0f} → {ours:.0f}" for paper, ours in zip(rows["paper_rank"], rows["ours_rank"], strict=True)]
+    wide = rows.assign(ranks=ranks).pivot(index="method_label", columns=parts, values="ranks")
+    wide = wide.reindex(index=rows["method_label"].unique(), columns=columns).fillna(MISSING)
+    return ["method", *heads], [[str(method), *cells] for method, *cells in wide.itertuples(name=None)]
+
+
+def _summary_table(
+    scores: Mapping[str, Score], titles: Mapping[str, str], scale: str
+) -> tuple[list[str], list[list[str]]]:
+    """Verdicts only at paper scale: elsewhere there are none."""
+    at_paper = scale == "paper"
+    middle = ["run", *JUDGED, "other"] if at_paper else ["run"]
+    states = ["claims: agree", "mixed", "disagree", "not run"]
+    heads = ["table", "cells", *middle, "not run", "Spearman’s ρ", *states]
+    rows = [_summary_row(titles[name], one, at_paper) for name, one in scores.items()]
+    if len(scores) > 1:
+        rows.append(_summary_row("all", reduce(add, scores.values()), at_paper))
+    return heads, rows
+
+
+def _summary_row(title: str, one: Score, at_paper: bool) -> list[str]:
+    whole, ran, judged = sum(one.cells.values()), one.ran, [one.cells[name] for name in JUDGED]
+    middle = [ran, *judged, ran - sum(judged)] if at_paper else [ran]
+    counts, states = (whole, *middle, whole - ran), Counter(claim.state for claim in one.claims)
+    return [title, *map("{:,}".format, counts), one.ranks_words(), *(str(states[name]) for name in STATES)]
+
+
+def _claims_table(scores: Mapping[str, Score], titles: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
+    """Every claim, those that were not run, too."""
+    rows = [
+        [titles[name].split(":")[0], one.says, one.state, one.counted, one.in_paper]
+        for name, found in scores.items()
+        for one in found.claims
+    ]
+    return ["table", "claim", "ours", "columns", "the paper’s own numbers"], rows
+
+
+def _settings_table(rows: Sequence[Mapping[str, str]], scale: str) -> tuple[list[str], list[list[str]]]:
+    heads = ["of", "setting", "value", "source", "note"]
+    shown = [[row["part"], row["name"], row["value"], row["says"] or MISSING, row["note"]] for row in rows]
+    if scale == "paper":
+        return heads, shown
+    values = [row["scaled"] or "the same" for row in rows]
+    return [*heads[:3], f"at scale {scale}", *heads[3:]], [
+        [*one[:3], value, *one[3:]] for one, value in zip(shown, values, strict=True)
+    ]
+
+
+def _differences_table(
+    frames: Mapping[str, pd.DataFrame], specs: Mapping[str, Mapping[str, Any]]
+) -> tuple[list[str], list[list[str]]]:
+    """Where a table of the paper names a setting of which this study has another value."""
+    rows = []
+    for name, frame in frames.items():
+        heads = specs[name]["heads"]
+        for row in frame.to_dict("records"):
+            if not is_same_value(row["paper"], row["ours"]):
+                rows.append(
+                    [name, row["parameter"], heads.get(row["column"], row["column"]), row["paper"], row["ours"]]
+                )
+    return ["table", "setting", "of", "paper", "here"], rows
+
+
+def _deviation_notes(told: Mapping[str, Any], scale: str) -> list[str]:
+    said = []
+    if told["absent"]:
+        said.append(f"Not here, as only the user can supply it: {', '.join(told['absent'])}. Its cells are not run.")
+    who = Counter(part for row in told["settings"] for part in row["says"].split(", ") if part)
+    if who["our choice"]:
+        said.append(
+            f"{who['our choice']} settings are our choice, as neither the paper nor published code says them: they are "
+            "marked so in the table of settings, with what speaks for them."
+        )
+    if scale != "paper":
+        said.append(
+            f"Scale {scale} is not the paper's, in all that the table of changes lists: ranks, gains and claims are "
+            "compared, single numbers are not."
+        )
+    pages = ", ".join(f"docs/methods/{name}.md" for name in told["methods"])
+    said.append(f"Where an algorithm differs from its paper or from published code, its page says so: {pages}.")
+    return said

@@ -1,0 +1,99 @@
+"""CSVs of tables and figures: numbers with fixed decimals, and texts that no spreadsheet takes for a formula."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fednoise_core.io import ArtifactError, open_atomic, read_texts, safe_cell
+from workflow_scripts.report.text.escape import one_line
+
+TEXT = (
+    "dataset",
+    "noise",
+    "partition",
+    "dataset_label",
+    "noise_label",
+    "partition_label",
+    "method",
+    "method_label",
+    "view",
+    "device",
+    "parameters",
+    "marks",
+    "versions",
+    "metric",
+    "member",
+    "scale",
+    "paper",
+    "note",
+    "verdict",
+    "disagrees",
+    "parameter",
+    "ours",
+    "ours_by_seed",
+    "column",
+    "class_name",
+    "predicted_name",
+)
+"""Columns of a table's CSV that stay text when it is read back; all others are numbers."""
+
+DECIMALS = 4  # of percent: far below any spread, so that a rounded file loses nothing that is shown
+
+
+def write_csv(path: str | Path, frame: pd.DataFrame) -> None:
+    """Write `csv_text` of a frame, whole or not at all."""
+    with open_atomic(path) as file:
+        file.write(csv_text(frame))
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """A frame as CSV.
+
+    Equal numbers give equal text: fixed decimals and line ends. A text that a spreadsheet would run gets an apostrophe
+    in front, and every text is one line.
+
+    Args:
+        frame: Columns of numbers stay numbers.
+    """
+    texts = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
+    safe = frame.assign(**{name: frame[name].map(_escape_cell) for name in texts})
+    return safe.to_csv(index=False, float_format=f"%.{DECIMALS}f", lineterminator="\n")
+
+
+def read_csv(path: str | Path) -> pd.DataFrame:
+    """Read a table's CSV back.
+
+    Args:
+        path: Of a file that `write_csv` made.
+
+    Returns:
+        Columns of TEXT as text (an id may be `none` or `007`), the rest as numbers (float64).
+
+    Raises:
+        ArtifactError: If it is missing or damaged.
+    """
+    frame = read_texts(path)
+    for name in frame.columns:
+        if name not in TEXT:
+            try:
+                frame[name] = pd.to_numeric(frame[name].replace("", np.nan))
+            except (ValueError, TypeError) as error:
+                raise ArtifactError(f"{path}: column {name}: {error}") from error
+    return frame
+
+
+def resolve_user_file(path: str | Path) -> Path:
+    """Find a file that a spec names: in the working folder, else beside the code (`snakemake --directory`).
+
+    Args:
+        path: As the spec has it.
+    """
+    beside = Path(__file__).parents[3] / path
+    return beside if not Path(path).exists() and beside.exists() else Path(path)
+
+
+def _escape_cell(cell: Any) -> Any:
+    """The cell; a text in one line, as the csv module does not quote a lone carriage return, which ends a row."""
+    return safe_cell(one_line(cell)) if isinstance(cell, str) else cell

@@ -1,0 +1,162 @@
+"""Checked runs -> tidy frames. Fractions in the files (0..1) become percent in every frame made here."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from workflow_scripts.report.runs.noise_rate import is_noiseless
+from workflow_scripts.report.runs.run import METRICS, ListedRun, RecordedRun
+from workflow_scripts.report.text.footnotes import marks_of
+
+IDS = ["dataset", "noise", "partition", "method"]
+"""Columns that name a method in a setting: runs that differ in their seed alone share them."""
+
+RUN = [*IDS, "seed"]
+"""Columns that name a run."""
+
+LAST = 10  # evaluations in `last10_mean`
+
+
+def tabulate_results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.DataFrame:
+    """One row a run: ids, what the method is, accuracies of one view in percent, sizes and traffic.
+
+    `as_told`: the method's own rate is the setting's, by chance; an oracle has its mark instead.
+
+    A run that diverged has NaN for every accuracy, also for those from before, and `diverged` True: a mean that took
+    them in would be one of a model that nobody has. NaN without `diverged`: the run does not have the view.
+
+    Args:
+        runs: The checked runs.
+        view: Which models are judged; "headline": what each method is meant to deliver.
+    """
+    rows = []
+    for run in runs:
+        summary, name = run.summary, run.summary["headline_view"] if view == "headline" else view
+        scores = summary["accuracy"] if view == "headline" else summary.get("views", {}).get(view, {})
+        lost = run.diverged if name == summary["headline_view"] else _is_diverged(scores)
+        rows.append(
+            {
+                **_run_ids(run.listed),
+                "method_label": run.label,
+                "marks": marks_of(summary, name),
+                "view": name,
+                "as_told": bool(summary.get("as_told")),
+                "clean_known": bool(summary.get("clean_known", True)),
+                "noiseless": is_noiseless(run.spec.get("noise", {})),
+                "diverged": lost,
+                "at_chance": bool(summary.get("at_chance")),
+                "dropped_updates": int(summary.get("dropped_updates") or 0),
+                **{key: math.nan if lost else _to_percent(scores.get(key)) for key in (*METRICS, "round0")},
+                **{key: summary.get(key) for key in ("rounds", "work", "bytes_up", "bytes_down", "epsilon")},
+                **{key: summary.get(key) for key in ("clients", "samples", "classes")},
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def load_metric(
+    runs: Sequence[RecordedRun], metric: str = "accuracy", view: str = "headline", client: int | None = -1
+) -> pd.DataFrame:
+    """Load a metric of runs as a long frame: ids, label, round, work, phase, client, value.
+
+    Args:
+        runs: The checked runs.
+        metric: Its name, or the beginning of several, then `*`.
+        view: Which models were judged; "" for all.
+        client: Whose values; -1: those of all clients together; None: everybody's.
+    """
+    parts = []
+    for run in runs:
+        frame = run.metrics
+        keep = frame["metric"].str.startswith(metric[:-1]) if metric.endswith("*") else frame["metric"] == metric
+        if view:
+            keep &= frame["view"] == (run.summary["headline_view"] if view == "headline" else view)
+        if client is not None:
+            keep &= frame["client"] == client
+        parts.append(frame[keep].assign(**_run_ids(run.listed), method_label=run.label))
+    return pd.concat(parts, ignore_index=True)
+
+
+def count_diverged(found: pd.DataFrame) -> dict[tuple[str, ...], tuple[int, int]]:
+    """How many runs of a method in a setting diverged, for those of which any did.
+
+    Args:
+        found: A frame of `tabulate_results`.
+
+    Returns:
+        (diverged runs, all runs) by `IDS`.
+    """
+    counts = found.groupby(IDS, sort=False)["diverged"].agg(["sum", "size"])
+    return {ids: (int(lost), int(n)) for ids, lost, n in counts.itertuples(name=None) if lost}
+
+
+def _cut_at_divergence(frame: pd.DataFrame, of: Sequence[str]) -> pd.DataFrame:
+    """Make `value` NaN from the first round on in which any run of the same method and setting is not finite.
+
+    Beyond it a mean would be one of other runs than before. With `of` RUN each run ends for itself.
+    """
+    lost = frame["round"].where(frame["value"].isna())
+    stop = lost.groupby([frame[key] for key in of]).transform("min")
+    return frame.assign(value=frame["value"].where(~(frame["round"] >= stop)))
+
+
+def _trailing_mean(column: pd.Series, window: int) -> pd.Series:
+    """At each evaluation (a series by round) the mean of the last `window`.
+
+    With a window of LAST it ends at the table's mean. The evaluation before training, round 0, stands alone.
+    """
+    trained = column[column.index > 0].rolling(window, min_periods=1).mean()
+    return pd.concat([column[column.index <= 0], trained]).where(column.notna())
+
+
+def by_round(
+    runs: Sequence[RecordedRun], view: str = "headline", window: int | None = LAST, of: Sequence[str] = IDS
+) -> pd.DataFrame:
+    """A row a run and evaluation: `value` in % up to where a seed diverged, and its `trailing` mean.
+
+    Args:
+        runs: The checked runs.
+        view: Which models are judged.
+        window: Evaluations in the trailing mean. None: LAST, but of a run of few evaluations a quarter of them, since
+            the mean of more would be one of the whole run.
+        of: Which seeds end together; RUN: each for itself.
+
+    Returns:
+        The frame, with the window as a column.
+    """
+    frame = _cut_at_divergence(load_metric(runs, "accuracy", view), of)
+    frame = frame.sort_values("round", kind="stable")
+    count = (frame["round"] > 0).groupby([frame[key] for key in RUN]).transform("sum")
+    frame["window"] = (count // 4).clip(1, LAST) if window is None else window
+    wide: dict[Any, int] = frame.groupby([*IDS, "seed"], sort=False)["window"].first().to_dict()
+    mean = frame.set_index("round").groupby([*IDS, "seed"], sort=False)["value"]
+    frame = frame.set_index([*IDS, "seed", "round"])
+    found = pd.concat({ids: _trailing_mean(column, wide[ids]) for ids, column in mean}, names=[*IDS, "seed", "round"])
+    return frame.assign(trailing=found).reset_index()
+
+
+def diverged_words(runs: Sequence[RecordedRun]) -> list[str]:
+    """A method each: "FedAvg in 2 of 6 runs"; nothing about methods whose runs are all finite."""
+    frame = pd.DataFrame({"method_label": [run.label for run in runs]})
+    return counted_words(frame, pd.Series([run.diverged for run in runs]))
+
+
+def counted_words(frame: pd.DataFrame, which: pd.Series) -> list[str]:
+    """A method each: "FedAvg in 2 of 6 runs", of the rows for which it is so."""
+    counts = which.groupby(frame["method_label"], sort=False).agg(["sum", "size"])
+    return [f"{label} in {n} of {size} runs" for label, n, size in counts.itertuples(name=None) if n]
+
+
+def _is_diverged(scores: Mapping[str, Any]) -> bool:
+    """Whether a view's accuracies say that its models stopped giving finite numbers."""
+    return any(key in scores and scores[key] is None for key in METRICS)
+
+
+def _run_ids(listed: ListedRun) -> dict[str, Any]:
+    return {key: getattr(listed, key) for key in RUN}
+
+
+def _to_percent(value: float | None) -> float:
+    return math.nan if value is None else 100 * float(value)

@@ -1,0 +1,48 @@
+"""How noisy a run's labels are: the rate that its noise stands for, which the key `rate` need not be."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fednoise_core.noise.registry import nominal_rate
+from workflow_scripts.report.runs.run import RecordedRun
+
+
+def is_noiseless(spec: Mapping[str, Any]) -> bool:
+    """Whether a noise leaves every label as it is (the ceiling of a table).
+
+    Args:
+        spec: Its settings. A matrix file is not opened, since it is no input of tables.
+    """
+    # A nominal rate is 0 for every number of classes or for none, so any number will do.
+    return not spec.get("file") and _nominal_or_none(spec, 2) == 0
+
+
+def nominal_run_rate(run: RecordedRun) -> float | None:
+    """The share of wrong labels (0..1) that a run's noise stands for, as oracle methods are told it.
+
+    None where nobody states one (labels given by people).
+
+    The key `rate` of a noise is something else: `semantic` flips that share of some classes only, `inclusive` noise
+    draws the right class, too, and `diag: printed` keeps that share.
+    """
+    return _nominal_or_none(run.spec.get("noise", {}), int(run.summary["classes"]))
+
+
+def noise_rate(run: RecordedRun) -> float | None:
+    """The stated noise rate of a run, or the one that came out where none is stated.
+
+    Returns:
+        A share (0..1); None if it is unknown.
+    """
+    stated = nominal_run_rate(run)
+    if stated is not None:
+        return stated
+    value = run.summary.get("diagnostics", {}).get("noise_rate")
+    return None if value is None else float(value)
+
+
+def _nominal_or_none(spec: Mapping[str, Any], classes: int) -> float | None:
+    try:
+        return nominal_rate(spec, classes)
+    except KeyError:  # no kind, or not the settings that its rule needs: then nothing is stated
+        return None

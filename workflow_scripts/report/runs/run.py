@@ -1,0 +1,226 @@
+"""Run folders -> checked runs. A damaged or mixed-up file raises ArtifactError with its name."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from fednoise_core.index import FILES, FLAGS, SHOWN, read_runs
+from fednoise_core.io import ArtifactError, SpecError, json_digest
+from fednoise_core.settings.variants import index_of
+from workflow_scripts.report.text.escape import one_line
+
+METRICS = ("best", "last", "last10_mean")
+"""The three numbers a run is judged by; `round0` (before training) is kept beside them."""
+
+SELECTORS = {"datasets": "dataset", "noises": "noise", "partitions": "partition", "methods": "method", "seeds": "seed"}
+
+
+class Setting(NamedTuple):
+    """A combination of data set, noise and partition, by their ids: what methods are compared on."""
+
+    dataset: str
+    noise: str
+    partition: str
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """One line of the runs list: which run, where its files are, and how it is shown (None: the list does not say).
+
+    label: the method's name as shown. name: the registered one, or "module:Class". family: what it does about noise.
+    oracle_rate: whether the method was told the noise's nominal rate. as_told: whether its own rate happens to be that
+    one. pooled: whether it trained on all samples in one place. own: whether it is the study's own method. None decides
+    a number, so they stand in the list and not in the run's files: another label trains nothing.
+    """
+
+    dataset: str
+    noise: str
+    partition: str
+    method: str
+    seed: int
+    dir: Path
+    labels: Path | None = None
+    partition_file: Path | None = None
+    arrays: Path | None = None
+    donor: Path | None = None
+    label: str | None = None
+    name: str | None = None
+    family: str | None = None
+    oracle_rate: bool | None = None
+    as_told: bool | None = None
+    pooled: bool | None = None
+    own: bool | None = None
+
+    @property
+    def folder(self) -> str:
+        """The run's folder in the store, also of a run that was unpacked elsewhere."""
+        return re.sub(r"^.*/(?=store/runs/)", "", self.dir.as_posix())
+
+    @property
+    def setting(self) -> Setting:
+        """The run's data set, noise and partition."""
+        return Setting(self.dataset, self.noise, self.partition)
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run whose spec.json and summary.json were read and belong together; the other files are read when asked for."""
+
+    listed: ListedRun
+    record: dict[str, Any]  # spec.json
+    summary: dict[str, Any]
+
+    @property
+    def diverged(self) -> bool:
+        """Whether outputs of the headline view's models stopped being finite numbers: such a run has no accuracy."""
+        return bool(self.summary.get("diverged"))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The resolved run spec: study, dataset, noise, partition, method, train, seed."""
+        return self.record["spec"]
+
+    @property
+    def label(self) -> str:
+        """The method's name as shown, without its marks."""
+        return one_line(str(self.summary.get("method_label") or self.listed.method))
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """metrics.parquet, with `value` of every accuracy in percent. Read each time: a study's would fill memory."""
+        frame = _read_parquet(self.listed.dir / "metrics.parquet")
+        is_accuracy = frame["metric"].str.startswith("accuracy")
+        return frame.assign(value=frame["value"].where(~is_accuracy, frame["value"] * 100))
+
+    @property
+    def diagnostics(self) -> pd.DataFrame:
+        """diagnostics.parquet: round, client (-1: all together), metric, value."""
+        return _read_parquet(self.listed.dir / "diagnostics.parquet")
+
+    @cached_property
+    def cost(self) -> dict[str, Any]:
+        """cost.json: seconds, memory, device, versions. CPU seconds that leave out worker processes are None."""
+        cost = read_json(self.listed.dir / "cost.json", ("seconds",))
+        return cost | {"cpu_seconds": None} if cost.get("executor") == "workers" else cost
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it was trained on a CPU, which is assumed where cost.json names no device."""
+        return str(self.cost.get("device", "cpu")).startswith("cpu")
+
+
+def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]:
+    """The runs of a study: of its results folder, of the index.csv in it, or of a JSON list (of objects, or its file).
+
+    Raises ArtifactError for a list that is missing or damaged; the run folders are not looked into.
+    """
+    rows: list[Any] = runs_list if isinstance(runs_list, list) else read_runs(runs_list)
+    found = []
+    for number, row in enumerate(rows):
+        try:
+            ids: dict[str, Any] = {key: str(row[key]) for key in ("dataset", "noise", "partition", "method")}
+            files: dict[str, Any] = {key: Path(row[key]) for key in FILES if key == "dir" or row.get(key)}
+            shown = {key: row.get(key) for key in SHOWN}
+            found.append(ListedRun(**ids, seed=int(row["seed"]), **files, **shown))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(f"{runs_list}: run {number}: {type(error).__name__}: {error}") from error
+    return found
+
+
+def select(found: Iterable[ListedRun], spec: Mapping[str, Any], *, none: bool = False) -> list[ListedRun]:
+    """Runs allowed by the spec's lists `datasets`, `noises`, `partitions`, `methods`, `seeds` (no list: all).
+
+    The order is the runs list's, except that a list in the spec decides the order of what it names. A name without runs
+    is passed over, since a scale may leave it out; a list of which nothing is left raises SpecError, unless `none` is
+    allowed. The id of a method with a `sweep` names all its variants.
+    """
+    kept = list(found)
+    for key, field in SELECTORS.items():
+        wanted = spec.get(key)
+        if wanted is None:
+            continue
+        known = {getattr(listed, field) for listed in kept}
+        kept = [listed for listed in kept if index_of(wanted, getattr(listed, field)) is not None]
+        if not kept and none:
+            return []
+        if not kept:
+            raise SpecError(f"{key}: {wanted} matches no run; there are {', '.join(map(str, sorted(known)))}")
+    for key in ("seeds", "methods", "partitions", "noises", "datasets"):  # stable sorts, the outermost last
+        if spec.get(key) is not None:
+            rank = {listed: index_of(spec[key], getattr(listed, SELECTORS[key])) or 0 for listed in kept}
+            kept.sort(key=rank.__getitem__)
+    return kept
+
+
+def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
+    """Read spec and summary of the runs, and check that they are of these runs and of one another.
+
+    Args:
+        found: Lines of a runs list.
+
+    Raises:
+        ArtifactError: For a file that is missing, damaged, or of another run.
+    """
+    runs = []
+    for listed in found:
+        record = read_json(listed.dir / "spec.json", ("spec",))
+        summary = read_json(
+            listed.dir / "summary.json", ("run", "accuracy", "headline_view", "spec_digest", "rounds", "classes")
+        )
+        if summary["run"].get("seed") != listed.seed:
+            raise ArtifactError(
+                f"{listed.dir / 'summary.json'}: is of seed {summary['run'].get('seed')!r}, expected {listed.seed!r}"
+            )
+        if summary["spec_digest"] != json_digest(record["spec"]):
+            raise ArtifactError(
+                f"{listed.dir / 'summary.json'}: spec digest {summary['spec_digest']} is not that of spec.json, "
+                f"{json_digest(record['spec'])}: one of the two files was changed"
+            )
+        shown = {"method_label": listed.label, **{key: getattr(listed, key) for key in FLAGS}}
+        summary |= {key: value for key, value in shown.items() if value is not None}
+        runs.append(RecordedRun(listed, record, summary))
+    return runs
+
+
+def list_timed(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
+    """The runs whose time and memory are compared: those on CPUs or those on GPUs, whichever are more.
+
+    Seconds on a CPU and on a GPU cannot be compared, and runs that share a GPU have no seconds of their own.
+    """
+    groups = [run for run in runs if run.on_cpu], [run for run in runs if not run.on_cpu]
+    return max(groups, key=len)
+
+
+def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
+    """Read a JSON object that must have these keys.
+
+    Raises:
+        ArtifactError: The file is missing or damaged, or a key is missing.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: no such file") from error
+    except ValueError as error:  # covers bad UTF-8 too
+        raise ArtifactError(f"{path}: damaged, not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise ArtifactError(f"{path}: damaged, not a JSON object")
+    for key in keys:
+        if key not in value:
+            raise ArtifactError(f"{path}: has no {key!r}")
+    return value
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: no such file") from error
+    except Exception as error:  # pyarrow raises OSError and ArrowInvalid, both for damage
+        raise ArtifactError(f"{path}: damaged parquet file ({type(error).__name__}: {error})") from error

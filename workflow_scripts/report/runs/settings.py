@@ -1,0 +1,181 @@
+"""A setting (data set, noise, partition, seed): its artifacts read for pictures and facts. No run folder needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.partition import Partition
+from fednoise_core.io import ArtifactError, read_npz
+from fednoise_core.noise.labels import Labels
+from workflow_scripts.report.runs.names import Names
+from workflow_scripts.report.runs.run import ListedRun, Setting
+from workflow_scripts.report.text.escape import one_line
+
+
+@dataclass(frozen=True)
+class SettingArtifacts:
+    """One seed of a setting. Each artifact is read when first needed.
+
+    Reading raises ArtifactError where an artifact is missing, damaged or of other data.
+
+    Attributes:
+        donor_file: The images of open-set noise.
+        among: The settings that it is shown with, from which its words tell it apart.
+    """
+
+    dataset: str
+    noise: str
+    partition: str
+    seed: int
+    labels_file: Path | None
+    partition_file: Path | None
+    arrays_file: Path | None
+    donor_file: Path | None = None
+    among: list[SettingArtifacts] = field(default_factory=list, repr=False, compare=False)
+
+    @cached_property
+    def labels(self) -> Labels:
+        """The labels artifact; ArtifactError if there is none."""
+        return Labels.load(self._file("labels"))
+
+    @cached_property
+    def split(self) -> Partition:
+        """The partition artifact, checked against the number of labels."""
+        split = Partition.load(self._file("partition"))
+        if len(split.index) and int(split.index.max()) >= len(self.labels.noisy):
+            raise ArtifactError(
+                f"{self.partition_file}: names sample {int(split.index.max())}, but {self.labels_file} has "
+                f"{len(self.labels.noisy)}"
+            )
+        return split
+
+    @cached_property
+    def arrays(self) -> Arrays:
+        """The arrays artifact, checked against the number of labels."""
+        arrays = Arrays.load(self._file("arrays"))
+        if arrays.n != len(self.labels.noisy):
+            raise ArtifactError(
+                f"{self.labels_file}: {len(self.labels.noisy)} labels for {arrays.n} samples of {self.arrays_file}"
+            )
+        return arrays
+
+    @property
+    def classes(self) -> int:
+        """Number of classes K."""
+        return self.labels.classes
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Class names, or the class numbers where the data set has none (or the list names no arrays)."""
+        named = list(self.arrays.names) if self.arrays_file is not None else []
+        return [one_line(name.replace("_", " ")) for name in named] or [str(k) for k in range(self.classes)]
+
+    def image(self, i: int) -> np.ndarray:
+        """What training sample `i` shows, uint8 [H, W] or [H, W, 3]; grey where a foreign image is not at hand."""
+        own = np.asarray(self.arrays.x_train[i : i + 1])
+        labels = self.labels
+        at = np.flatnonzero(labels.replaced == i) if labels.replaced is not None else ()
+        if len(at) and labels.donor is not None:
+            public = self.labels.spec.get("noise", {}).get("donor", "public") == "public"
+            donors = (
+                self.arrays.x_public if public else Arrays.load(self.donor_file).x_train if self.donor_file else None
+            )
+            if donors is None:
+                own = np.full_like(own, 128)
+            else:
+                alone = dataclasses.replace(labels, replaced=np.zeros(1, np.int64), donor=labels.donor[at[:1]])
+                own = alone.replace_images(own, np.asarray(donors))
+        return own[0, ..., 0] if own.shape[1:][-1] == 1 else own[0]
+
+    @property
+    def setting(self) -> Setting:
+        """The ids of data set, noise and partition."""
+        return Setting(self.dataset, self.noise, self.partition)
+
+    @cached_property
+    def words(self) -> tuple[str, str, str]:
+        """(data set, noise, partition) in words."""
+        return Names((one.setting, one._specs()) for one in self.among or [self]).of(self.setting)
+
+    @cached_property
+    def client_rate(self) -> np.ndarray | None:
+        """Share of wrong labels per client, float64 [C], NaN for an empty client; None if clean labels are unknown."""
+        wrong = self.labels.wrong
+        if wrong is None:
+            return None
+        owner = np.repeat(np.arange(self.split.clients), self.split.sizes)
+        bad = np.bincount(owner, weights=wrong[self.split.index], minlength=self.split.clients)
+        return np.divide(bad, self.split.sizes, out=np.full(self.split.clients, np.nan), where=self.split.sizes > 0)
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What a reader wants to know before the pictures: (name, value in words)."""
+        labels, split = self.labels, self.split
+        sizes, held = split.sizes, (split.histogram(labels.noisy, self.classes) > 0).sum(1)
+        nominal, rate = labels.nominal_rate, self.client_rate
+        shared = " (some are shared)" if split.overlap else ""
+        realised = "unknown: nobody knows the clean labels of this data"
+        if rate is not None:
+            realised = f"{labels.rate:.3f}; per client {np.nanmin(rate):.3f} to {np.nanmax(rate):.3f}"
+        return [
+            ("samples", f"{len(labels.noisy):,} with labels, {len(np.unique(split.index)):,} held by clients{shared}"),
+            ("classes", str(self.classes)),
+            (
+                "clients",
+                f"{split.clients}, of which {int((sizes == 0).sum())} hold nothing"
+                if (sizes == 0).any()
+                else str(split.clients),
+            ),
+            ("samples per client", f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}"),
+            ("classes per client", f"{held.min()} to {held.max()}, mean {held.mean():.1f} (by given labels)"),
+            ("partition drawn over", f"{split.spec.get('labels', 'unknown')} labels"),
+            ("noise rate, nominal", "none stated" if nominal is None else f"{nominal:.3f}"),
+            ("noise rate, realised", realised),
+            ("seed", str(self.seed)),
+        ]
+
+    def _specs(self) -> dict[str, Any]:
+        found = {"noise": self.labels.spec.get("noise"), "partition": self.split.spec.get("partition")}
+        return found | ({"dataset": _dataset_of(self.arrays_file)} if self.arrays_file else {})
+
+    def _file(self, kind: str) -> Path:
+        path = {"labels": self.labels_file, "partition": self.partition_file, "arrays": self.arrays_file}[kind]
+        if path is None:
+            raise ArtifactError(f"{self.dataset}/{self.noise}/{self.partition}: the runs list names no {kind} file")
+        return path
+
+
+def _dataset_of(path: Path) -> Any:
+    """The settings of the data set in an arrays artifact, without reading its images.
+
+    None where they cannot be read: who needs the images says what is wrong with them.
+    """
+    try:
+        return json.loads(str(read_npz(path, lambda name: name == "spec")["spec"])).get("dataset")
+    except (ArtifactError, ValueError, KeyError):
+        return None
+
+
+def artifacts_of(found: Sequence[ListedRun]) -> list[SettingArtifacts]:
+    """The settings of runs, each once.
+
+    Args:
+        found: Lines of a runs list. The seed that comes first there is taken.
+    """
+    made: dict[Setting, SettingArtifacts] = {}
+    for listed in found:
+        if listed.setting not in made:
+            made[listed.setting] = SettingArtifacts(
+                *listed.setting, listed.seed, listed.labels, listed.partition_file, listed.arrays, listed.donor
+            )
+    for one in made.values():
+        one.among.extend(made.values())
+    return list(made.values())

@@ -1,0 +1,141 @@
+"""Accuracy tables: methods × settings."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import pandas as pd
+from pydantic import Field
+
+from workflow_scripts.report.runs import frames
+from workflow_scripts.report.runs.names import Names
+from workflow_scripts.report.runs.noise_rate import is_noiseless
+from workflow_scripts.report.runs.ranking import AHEAD, leading_methods
+from workflow_scripts.report.runs.run import METRICS, RecordedRun
+from workflow_scripts.report.runs.selection import Metric, RunSelection, View
+from workflow_scripts.report.tables.kind import Spec, TableKind
+from workflow_scripts.report.tables.summaries import describe_cell, summarize_finite
+from workflow_scripts.report.text.cells import (
+    METRIC_WORDS,
+    MISSING,
+    PARTS,
+    Cell,
+    Grid,
+    GridRow,
+    caption_of,
+    diverged_words,
+    levels_of,
+    mean_std,
+    method_words,
+    seeds_words,
+    settings_of,
+)
+from workflow_scripts.report.text.footnotes import NO_MEMBERS, ORACLE, explain_true_rates, merge_marks
+
+
+class AccuracySettings(RunSelection):
+    """Methods × settings, mean ± sample standard deviation over seeds in %; runs without noise are a row set apart."""
+
+    metric: Annotated[
+        Metric,
+        Field(
+            description="The shown accuracy: best round, last round, or mean of the last ten evaluations. "
+            "The CSV has all."
+        ),
+    ] = "best"
+    view: View = "headline"
+    digits: Annotated[int, Field(ge=0, le=4, description="Decimals shown; a test set of n images steps by 100/n.")] = 1
+
+
+def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
+    """Methods × settings: mean and sample standard deviation over seeds of best, last, last10_mean and round 0, in %.
+
+    `gain_*` is the headline metric less round 0; `beats_round0` counts the seeds above their own round 0.
+    `ceiling` marks runs on clean labels, unless the table has nothing else. Where `diverged` of the `seeds` runs
+    diverged there is no mean, not even of the others: it would be one of the seeds that went well.
+    `as_told` marks a method whose own rate is the setting's noise rate: it is not compared there.
+    `ahead` marks the methods of a setting that `leading_methods` names.
+
+    Args:
+        runs: Those of the table.
+        spec: Its completed settings.
+    """
+    frame = frames.tabulate_results(runs, spec["view"])
+    metric = spec["metric"]
+    names, clean = Names.of_runs(runs), {run.listed.noise for run in runs if is_noiseless(run.spec.get("noise", {}))}
+    clean = clean if clean != {run.listed.noise for run in runs} else set()
+    frame["gain"] = frame[metric] - frame["round0"]
+    ahead = {ids: leading_methods(group, metric) for ids, group in frame.groupby(frames.IDS[:3], sort=False)}
+    rows = []
+    for ids, group in frame.groupby(frames.IDS, sort=False):
+        rows.append(
+            {
+                **describe_cell(ids, group, names),
+                "marks": merge_marks(group["marks"]),
+                "ceiling": int(ids[1] in clean),
+                "as_told": int(group["as_told"].any()),
+                "ahead": int(ids[3] in ahead[ids[:3]]),
+                "view": group["view"].iloc[0],
+                "metric": metric,
+                "seeds": len(group),
+                **summarize_finite(group, (*METRICS, "round0", "gain")),
+                "beats_round0": int((group["gain"] > 0).sum()),
+                "epsilon": group["epsilon"].iloc[0],
+                "diverged": int(group["diverged"].sum()),
+                "at_chance": int(group["at_chance"].sum()),
+                "dropped_updates": int(group["dropped_updates"].sum()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _lay_out_accuracy(frame: pd.DataFrame, spec: Spec) -> Grid:
+    metric, digits = spec["metric"], spec["digits"]
+    main, ceiling = frame[frame["ceiling"] == 0], frame[frame["ceiling"] == 1]
+    settings = settings_of(main)
+    levels, common = levels_of(main, settings)
+    rows = []
+    # clean labels do not depend on the noise: the same cell stands under each noise
+    for part, ids, ending, style in ((main, (0, 1, 2), "", ""), (ceiling, (0, 2), ", no noise", "ceiling")):
+        for _, group in part.groupby("method", sort=False):
+            found = {tuple(row[PARTS[one]] for one in ids): row for _, row in group.iterrows()}
+            line = []
+            for key in settings:
+                row = found.get(tuple(key[one] for one in ids))
+                ahead = not style and row is not None and bool(row["ahead"])
+                line.append(Cell(_format_accuracy(row, metric, digits), ahead))
+            line.append(Cell(f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"))
+            rows.append(GridRow(method_words(group) + ending, line, style))
+    for place, level in enumerate(levels):
+        level.append(("above round\xa00" if place == len(levels) - 1 else "", 1))
+    caption = f"Test accuracy in %, {METRIC_WORDS[metric]}: {seeds_words(frame['seeds'])}."
+    if common:
+        caption += f" All on {common}."
+    notes = [_explain_bold(main, len(ceiling) > 0)] if main["ahead"].any() else []
+    notes += explain_true_rates(main)
+    notes.append("“Above round 0” counts the runs that end above their own accuracy before training.")
+    return Grid(spec["title"] or "Accuracy", caption_of(spec, caption), "method", levels, rows, notes)
+
+
+def _explain_bold(frame: pd.DataFrame, ceiling: bool) -> str:
+    """What bold says, and who takes no part."""
+    apart = [mark for mark in merge_marks(frame["marks"]) if mark in NO_MEMBERS]
+    left_out = [*(["the row without noise"] if ceiling else []), *([" and ".join(apart)] if apart else [])]
+    rest = f" Excluded from this comparison: {', '.join(left_out)}." if left_out else ""
+    return f"Bold: {'the highest value' if (frame['seeds'] < 2).all() else AHEAD}.{rest}"
+
+
+def _format_accuracy(row: pd.Series | None, metric: str, digits: int) -> str:
+    """The number, with the mark of an oracle if the method's own rate is that of the setting."""
+    if row is None:
+        return MISSING
+    mark = f" {ORACLE}" if row.get("as_told", 0) else ""
+    return (diverged_words(row) or mean_std(row[f"{metric}_mean"], row[f"{metric}_std"], digits)) + mark
+
+
+KIND = TableKind(
+    settings=AccuracySettings,
+    frame=accuracy_frame,
+    layout=_lay_out_accuracy,
+    example={"metric": "last10_mean", "noises": ["sym40"]},
+    of_accuracy=True,
+)

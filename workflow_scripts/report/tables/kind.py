@@ -1,0 +1,43 @@
+"""What a kind of table is: its settings, the frame of its numbers, and the layout that is shown."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import Field
+
+from fednoise_core.settings.declare import Settings
+from workflow_scripts.report.runs.run import RecordedRun
+from workflow_scripts.report.text.cells import Grid
+
+HeadWords = dict[str, Annotated[str, Field(min_length=1, max_length=100)]]
+"""Id or column → its words in a table's head."""
+
+Spec = Mapping[str, Any]
+"""The settings of one table with their defaults, and what the workflow tells of the study."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableKind:
+    """A kind of table: one object in one file of this folder, named in `registry.TABLES`.
+
+    Attributes:
+        settings: Model of its settings. The first paragraph of its docstring says what the table is.
+        frame: Makes the numbers, one row a cell, from the chosen runs and the settings. They are written as CSV.
+        layout: Makes the table that is shown from that CSV and the settings.
+        example: Settings for the one-line example on the reference page.
+        context: What the workflow tells of the study beside the settings, and what stands where it tells nothing.
+        without_runs: Whether it reads no run at all.
+        of_a_paper: Whether it shows the cells of a paper, also where nothing was run.
+        of_accuracy: Whether it says so of data sets without trusted test labels.
+    """
+
+    settings: type[Settings]
+    frame: Callable[[Sequence[RecordedRun], Spec], pd.DataFrame]
+    layout: Callable[[pd.DataFrame, Spec], Grid]
+    example: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
+    without_runs: bool = False
+    of_a_paper: bool = False
+    of_accuracy: bool = False

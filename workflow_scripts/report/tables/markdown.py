@@ -1,0 +1,40 @@
+"""Grids as Markdown."""
+
+from collections.abc import Sequence
+
+from workflow_scripts.report.text.cells import Cell, Grid
+from workflow_scripts.report.text.escape import markdown_text as md
+
+
+def render_markdown(table: Grid) -> str:
+    """A table in GitHub Markdown, with its caption and notes. No text of the settings becomes markup.
+
+    Header lines are joined by commas, since Markdown has one header line.
+
+    Args:
+        table: What `registry.lay_out_table` made.
+    """
+    heads = [
+        ", ".join(word for word in words if word)
+        for words in zip(*(_expand_spans(level) for level in table.levels), strict=True)
+    ]
+    lines = [
+        f"**{md(table.title)}.** {md(table.caption)}",
+        "",
+        _render_row([table.stub, *map(md, heads)]),
+        _render_row(["---", *["--:"] * len(heads)]),
+    ]
+    for row in table.rows:
+        stub = {"group": f"*{md(row.stub)}*", "ceiling": f"*{md(row.stub)}*", "printed": f"&nbsp;&nbsp;{row.stub}"}
+        cells = row.cells or [Cell("")] * len(heads)
+        shown = (f"**{md(cell.text)}**" if cell.bold else md(cell.text) for cell in cells)
+        lines.append(_render_row([stub.get(row.style, md(row.stub)), *shown]))
+    return "\n".join([*lines, "", *(f"{md(note)}  " for note in table.notes), ""])
+
+
+def _expand_spans(level: Sequence[tuple[str, int]]) -> list[str]:
+    return [text for text, span in level for _ in range(span)]
+
+
+def _render_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

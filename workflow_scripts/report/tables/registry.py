@@ -1,0 +1,123 @@
+"""Tables of every kind: from runs to a frame, which is written as CSV, and from that CSV to the table that is shown.
+
+The shown table is made from the CSV, never beside it, so the two cannot differ. Each kind has a file of its own.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from fednoise_core.io import SpecError
+from fednoise_core.settings.declare import check_value, with_defaults
+from fednoise_core.settings.functions import resolve_kind
+from workflow_scripts.report.runs import agreement
+from workflow_scripts.report.runs.provenance import mixed_versions
+from workflow_scripts.report.runs.run import ListedRun, load, select
+from workflow_scripts.report.tables.kind import TableKind
+from workflow_scripts.report.text.cells import Grid
+from workflow_scripts.report.text.footnotes import explain_marks
+
+# kind → where its TableKind is. Strings, so that the code hash of one kind's tables does not hold the others.
+TABLES: dict[str, str | TableKind] = {
+    "accuracy": "workflow_scripts.report.tables.accuracy:KIND",
+    "cost": "workflow_scripts.report.tables.cost:KIND",
+    "diagnostics": "workflow_scripts.report.tables.diagnostics:KIND",
+    "gains_over_rounds": "workflow_scripts.report.tables.gains_over_rounds:KIND",
+    "reproduction": "workflow_scripts.report.tables.reproduction:KIND",
+    "setup": "workflow_scripts.report.tables.setup:KIND",
+}
+
+
+def complete_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a table with the defaults of its kind.
+
+    Args:
+        spec: `{kind: …, settings…}` as in config/schema/table.yaml, and what the workflow tells of the study.
+
+    Raises:
+        SpecError: For an unknown kind, with the nearest known one.
+    """
+    kind = find_kind(spec)
+    return {**with_defaults(kind.settings, kind.context), **spec}
+
+
+def complete_tables(study: Mapping[str, Any]) -> dict[str, Any]:
+    """A study with the defaults of its tables.
+
+    Args:
+        study: As its page gets it (`outputs.page_metadata`).
+    """
+    return {**study, "tables": {name: complete_spec(spec) for name, spec in study.get("tables", {}).items()}}
+
+
+def build_table(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
+    """The numbers of a table, one row a cell.
+
+    Args:
+        found: All runs of the study.
+        spec: As for `complete_spec`.
+
+    Raises:
+        SpecError: For an unknown kind, a setting that does not fit, and lists that leave no run.
+        ArtifactError: For a damaged file.
+    """
+    kind = find_kind(spec)
+    own = {key: value for key, value in spec.items() if key != "kind" and key not in kind.context}
+    check_value(kind.settings, own, "table")
+    runs = load(select_table_runs(found, spec))
+    if not runs and not kind.of_a_paper:
+        raise SpecError("the table names no run")
+    table = kind.frame(runs, complete_spec(spec))
+    if unknown := agreement.untrusted_datasets(runs):
+        table["test_known"] = (~table["dataset"].isin(unknown)).astype(int)
+    for words in mixed_versions(runs):
+        table["versions"] = words
+    sometimes = ("as_told", "diverged", "at_chance", "dropped_updates")
+    nothing = [name for name in sometimes if name in table and not table[name].any()]
+    return table.drop(columns=nothing)
+
+
+def select_table_runs(found: Iterable[ListedRun], spec: Mapping[str, Any]) -> list[ListedRun]:
+    """The runs that a table shows. A table of a paper may have none, since it says of its cells that they were not run.
+
+    Raises:
+        SpecError: For another table whose lists leave no run.
+    """
+    kind = find_kind(spec)
+    return [] if kind.without_runs else select(found, spec, none=kind.of_a_paper)
+
+
+def lay_out_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
+    """The table as it is shown, with its caption and notes.
+
+    Args:
+        frame: What `build_table` made, or its CSV read back.
+        spec: As for `complete_spec`.
+    """
+    kind = find_kind(spec)
+    made = kind.layout(frame, complete_spec(spec))
+    made.notes += explain_marks(frame) if "marks" in frame else []
+    if "diverged" in frame:
+        made.notes.append(
+            "diverged (k of n): the outputs of k of n runs stopped being finite numbers. They have no accuracy, and "
+            "nothing is averaged over the others alone."
+        )
+    if "at_chance" in frame:
+        ended = frame.groupby("method_label", sort=False)[["at_chance", "seeds"]].sum()
+        words = "; ".join(f"{label} in {n} of {size} runs" for label, n, size in ended.itertuples(name=None) if n)
+        made.notes.append(f"At chance after the last round: {words}.")
+    if "versions" in frame:
+        made.notes.append(str(frame["versions"].iloc[0]))
+    if "dropped_updates" in frame:
+        left_out = frame.groupby("method_label", sort=False)["dropped_updates"].sum()
+        words = "; ".join(f"{label} {count:,.0f}" for label, count in left_out.items() if count)
+        made.notes.append(f"Updates of clients that were not finite numbers, and were left out: {words}.")
+    if kind.of_accuracy and "test_known" in frame:
+        made.notes.append(agreement.untrusted_note(sorted(set(frame.loc[frame["test_known"] == 0, "dataset"]))))
+    return made
+
+
+def find_kind(spec: Mapping[str, Any]) -> TableKind:
+    """The kind of a table. Raises SpecError with the nearest known one."""
+    return resolve_kind(spec, TABLES, "table")

@@ -1,0 +1,278 @@
+"""A paper's table beside ours: every cell that the paper or the study has, both numbers, and what they say together.
+
+The frame is one row a cell, under the ids of the paper's scale; `reproduction_layout.py` shows it.
+"""
+
+import functools
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import Field
+
+from fednoise_core.io import ArtifactError, read_texts
+from fednoise_core.settings.declare import Settings
+from workflow_scripts.report.runs import frames
+from workflow_scripts.report.runs.csv_files import resolve_user_file
+from workflow_scripts.report.runs.names import Names
+from workflow_scripts.report.runs.noise_rate import is_noiseless
+from workflow_scripts.report.runs.run import RecordedRun, Setting
+from workflow_scripts.report.runs.selection import Metric, RunSelection, View
+from workflow_scripts.report.runs.statistics import summarize_seeds
+from workflow_scripts.report.tables.claims import (
+    NO_VALUES,
+    ClaimSettings,
+    format_by_seed,
+    judge_columns,
+    measure_lead,
+    read_values,
+)
+from workflow_scripts.report.tables.kind import HeadWords, Spec, TableKind
+from workflow_scripts.report.tables.reproduction_layout import lay_out_reproduction
+from workflow_scripts.report.tables.verdicts import JUDGED, KEYS, compare_numbers
+from workflow_scripts.report.text.footnotes import merge_marks
+
+
+class Reference(Settings):
+    """Where the paper's numbers are."""
+
+    file: Annotated[
+        str,
+        Field(
+            description="CSV with columns table, dataset, noise, partition, method, member (ids of this study; member: "
+            "the number of a client whose own model it is, or empty), mean, std (in %, empty: unreadable), note. A row "
+            "without a method has a head that nobody can read, and is passed over."
+        ),
+    ]
+    table: Annotated[str | int | None, Field(description="Only rows whose column `table` says so.")] = None
+
+
+class ReproductionSettings(RunSelection):
+    """A paper's table, cell by cell: its numbers, ours, their difference, a verdict, gains, ranks, and the claims.
+
+    Differences and verdicts are made at scale `paper` only. Claims are judged by the columns that were run.
+    """
+
+    metric: Annotated[
+        Metric,
+        Field(
+            description="The accuracy that the paper reports: best round, last round, or mean of the last ten "
+            "evaluations."
+        ),
+    ] = "best"
+    view: View = "headline"
+    digits: Annotated[int, Field(ge=0, le=4, description="Decimals shown.")] = 2
+    reference: Annotated[Reference, Field(description="The paper's numbers.")]
+    heads: Annotated[
+        HeadWords,
+        Field(
+            description="Words for ids of data sets, noises and partitions in the table's head; default: made from "
+            "their settings."
+        ),
+    ] = {}  # noqa: RUF012 - a setting
+    clients: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="So many clients have columns of their own, each with its own model, beside their mean.",
+        ),
+    ] = 0
+    baseline: Annotated[str, Field(description="The method that gains are over.")] = "fedavg"
+    claims: Annotated[
+        list[ClaimSettings],
+        Field(
+            description="What the paper says of the table, each {id, says, one of best, above, within, costs, leads, "
+            "widens, and which columns}. Of the columns that were run all agree, all disagree, or it is mixed."
+        ),
+    ] = []  # noqa: RUF012 - a setting
+
+
+def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
+    """Every cell of the study (`cells`) or the paper (`reference`): `paper_*`, `ours_*` in %, `difference`, `verdict`.
+
+    `ours_low` and `ours_high`: the 95 % bootstrap interval of the mean over at least three seeds; `ours_by_seed`: the
+    value of each seed.
+
+    `*_gain`: points above the `baseline` of the same column, over the seeds that both have; `*_rank`: among the methods
+    of the column that we and the paper have; `disagrees`: ids of the claims that our numbers contradict in the cell's
+    column.
+
+    At another scale than `paper` there is no difference, and the verdict is `run`. `paper` says of a cell without a
+    number why: `unreadable`, or `absent` (the paper has no such cell).
+
+    Args:
+        runs: Those of the table.
+        spec: Its completed settings.
+
+    Raises:
+        ArtifactError: For a damaged reference.
+    """
+    printed, own = _read_paper_numbers(spec), _own_numbers(runs, spec)
+    known = {**dict.fromkeys(_list_cells(spec)), **dict.fromkeys(printed)}
+    names, substitutes, parts = _label_cells(spec, known), spec["dataset_substitutes"], spec["parts"]
+    clean = {name for name, one in parts.get("noise", {}).items() if is_noiseless(one)}
+    many = {name: len({key[3] for key in known if key[1] == name}) for name in {key[1] for key in known}}
+    noisy = max((count for name, count in many.items() if name not in clean), default=0)
+    found = []
+    for key in known:  # in the order of the table's lists; what the paper alone has comes last
+        dataset, noise, method = key[0], key[1], key[3]
+        mine = own.get((substitutes.get(dataset, dataset), *key[1:]), {})
+        row = {
+            **dict(zip(KEYS, key, strict=True)),
+            **dict(zip(("dataset_label", "noise_label", "partition_label"), names(key), strict=True)),
+            "method_label": spec["labels"].get(method, method),
+            "marks": mine.get("marks", ""),
+            "ceiling": int(noise in clean and many[noise] < noisy),
+            "metric": spec["metric"],
+            "scale": spec["scale"],
+            **(printed.get(key) or {"paper_mean": math.nan, "paper_std": math.nan, "paper": "absent", "note": ""}),
+            "seeds": mine.get("seeds", 0),
+            "ours_mean": mine.get("mean", math.nan),
+            "ours_std": mine.get("std", math.nan),
+            "ours_low": mine.get("low", math.nan),
+            "ours_high": mine.get("high", math.nan),
+            "ours_by_seed": mine.get("by_seed", ""),
+            "diverged": mine.get("diverged", 0),
+            "epsilon": mine.get("epsilon", math.nan),
+        }
+        verdict = _judge_cell(row, dataset in spec["absent"])
+        difference = row["ours_mean"] - row["paper_mean"] if verdict in JUDGED else math.nan
+        found.append({**row, "difference": difference, "verdict": verdict})
+    return _add_comparisons(pd.DataFrame(found), spec)
+
+
+def _add_comparisons(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFrame:
+    """The frame with what is said of its columns: gains, ranks, and claims that disagree."""
+    main, columns = frame[frame["ceiling"] == 0], [key for key in KEYS if key != "method"]
+    both = main["ours_mean"].notna() & main["paper_mean"].notna()
+    base = main["method"] == spec["baseline"]
+    places = list(main[columns].itertuples(index=False, name=None))
+    for whose in ("ours", "paper"):
+        values = read_values(main, whose)
+        compared = {place: one for place, one, is_base in zip(places, values, base, strict=True) if is_base}
+        leads = [measure_lead(one, compared.get(place, NO_VALUES)) for place, one in zip(places, values, strict=True)]
+        gain = pd.Series(leads, main.index, dtype=float).mask(base)
+        rank = main[both].groupby(columns)[f"{whose}_mean"].rank(ascending=False, method="min")
+        frame = frame.assign(**{f"{whose}_gain": gain, f"{whose}_rank": rank})
+    against: dict[int, list[str]] = {}
+    for claim in spec["claims"]:
+        for key in (key for key, holds in judge_columns(frame, claim).items() if holds is False):
+            wanted = [(name, one) for name, one in zip(columns, key, strict=True) if one or name == "member"]
+            chosen = (main[name] == one for name, one in wanted)
+            for place in main[functools.reduce(operator.and_, chosen)].index:
+                against.setdefault(place, []).append(str(claim.get("id", "")))
+    return frame.assign(disagrees=[" ".join(against.get(place, ())) for place in frame.index])
+
+
+def _judge_cell(row: Mapping[str, Any], absent: bool) -> str:
+    """The verdict on a cell: one of VERDICTS."""
+    if row["seeds"] == 0:
+        return "not run (data absent)" if absent else "not run"
+    if row["diverged"]:
+        return "diverged"
+    if math.isnan(row["ours_mean"]):  # runs, but none with a number of this metric
+        return "no number"
+    if row["scale"] != "paper":
+        return "run"
+    if math.isnan(row["paper_mean"]):
+        return "not in paper" if row["paper"] == "absent" else "paper unreadable"
+    return compare_numbers((row["ours_mean"], row["ours_std"]), (row["paper_mean"], row["paper_std"]))
+
+
+def _list_cells(spec: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The study's cells, with one for each client that has a column, and one for their mean."""
+    clients = ["", *map(str, range(spec["clients"]))]
+    return [(*cell, client) for cell in spec["cells"] for client in clients]
+
+
+def _read_paper_numbers(spec: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:
+    """The paper's numbers by cell. A row without a method cannot be placed; the layout tells of it."""
+    path, table = spec["reference"]["file"], spec["reference"].get("table")
+    rows = read_texts(resolve_user_file(path))
+    missing = [name for name in ("table", *KEYS, "mean", "std", "note") if name not in rows.columns]
+    if missing:
+        raise ArtifactError(f"{path}: has no column {', '.join(missing)}")
+    rows = rows[(rows["method"] != "") & ((table is None) | (rows["table"] == str(table)))]
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for row in rows.to_dict("records"):
+        key = tuple(row[name] for name in KEYS)
+        if key in found:
+            raise ArtifactError(f"{path}: two rows for {' / '.join(filter(None, key))} in table {row['table']}")
+        try:
+            mean, std = (float(row[name]) if row[name] else math.nan for name in ("mean", "std"))
+        except ValueError as error:
+            raise ArtifactError(f"{path}: {' / '.join(filter(None, key))}: {error}") from error
+        state = "unreadable" if math.isnan(mean) else "printed"
+        found[key] = {"paper_mean": mean, "paper_std": std, "paper": state, "note": row["note"]}
+    return found
+
+
+def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:
+    """Ours by cell, under the ids of the runs."""
+    if not runs:
+        return {}
+    metric, view = spec["metric"], spec["view"]
+    frame = frames.tabulate_results(runs, view).assign(value=lambda table: table[metric], member="")
+    parts = [frame, *([_by_client(runs, metric, view, frame)] if spec["clients"] else [])]
+    found = {}
+    for ids, group in pd.concat(parts).groupby(KEYS, sort=False):
+        lost, values = int(group["diverged"].sum()), group["value"].astype(float)
+        found[tuple(map(str, ids))] = {
+            "seeds": len(group),
+            **_seed_summary([math.nan] if lost else values.tolist()),
+            "by_seed": format_by_seed(dict(zip(group["seed"], values, strict=True))),
+            "diverged": lost,
+            "marks": merge_marks(group["marks"]),
+            "epsilon": group["epsilon"].iloc[0],
+        }
+    return found
+
+
+def _seed_summary(values: Sequence[float]) -> dict[str, float]:
+    return {key: value for key, value in summarize_seeds(values)._asdict().items() if key != "n"}
+
+
+def _by_client(runs: Sequence[RecordedRun], metric: str, view: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """The same columns, a row for every client's own model."""
+    told = frames.load_metric(runs, "accuracy", view, client=None)
+    told = told[(told["client"] >= 0) & (told["round"] > 0)].sort_values("round", kind="stable")
+    groups = told.groupby([*frames.IDS, "seed", "client"], sort=False)["value"]
+    found = {
+        "last": groups.last,
+        "best": groups.max,
+        "last10_mean": lambda: groups.apply(lambda v: v.iloc[-10:].mean()),
+    }
+    values = found[metric]().reset_index()
+    whole = frame[[*frames.IDS, "seed", "diverged", "marks", "epsilon"]]
+    return values.assign(member=values["client"].astype(str)).merge(whole, on=[*frames.IDS, "seed"])
+
+
+def _label_cells(spec: Mapping[str, Any], known: Iterable[tuple[str, ...]]) -> Any:
+    """Cell → the words of its data set, noise and partition."""
+    parts, heads = spec["parts"], spec["heads"]
+    settings = dict.fromkeys(Setting(*key[:3]) for key in known)
+    chosen = {
+        setting: {
+            kind: parts.get(kind, {}).get(name, {})
+            for kind, name in zip(("dataset", "noise", "partition"), setting, strict=True)
+        }
+        for setting in settings
+    }
+    words = Names(chosen.items())
+    return lambda key: [heads.get(name, word) for name, word in zip(key[:3], words.of(Setting(*key[:3])), strict=True)]
+
+
+KIND = TableKind(
+    settings=ReproductionSettings,
+    frame=reproduction_frame,
+    layout=lay_out_reproduction,
+    example={
+        "reference": {"file": "config/papers/tables/fedefc.csv", "table": 2},
+        "metric": "last10_mean",
+        "claims": [{"id": "above-fedavg", "says": "FedEFC is above FedAvg", "above": ["fedefc", "fedavg"]}],
+    },
+    context={"cells": (), "labels": {}, "parts": {}, "scale": "paper", "dataset_substitutes": {}, "absent": ()},
+    of_a_paper=True,
+)

@@ -1,0 +1,106 @@
+"""What a table of a paper comes to: cells by verdict, rank correlations, and its claims, judged."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from workflow_scripts.report.tables.claims import STATES, Claim, judge_claim
+from workflow_scripts.report.tables.verdicts import KEYS, LEAST_RANKED
+from workflow_scripts.report.text.cells import MISSING, format_number
+
+
+@dataclass(frozen=True)
+class Score:
+    """cells: of those that the paper has, how many have which verdict (`verdicts.VERDICTS`).
+
+    ranks: Spearman's ρ of each column that has one.
+    """
+
+    scale: str
+    cells: Counter[str]
+    ranks: list[float] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+
+    def __add__(self, other: Score) -> Score:
+        scale = self.scale if self.scale == other.scale else f"{self.scale}, {other.scale}"
+        return Score(scale, self.cells + other.cells, [*self.ranks, *other.ranks], [*self.claims, *other.claims])
+
+    @property
+    def ran(self) -> int:
+        """Cells with a number of ours, or with runs that diverged."""
+        return sum(count for name, count in self.cells.items() if not name.startswith("not run"))
+
+    def ranks_words(self) -> str:
+        """The median over the columns, from the lowest to the highest, and of how many."""
+        if not self.ranks:
+            return MISSING
+        if len(self.ranks) == 1:
+            return f"{format_number(self.ranks[0], 2)} (1 column)"
+        values = float(pd.Series(self.ranks).median()), min(self.ranks), max(self.ranks)
+        middle, low, high = (format_number(value, 2) for value in values)
+        return f"{middle} ({low} to {high}, {len(self.ranks)} columns)"
+
+
+def states_words(claims: Iterable[Claim]) -> str:
+    """How many claims are in which state, as a sentence.
+
+    Args:
+        claims: Judged ones, maybe of several tables.
+    """
+    found = Counter(claim.state for claim in claims)
+    if not found:
+        return "No claim is judged here."
+    every, some, none, left = (found[name] for name in STATES)
+    if left == found.total():
+        return f"None of the paper's {left} claims was run."
+    ran = found.total() - left
+    words = f"{ran} of the paper's {found.total()} claims {'was' if ran == 1 else 'were'} run."
+    words += f" Our numbers support {every} in every column that was run"
+    return f"{words}, {some} in some columns and {none} in none."
+
+
+def score_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
+    """What a reproduction table comes to.
+
+    Args:
+        frame: Of the table, or its CSV read back.
+        spec: Its completed settings.
+    """
+    claims = [judge_claim(frame, claim) for claim in spec["claims"]]
+    scale = str(frame["scale"].iloc[0]) if len(frame) else str(spec["scale"])
+    found = [value for value, _ in column_ranks(frame).values() if not math.isnan(value)]
+    return Score(scale, count_verdicts(frame), found, claims)
+
+
+def count_verdicts(frame: pd.DataFrame) -> Counter[str]:
+    """Count the verdicts on the cells that the paper has.
+
+    Args:
+        frame: Of a reproduction table.
+    """
+    return Counter(frame.loc[frame["paper"] != "absent", "verdict"])
+
+
+def column_ranks(frame: pd.DataFrame) -> dict[tuple[str, ...], tuple[float, int]]:
+    """Rank correlation of our methods with the paper's, by column. Runs without noise beside noisy ones are left out.
+
+    Args:
+        frame: Of a reproduction table.
+
+    Returns:
+        (data set, noise, partition, member) -> Spearman's ρ (Spearman, 1904), and of how many methods. ρ is NaN
+        for fewer than LEAST_RANKED methods, or if all means of ours or of the paper's are equal.
+    """
+    found = {}
+    columns = [key for key in KEYS if key != "method"]
+    for ids, rows in frame[frame["ceiling"] == 0].groupby(columns, sort=False):
+        both = rows[["ours_mean", "paper_mean"]].dropna()
+        value = float(both.corr("spearman", min_periods=LEAST_RANKED).to_numpy()[0, 1])
+        found[tuple(map(str, ids))] = (value, len(both))
+    return found
