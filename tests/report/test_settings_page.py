@@ -92,8 +92,8 @@ def test_settings_shown_on_other_pages_validate() -> None:
         (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
         return yaml.safe_load(block)
 
-    figures = shown("pictures.md")["figures"]
+    figures = shown("gallery.md")["figures"]
     assert {spec["kind"] for spec in figures.values()} == set(SETTING_FIGURES)
     for name, spec in figures.items():
-        SCHEMAS.check_kind("figure", spec, ConfigPath("docs/pictures.md", (name,)))
+        SCHEMAS.check_kind("figure", spec, ConfigPath("docs/gallery.md", (name,)))
     SCHEMAS.check_kind("net", shown("nets.md")["train"]["net"], ConfigPath("docs/nets.md"))
