@@ -252,7 +252,7 @@ class RunLoop:
         report = self._train_round(phase)
         self._finish_evaluation(log)
         self._record_report(state.round, phase.name, report)
-        if self._is_last(phase) or state.round % self.world.train.eval_every == 0:
+        if self._is_evaluated(phase):
             self.pending = self._start_evaluation(phase.name)
         else:
             log.report_round(state.round, phase.name, {}, self.record)
@@ -292,6 +292,10 @@ class RunLoop:
             f"{self.label}: round {self.state.round}: {problem}: the training diverges. Lower train.lr (now "
             f"{train.lr:g}), or limit gradients by train.clip (now {train.clip:g})"
         )
+
+    def _is_evaluated(self, phase: Phase) -> bool:
+        train, round = self.world.train, self.state.round
+        return self._is_last(phase) or round % train.eval_every == 0 or round > self.phases[-1].end - train.eval_last
 
     def _is_last(self, phase: Phase) -> bool:
         state = self.state

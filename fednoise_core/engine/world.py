@@ -193,6 +193,7 @@ class World:
             u = None
             if net.eval_draws:  # the same numbers for the same chunk, whoever evaluates
                 u = torch.rand(len(x), net.eval_draws, generator=torch_stream(key, k)).to(self.device)
-            out.append(getattr(net, what)(w, x, u=u))
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.train.eval_precision == "bf16"):
+                out.append(getattr(net, what)(w, x, u=u).float())
         width = self.classes if what == "predict" else net.features_size
         return torch.cat(out) if out else torch.zeros(0, width, device=self.device)

@@ -103,12 +103,18 @@ class Train(ValidatedSettings):
         Literal["fp32", "tf32", "bf16"],
         Field(
             description="tf32: on a GPU, products and convolutions with 10 bits behind the point; on a CPU the same as "
-            "fp32. bf16: training under autocast over fp32 weights (evaluation in fp32, on a GPU in tf32). Both change "
-            "numbers."
+            "fp32. bf16: training under autocast over fp32 weights (on a GPU, the rest in tf32). Both change numbers."
         ),
+    ] = "fp32"
+    eval_precision: Annotated[
+        Literal["fp32", "bf16"],
+        Field(description="Of evaluations and other predictions in evaluation mode. bf16: under autocast."),
     ] = "fp32"
     eval_every: Annotated[
         int, Field(ge=1, description="Rounds between evaluations (the last round always counts).")
+    ] = 1
+    eval_last: Annotated[
+        int, Field(ge=1, description="So many rounds at the end are all evaluated, whatever `eval_every` is.")
     ] = 1
     eval_batch: Annotated[int, Field(ge=1, description="Images per evaluation batch.")] = 1000
 

@@ -109,6 +109,20 @@ def test_evaluation_is_due_every_so_many_rounds_and_at_the_end(every, seen):
     assert [r for r, _ in outcome.record.curve("global")] == seen
 
 
+def test_the_last_rounds_are_all_evaluated_if_so_many_are_asked_for():
+    outcome = play(phased(("a", 5, None), ("b", 9, None)), {"eval_every": 4, "eval_last": 3})
+    assert [r for r, _ in outcome.record.curve("global")] == [0, 4, 7, 8, 9]
+
+
+def test_evaluation_in_bf16_changes_predictions_a_little_and_no_training():
+    exact, rounded = (toy.play("fedavg", eval_precision=precision).outcome for precision in ("fp32", "bf16"))
+    (one,), (other,) = ([models[0].flat for _, models in outcome.models()] for outcome in (exact, rounded))
+    assert torch.equal(one, other)
+    losses = [[row[6] for row in outcome.record.metrics if row[5] == "loss"] for outcome in (exact, rounded)]
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+
+
 def test_the_last_round_is_evaluated_also_if_phases_without_rounds_follow():
     outcome = play(phased(("a", 3, None), ("b", 3, None)), {"eval_every": 10})
     assert [r for r, _ in outcome.record.curve("global")] == [0, 3]

@@ -236,10 +236,12 @@ def _describe_curves(
 
 def _rounds_words(runs: Sequence[RecordedRun]) -> str:
     """Which rounds were evaluated, in words."""
-    every = {int(run.spec.get("train", {}).get("eval_every", 1)) for run in runs}
-    if every == {1}:
+    intervals = {int(run.spec.get("train", {}).get("eval_every", 1)) for run in runs}
+    if intervals == {1}:
         return "after every round"
-    return f"after every {every.pop()} rounds" if len(every) == 1 else "after the rounds that were evaluated"
+    if len(intervals) > 1 or any("eval_last" in run.spec.get("train", {}) for run in runs):
+        return "after the rounds that were evaluated"
+    return f"after every {intervals.pop()} rounds"
 
 
 KIND = FigureKind(
