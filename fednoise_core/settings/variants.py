@@ -74,9 +74,9 @@ def format_settings(values: Mapping[str, str]) -> str:
         values: Values by swept field.
 
     Returns:
-        Text such as "mu 0.1, weighting uniform". `train.lr` is "lr".
+        Text such as "mu 0.1, weighting uniform". `train.lr` is "lr", and `train.net.width` is "width".
     """
-    return ", ".join(f"{field.removeprefix('train.').replace('_', ' ')} {value}" for field, value in values.items())
+    return ", ".join(f"{field.rpartition('.')[2].replace('_', ' ')} {value}" for field, value in values.items())
 
 
 def strip_settings(label: str, method: str) -> str:

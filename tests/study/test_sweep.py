@@ -58,6 +58,19 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Stud
     return make
 
 
+def test_an_option_of_the_net_can_be_swept(study: Callable[..., Study]) -> None:
+    def sweep_widths(data: dict[str, Any]) -> None:
+        data["methods"]["prox"] = {
+            "name": "fedprox",
+            "train": {"net": {"name": "cnn9"}},
+            "sweep": {"train.net.width": [8, 16]},
+        }
+
+    run = study(sweep_widths).find_run("digits", "sym40", "held", "prox@train.net.width=16", 0)
+    assert run.spec["train"]["net"] == {"name": "cnn9", "width": 16}
+    assert run.label == "prox, width 16"
+
+
 def test_a_variant_is_an_ordinary_run(study: Callable[..., Study]) -> None:
     made = study()
     methods = dict.fromkeys(run.method for run in made.runs)

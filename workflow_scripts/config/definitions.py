@@ -140,7 +140,11 @@ def expand_sweep(name: str, spec: Mapping[str, Any], place: ConfigPath) -> dict[
 
 
 def _with_swept_values(spec: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's definition with the swept values in place: `train.lr` goes under its `train`."""
-    train = {field.removeprefix(TRAIN): value for field, value in chosen.items() if field.startswith(TRAIN)}
-    own = {field: value for field, value in chosen.items() if not field.startswith(TRAIN)}
-    return {**spec, **own, **({"train": {**spec.get("train", {}), **train}} if train else {})}
+    """Put swept values into a method's definition: `train.lr` under its `train`, `train.net.width` under `train.net`."""
+    fields = {field: value for field, value in chosen.items() if not field.startswith(TRAIN)}
+    train = dict(spec.get("train", {}))
+    for field, value in chosen.items():
+        if field.startswith(TRAIN):
+            key, _, option = field.removeprefix(TRAIN).partition(".")
+            train[key] = {**expand_name(train.get(key, {})), option: value} if option else value
+    return {**spec, **fields, **({"train": train} if train else {})}
