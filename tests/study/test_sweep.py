@@ -62,12 +62,12 @@ def test_an_option_of_the_net_can_be_swept(study: Callable[..., Study]) -> None:
     def sweep_widths(data: dict[str, Any]) -> None:
         data["methods"]["prox"] = {
             "name": "fedprox",
-            "train": {"net": {"name": "cnn9"}},
+            "train": {"net": {"name": "small_cnn"}},
             "sweep": {"train.net.width": [8, 16]},
         }
 
     run = study(sweep_widths).find_run("digits", "sym40", "held", "prox@train.net.width=16", 0)
-    assert run.spec["train"]["net"] == {"name": "cnn9", "width": 16}
+    assert run.spec["train"]["net"] == {"name": "small_cnn", "width": 16}
     assert run.label == "prox, width 16"
 
 

@@ -140,7 +140,7 @@ def expand_sweep(name: str, spec: Mapping[str, Any], place: ConfigPath) -> dict[
 
 
 def _with_swept_values(spec: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Put swept values into a method's definition: `train.lr` under its `train`, `train.net.width` under `train.net`."""
+    """Put swept values into a definition: `train.lr` under its `train`, `train.net.width` under `train.net`."""
     fields = {field: value for field, value in chosen.items() if not field.startswith(TRAIN)}
     train = dict(spec.get("train", {}))
     for field, value in chosen.items():
