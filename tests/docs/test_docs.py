@@ -131,16 +131,25 @@ def test_every_citation_has_its_entry_and_every_entry_is_cited() -> None:
     assert [page.name for page in METHOD_PAGES if not cited[page]] == []
 
 
+def read_settings(text: str) -> tuple[list[tuple[str, str]], list[str]]:
+    """Read the (setting, default) rows of a method's page, and the pages whose settings it links."""
+    section = text.partition("## Settings")[2].partition("## Notes")[0]
+    rows = re.findall(r"^\| `(\w+)` \|.*?\| ([^|]+) \|", section, re.MULTILINE)
+    return rows, re.findall(r"\((\w+)\.md#settings\)", section)
+
+
 @pytest.mark.parametrize("page", METHOD_PAGES, ids=lambda page: page.stem)
 def test_the_page_of_a_method_has_its_sections_and_the_defaults_of_the_code(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Equations", "Settings", "Notes", "Deviations", "Results"]
-    section = text.partition("## Settings")[2].partition("## Notes")[0]
-    rows = re.findall(r"^\| `(\w+)` \|.*?\| ([^|]+) \|", section, re.MULTILINE)
+    rows, linked = read_settings(text)
     kinds = yaml.safe_load((ROOT / "config/schema/method.yaml").read_text(encoding="utf-8"))
     common = {} if page.stem == "fedavg" else kinds["fedavg"]["properties"]
     settings = {name: one for name, one in kinds[page.stem]["properties"].items() if common.get(name) != one}
     defaults = {name: one.get("default", "required") for name, one in settings.items()}
+    for other in linked:  # a page may leave the settings that it shares with another one to that page
+        shared, _ = read_settings((page.parent / f"{other}.md").read_text(encoding="utf-8"))
+        rows += [row for row in shared if row[0] in defaults]
     assert sorted(name for name, _ in rows) == sorted(defaults)
     for name, cell in rows:
         assert cell in (defaults[name], json.dumps(defaults[name])) or float(cell) == pytest.approx(
