@@ -60,12 +60,12 @@ def read_runs(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def find_run(path: str | os.PathLike[str], wanted: Mapping[str, object]) -> Path:
+def find_run(path: str | os.PathLike[str], ids: Mapping[str, object]) -> Path:
     """Find the one run of an index that has the given ids.
 
     Args:
         path: File of the index, or its folder.
-        wanted: Ids by `dataset`, `noise`, `partition`, `method` and `seed`, as many as are needed.
+        ids: Ids by `dataset`, `noise`, `partition`, `method` and `seed`, as many as are needed.
 
     Returns:
         The folder of the run.
@@ -74,15 +74,15 @@ def find_run(path: str | os.PathLike[str], wanted: Mapping[str, object]) -> Path
         SpecError: A key is unknown, or no run or several have these ids.
     """
     rows = read_runs(path)
-    unknown = [key for key in wanted if key not in ("dataset", "noise", "partition", "method", "seed")]
+    unknown = [key for key in ids if key not in ("dataset", "noise", "partition", "method", "seed")]
     if unknown:
         raise SpecError(f"{unknown[0]}: a run is named by dataset, noise, partition, method and seed")
-    found = [row for row in rows if all(str(row[key]) == str(value) for key, value in wanted.items())]
-    if len(found) == 1:
-        return Path(found[0]["dir"])
-    known = {
-        key: sorted({str(row[key]) for row in found or rows})
+    matches = [row for row in rows if all(str(row[key]) == str(value) for key, value in ids.items())]
+    if len(matches) == 1:
+        return Path(matches[0]["dir"])
+    choices = {
+        key: sorted({str(row[key]) for row in matches or rows})
         for key in ("dataset", "noise", "partition", "method", "seed")
     }
-    words = "; ".join(f"{key}: {', '.join(values)}" for key, values in known.items() if len(values) > 1)
-    raise SpecError(f"{path}: expected one run with these ids, got {len(found)}. There are {words}")
+    text = "; ".join(f"{key}: {', '.join(values)}" for key, values in choices.items() if len(values) > 1)
+    raise SpecError(f"{path}: expected one run with these ids, got {len(matches)}. There are {text}")

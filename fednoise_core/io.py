@@ -209,14 +209,14 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) ->
 
 
 def load_npz(
-    path: str | os.PathLike[str], kind: str, wanted: Callable[[str], bool] | None = None
+    path: str | os.PathLike[str], kind: str, selects: Callable[[str], bool] | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read arrays and spec of an npz artifact.
 
     Args:
         path: File to read.
         kind: "arrays", "labels" or "partition". It must equal the spec's `artifact`.
-        wanted: Tells by its name whether an array is read. By default all are.
+        selects: Tells by its name whether an array is read. By default all are.
 
     Returns:
         Arrays by name, and the spec.
@@ -225,25 +225,25 @@ def load_npz(
         ArtifactError: The file is missing, truncated, damaged or of another kind.
     """
     problem = f"damaged {kind} artifact"
-    arrays = read_npz(path, lambda name: name == "spec" or wanted is None or wanted(name), problem)
+    arrays = read_npz(path, lambda name: name == "spec" or selects is None or selects(name), problem)
     try:
         spec = json.loads(str(arrays.pop("spec")))
-        found = spec.get("artifact")
+        artifact = spec.get("artifact")
     except (KeyError, ValueError, AttributeError, RecursionError) as error:
         raise ArtifactError(f"{path}: {problem} ({type(error).__name__}: {error})") from error
-    if found != kind:
-        raise ArtifactError(f"{path}: expected {'an' if kind == 'arrays' else 'a'} {kind} artifact, found {found!r}")
+    if artifact != kind:
+        raise ArtifactError(f"{path}: expected {'an' if kind == 'arrays' else 'a'} {kind} artifact, found {artifact!r}")
     return arrays, spec
 
 
 def read_npz(
-    path: str | os.PathLike[str], wanted: Callable[[str], bool], problem: str = "damaged, or not plain arrays"
+    path: str | os.PathLike[str], selects: Callable[[str], bool], problem: str = "damaged, or not plain arrays"
 ) -> dict[str, np.ndarray]:
     """Read arrays of an npz file without pickles.
 
     Args:
         path: File to read.
-        wanted: Tells by its name whether an array is read.
+        selects: Tells by its name whether an array is read.
         problem: What the error says of a file that cannot be read.
 
     Returns:
@@ -259,6 +259,6 @@ def read_npz(
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             if len(archive.files) > len(set(archive.files)):
                 raise ValueError("an array occurs twice")
-            return {name: archive[name] for name in archive.files if wanted(name)}
+            return {name: archive[name] for name in archive.files if selects(name)}
     except Exception as error:  # zipfile, zlib and numpy each raise their own kinds
         raise ArtifactError(f"{path}: {problem} ({type(error).__name__}: {error})") from error

@@ -25,7 +25,7 @@ STATE = slice(3, 3 + WORDS)
 SEEDED = (1 << 32) | 1  # seeded, one word left: the first draw twists
 
 
-def stream_key(seed: int, *words: Word) -> int:
+def stream_key(seed: int, *key: Word) -> int:
     """Key of a stream.
 
     Args:
@@ -38,10 +38,10 @@ def stream_key(seed: int, *words: Word) -> int:
     Raises:
         TypeError: The seed is not a whole number.
     """
-    return int.from_bytes(hashlib.blake2b(_encode_words(seed, words), digest_size=8).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(_encode_words(seed, key), digest_size=8).digest(), "little")
 
 
-def stream(seed: int, *words: Word) -> np.random.Generator:
+def stream(seed: int, *key: Word) -> np.random.Generator:
     """Fresh numpy generator of a stream.
 
     Args:
@@ -51,10 +51,10 @@ def stream(seed: int, *words: Word) -> np.random.Generator:
     Returns:
         A generator (PCG64) at the start of its stream.
     """
-    return np.random.Generator(np.random.PCG64(stream_key(seed, *words)))
+    return np.random.Generator(np.random.PCG64(stream_key(seed, *key)))
 
 
-def torch_stream(seed: int, *words: Word) -> torch.Generator:
+def torch_stream(seed: int, *key: Word) -> torch.Generator:
     """Fresh torch generator of a stream.
 
     Draw on the CPU and move the result. Then every device sees the same numbers.
@@ -75,7 +75,7 @@ def torch_stream(seed: int, *words: Word) -> torch.Generator:
     import torch
 
     state = _fresh_state().copy()
-    bits = np.frombuffer(hashlib.shake_128(_encode_words(seed, words)).digest(4 * (WORDS + 1)), "<u4")
+    bits = np.frombuffer(hashlib.shake_128(_encode_words(seed, key)).digest(4 * (WORDS + 1)), "<u4")
     state[0] = bits[WORDS]  # what `initial_seed` tells; nothing is drawn from it
     state[STATE] = bits[:WORDS]
     generator = torch.Generator()
@@ -83,8 +83,8 @@ def torch_stream(seed: int, *words: Word) -> torch.Generator:
     return generator
 
 
-def _encode_words(seed: int, words: tuple[Word, ...]) -> bytes:
-    named = (operator.index(seed), *words)
+def _encode_words(seed: int, key: tuple[Word, ...]) -> bytes:
+    named = (operator.index(seed), *key)
     return "\x1f".join(("s" if isinstance(word, str) else "i") + str(word) for word in named).encode()
 
 

@@ -1,4 +1,4 @@
-"""Where the workflow's files lie, and the names that studies and ids may have."""
+"""Paths of the workflow's files, and the names that studies and ids may have."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -24,8 +24,10 @@ STUDY_FILES = {  # in results/<study>/ → in the store, of the page or the summ
 
 def reference_files(spec: Mapping[str, Any]) -> list[str]:
     """List the files of a paper's numbers that a table, or a figure of such tables, is made from."""
-    named = (one for part in (spec, *spec.get("of", {}).values()) for one in (part, part.get("reference") or {}))
-    return list(dict.fromkeys(str(one["file"]) for one in named if one.get("file")))
+    named = (
+        part_spec for part in (spec, *spec.get("of", {}).values()) for part_spec in (part, part.get("reference") or {})
+    )
+    return list(dict.fromkeys(str(part_spec["file"]) for part_spec in named if part_spec.get("file")))
 
 
 STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")

@@ -61,25 +61,25 @@ def find_label_errors(
     split = make_partition(data, "natural" if owner is not None else {"kind": "iid", "clients": 1}, seed=seed)
     train = build_settings(Train, {**TRAIN, "net": net}, "train")
     done = run(data, data.y_train, split, "cross_fitted", train, seed, **options)
-    found, sites = done.outcome.suspects, split.sites or [str(number) for number in range(split.clients)]
-    frame = pd.DataFrame(list_suspects(found, data, data.y_train, sites), columns=list_columns(found))
+    suspects, sites = done.outcome.suspects, split.sites or [str(number) for number in range(split.clients)]
+    frame = pd.DataFrame(list_suspects(suspects, data, data.y_train, sites), columns=list_columns(suspects))
     if votes is not None:
         voted, agreed = find_votes(votes), votes == y[:, None]
         frame["agreement"] = (agreed.sum(1) / voted.sum(1))[frame["sample"]]
         counts = zip(voted.sum(0).tolist(), agreed.sum(0).tolist(), strict=True)
         frame.attrs["annotators"] = [{"votes": n, "agreement": k / n if n else None} for n, k in counts]
-    frame.attrs["sites"] = [dict(zip(SITES, row, strict=True)) for row in list_sites(found, sites)]
+    frame.attrs["sites"] = [dict(zip(SITES, row, strict=True)) for row in list_sites(suspects, sites)]
     return frame
 
 
 def _as_array(values: Any) -> np.ndarray:
     """An array, of numpy's texts where all values are Python's, as in a column of pandas."""
     array = np.asarray(values)
-    return array.astype(str) if all(isinstance(one, str) for one in array.ravel().tolist()) else array
+    return array.astype(str) if all(isinstance(value, str) for value in array.ravel().tolist()) else array
 
 
 def find_votes(votes: np.ndarray) -> np.ndarray:
-    """Where annotators have voted, bool [n, m]."""
+    """Check the votes of annotators, bool [n, m]."""
     return ~np.isin(votes.astype(str), NO_VOTE)
 
 

@@ -97,11 +97,11 @@ class Classifier(nn.Module):
             self.register_buffer(name, torch.tensor(facts[name]).view(net.shape[0], 1, 1), persistent=False)
         self._own = {entry.name: net.own_name(entry.name) for entry in net.layout.entries}
         for entry in net.layout.entries:
-            own = self._own[entry.name]
-            found = tensors.get(own)
-            if found is None or tuple(found.shape) != entry.shape or not found.is_floating_point():
-                raise ArtifactError(f"tensor {own!r} is missing, or its numbers are no floats of shape {entry.shape}")
-            _register_tensor(self, own.split("."), found.clone(), trained=entry.kind != "stat")
+            key = self._own[entry.name]
+            tensor = tensors.get(key)
+            if tensor is None or tuple(tensor.shape) != entry.shape or not tensor.is_floating_point():
+                raise ArtifactError(f"tensor {key!r} is missing, or its numbers are no floats of shape {entry.shape}")
+            _register_tensor(self, key.split("."), tensor.clone(), trained=entry.kind != "stat")
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute logits.
@@ -116,7 +116,7 @@ class Classifier(nn.Module):
         x = (x - self.mean) / self.std
         # looked up at every call: `.to(device)` and optimisers put other tensors in their place
         tensors = {**dict(self.named_parameters()), **dict(self.named_buffers())}
-        w = cast("Weights", SimpleNamespace(views={name: tensors[own] for name, own in self._own.items()}))
+        w = cast("Weights", SimpleNamespace(views={name: tensors[key] for name, key in self._own.items()}))
         draws = self._net.draws if self.training else self._net.eval_draws
         u = torch.rand(len(x), draws, device=x.device) if draws else None
         return self._net.train(w, x, u) if self.training else self._net.predict(w, x, u)
@@ -175,17 +175,17 @@ def module_of(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], client: i
         SpecError: There is no such model, or there are several and none is chosen.
         ArtifactError: The tensors are not those of the net.
     """
-    wanted = [prefix for prefix in facts["nets"] if _owner_of_prefix(prefix) == client]
-    if not wanted:
+    prefixes = [prefix for prefix in facts["nets"] if _owner_of_prefix(prefix) == client]
+    if not prefixes:
         owners = ", ".join(str(owner) for owner in map(_owner_of_prefix, facts["nets"]) if owner is not None)
         have = f"models of the clients {owners}" if owners else "one model for all; leave `client` out"
         raise SpecError(f"client: there is no model of client {client!r}; there are {have}")
     members = []
-    for prefix in wanted:
+    for prefix in prefixes:
         start = f"{prefix}/" if prefix else ""
-        own = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+        selected = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
         try:
-            members.append(Classifier(_build_net(facts["nets"][prefix]), own, facts))
+            members.append(Classifier(_build_net(facts["nets"][prefix]), selected, facts))
         except (ValueError, RuntimeError) as error:  # also of build_net
             problem = str(error).partition("\n")[0]
             raise ArtifactError(f"{facts.get('file', 'model')}: {problem}") from error
@@ -198,8 +198,8 @@ def _owner_of_prefix(prefix: str) -> int | None:
 
 
 def _build_net(described: Mapping[str, Any]) -> Net:
-    own = {key: described[key] for key in ("name", "dropout_at_eval")}  # last: options must not replace them
-    return build_net({**described["options"], **own}, tuple(described["shape"]), int(described["classes"]))
+    fixed = {key: described[key] for key in ("name", "dropout_at_eval")}  # last: options must not replace them
+    return build_net({**described["options"], **fixed}, tuple(described["shape"]), int(described["classes"]))
 
 
 def predict_images(module: nn.Module, images: Any) -> Predictions:
@@ -221,8 +221,8 @@ def predict_images(module: nn.Module, images: Any) -> Predictions:
     net = next(part for part in module.modules() if isinstance(part, Classifier))
     shape = tuple(net._net.shape)
     if tuple(x.shape[1:]) != shape:
-        wanted = shape[1:] if shape[0] == 1 else (*shape[1:], shape[0])
-        raise SpecError(f"images: expected {wanted} as in training, got {tuple(images.shape[1:])}")
+        expected = shape[1:] if shape[0] == 1 else (*shape[1:], shape[0])
+        raise SpecError(f"images: expected {expected} as in training, got {tuple(images.shape[1:])}")
     with torch.inference_mode():
         shares = torch.cat([module(part.to(net.mean.device)).softmax(1).cpu() for part in x.split(500)])
     return Predictions(shares.numpy(), shares.argmax(1).numpy(), net.class_names)

@@ -36,7 +36,7 @@ SUMMARY = {"run": dict[str, Any], "accuracy": dict[str, float | None], "headline
 
 
 class _Uses:
-    """What finished runs offer, in memory or loaded."""
+    """Methods that finished runs share, in memory or loaded."""
 
     summary: dict[str, Any]
 
@@ -149,8 +149,8 @@ class LoadedRun(_Uses):
         except (OSError, ValueError) as error:
             problem = str(error).partition("\n")[0]
             raise ArtifactError(f"{path}: damaged ({problem})") from error
-        wanted = {"view": view, "client": -1, "metric": "accuracy"}
-        return [(row["round"], row["value"]) for row in table.to_pylist() if wanted.items() <= row.items()]
+        headline = {"view": view, "client": -1, "metric": "accuracy"}
+        return [(row["round"], row["value"]) for row in table.to_pylist() if headline.items() <= row.items()]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Copy the model with summary and settings. `fn.load` and `predict` need no more.
@@ -199,14 +199,14 @@ def load(folder: str | os.PathLike[str], *, factory: Factory | str | None = None
 
 def _read_mapping(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        mapping = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: no such file; name the folder of a finished run") from error
     except (OSError, ValueError, RecursionError) as error:
         raise ArtifactError(f"{path}: not readable as JSON ({error})") from error
-    if not isinstance(found, dict):
+    if not isinstance(mapping, dict):
         raise ArtifactError(f"{path}: not a mapping")
-    return found
+    return mapping
 
 
 def run(
@@ -256,10 +256,10 @@ def run(
     method, train, made = own_method(method, with_named_nets(train))
     if isinstance(progress, str | os.PathLike):
         options["progress"] = progress
-    shown = progress if isinstance(progress, bool) else progress is None and _is_watched(options)
+    visible = progress if isinstance(progress, bool) else progress is None and _is_watched(options)
     _check_options(options)
-    with _progress_bar(options.get("label"), shown) as bar:
-        update = functools.partial(_update_bar, bar, arrays, on_round) if shown else on_round
+    with _progress_bar(options.get("label"), visible) as bar:
+        update = functools.partial(_update_bar, bar, arrays, on_round) if visible else on_round
         try:
             done = simulate.run_federation(
                 arrays, labels, partition, method, train, seed, donor=donor, on_round=update, made=made, **options
@@ -271,9 +271,9 @@ def run(
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    known = {field.name for field in fields(simulate.Options)}
-    if unknown := sorted(options.keys() - known):
-        guess = did_you_mean(unknown[0], known)
+    names = {field.name for field in fields(simulate.Options)}
+    if unknown := sorted(options.keys() - names):
+        guess = did_you_mean(unknown[0], names)
         raise TypeError(f"run() got an unexpected keyword argument {unknown[0]!r}{guess}")
     if "label" in options:  # before the bar shows it
         expect_type(options["label"], simulate.OPTIONS["label"][0], "label", simulate.OPTIONS["label"][1])
@@ -284,8 +284,8 @@ def _update_bar(
 ) -> None:
     bar.total, bar.initial = row["of"], row["done_before"]
     if "accuracy" in row:
-        words = accuracy_words({"test_known": arrays.test_known})
-        bar.set_postfix_str(f"{words} {100 * row['accuracy']:.2f} %", refresh=False)
+        title = accuracy_words({"test_known": arrays.test_known})
+        bar.set_postfix_str(f"{title} {100 * row['accuracy']:.2f} %", refresh=False)
     bar.update(row["round"] - bar.n)
     if on_round is not None:
         on_round(row)
@@ -296,9 +296,9 @@ def _is_watched(options: Mapping[str, Any]) -> bool:
     return options.get("console") is None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
 
 
-def _progress_bar(label: Any, shown: bool) -> Any:
+def _progress_bar(label: Any, visible: bool) -> Any:
     """Make the progress bar of a notebook or a terminal."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a notebook has no widgets: it gets the bar of a terminal
         from tqdm.auto import tqdm
-    return tqdm(desc=label, unit="round", file=sys.stderr, disable=not shown)
+    return tqdm(desc=label, unit="round", file=sys.stderr, disable=not visible)

@@ -128,7 +128,9 @@ class FinishedRun:
         `outcome.suspects` has more, site by site.
         """
         columns = ("samples", "p_wrong", "proposed")
-        rows = ((one.site, *(getattr(one, name).tolist() for name in columns)) for one in self.outcome.suspects)
+        rows = (
+            (judged.site, *(getattr(judged, name).tolist() for name in columns)) for judged in self.outcome.suspects
+        )
         return [(i, site, p, label) for site, *lists in rows for i, p, label in zip(*lists, strict=True)]
 
     def __repr__(self) -> str:
@@ -153,7 +155,7 @@ def accuracy_words(facts: Mapping[str, Any]) -> str:
 
 
 def describe_end(summary: Mapping[str, Any]) -> str:
-    """How a run ended, in words.
+    """Describe in words how a run ended.
 
     Args:
         summary: Content of summary.json.
@@ -167,7 +169,9 @@ def describe_end(summary: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a run is carried out and what it writes. Only device and threads may change the last bits of a result.
+    """Options of how a run is carried out and what it writes.
+
+    Only device and threads may change the last bits of a result.
 
     Attributes:
         device: "cpu", "cuda" or "cuda:N".
@@ -251,38 +255,38 @@ def run_federation(
         Stopped: `saving` asked to stop.
     """
     began = time.monotonic(), time.process_time()
-    how = Options(**options)
+    settled = Options(**options)
     check_data(arrays, labels, partition, donor)
     method, settings, seed = _resolve_settings(method, train, seed)
-    chosen = how.made or make_method(method, settings)
+    chosen = settled.made or make_method(method, settings)
     arrays = _apply_openset_images(arrays, labels, donor)
     cohorts = functools.partial(continue_cohorts, labels.generator) if settings.sampling == "continued" else None
-    world = World(arrays, labels.noisy, partition, settings, seed, how.device, cohorts, chosen.pooled)
+    world = World(arrays, labels.noisy, partition, settings, seed, settled.device, cohorts, chosen.pooled)
     check_pools(method["name"], chosen, settings, world)
-    _check_writable(how.out)
+    _check_writable(settled.out)
     truth = Truth(labels.clean, labels.noisy, [i.cpu().numpy() for i in world.index], world.classes, labels.replaced)
-    with torch_switches(how.threads):
-        outcome, executor = _train_and_evaluate(world, chosen, truth, arrays, how, how.label or method["name"])
+    with torch_switches(settled.threads):
+        outcome, executor = _train_and_evaluate(world, chosen, truth, arrays, settled, settled.label or method["name"])
     facts = {
         "run": {"method": method["name"], "seed": seed},
         "clean_known": labels.clean is not None,
         "test_known": arrays.test_known,
     }
-    planned = how.spec or {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
+    planned = settled.spec or {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
     facts |= planned.get("facts", {})
     record = {key: value for key, value in planned.items() if key != "facts"}
     cost = _cost_record(outcome, world, executor, began)
     summary = output.make_summary(outcome, {**facts, "spec_digest": json_digest(record["spec"])})
-    _print_end(how, how.label or method["name"], summary)
+    _print_end(settled, settled.label or method["name"], summary)
     made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
-    if how.out is not None:
-        made.save(how.out)
+    if settled.out is not None:
+        made.save(settled.out)
     return made
 
 
-def _print_end(how: Options, label: str, summary: Mapping[str, Any]) -> None:
-    if how.console is not None and (summary.get("diverged") or summary.get("at_chance")):
-        print(f"{label}  ended: {describe_end(summary)}", file=how.console)
+def _print_end(options: Options, label: str, summary: Mapping[str, Any]) -> None:
+    if options.console is not None and (summary.get("diverged") or summary.get("at_chance")):
+        print(f"{label}  ended: {describe_end(summary)}", file=options.console)
 
 
 def _check_writable(folder: str | os.PathLike[str] | None) -> None:
@@ -310,14 +314,14 @@ def _check_device(device: Any) -> None:
     """
     expect_type(device, (str, torch.device), "device", 'pass "cpu", "cuda" or "cuda:N"')
     try:
-        found = torch.device(device)
+        parsed = torch.device(device)
     except RuntimeError:
-        found = None
-    if found is None or found.type not in ("cpu", "cuda"):
+        parsed = None
+    if parsed is None or parsed.type not in ("cpu", "cuda"):
         raise SpecError(f"device: expected cpu, cuda or cuda:N, got {str(device)!r}")
-    if found.type == "cuda":
+    if parsed.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (found.index or 0) >= count:
+        if (parsed.index or 0) >= count:
             raise SpecError(f"device: {str(device)!r}, but torch finds {count} GPUs; use device='cpu'")
 
 
@@ -378,10 +382,10 @@ def check_pools(name: str, method: FedAvg, settings: Train, world: World) -> Non
     """
     views = [(view, "method: a view of its own") for view in method.get_augmentations()]
     for spec, place in ((settings.augment, "train.augment"), *views):
-        how = build_augmentation(spec)
+        augmentation = build_augmentation(spec)
         try:
-            if how is not None:
-                how.check_shape(world.pools["train"].shape)
+            if augmentation is not None:
+                augmentation.check_shape(world.pools["train"].shape)
         except SpecError as error:
             raise SpecError(f"{place}: {error}") from error
     if method.needs_public and "public" not in world.pools:
@@ -404,26 +408,28 @@ def _apply_openset_images(arrays: Arrays, labels: Labels, donor: Arrays | None) 
     """
     if labels.replaced is None:
         return arrays
-    own = labels.spec["noise"].get("donor", "public") == "public"
-    images = arrays.x_public if own else None if donor is None else donor.x_train
+    from_public = labels.spec["noise"].get("donor", "public") == "public"
+    images = arrays.x_public if from_public else None if donor is None else donor.x_train
     if images is None:
-        what = "public images" if own else "the donor data set's arrays"
-        raise SpecError(f"labels: their open-set noise needs {what}")
+        missing = "public images" if from_public else "the donor data set's arrays"
+        raise SpecError(f"labels: their open-set noise needs {missing}")
     return dataclasses.replace(arrays, x_train=labels.replace_images(arrays.x_train, images))
 
 
 def _train_and_evaluate(
-    world: World, method: FedAvg, truth: Truth, arrays: Arrays, how: Options, label: str
+    world: World, method: FedAvg, truth: Truth, arrays: Arrays, options: Options, label: str
 ) -> tuple[Outcome, str]:
     """Run the rounds. Returns the outcome and the name of the executor."""
     test = Pool(arrays.x_test, arrays.mean, arrays.std, world.device)
     test_y = torch.from_numpy(np.asarray(arrays.y_test, dtype=np.int64)).to(world.device)
-    executor = executor_for(world, how.executor, how.pool)
-    if how.console is not None:
+    executor = executor_for(world, options.executor, options.pool)
+    if options.console is not None:
         cohort = f"{world.cohort} of {world.n} clients a round"  # by default a tenth
-        print(f"{label}  {executor.name} x {executor.count}, {_device_name(world.device)}, {cohort}", file=how.console)
+        print(
+            f"{label}  {executor.name} x {executor.count}, {_device_name(world.device)}, {cohort}", file=options.console
+        )
         if not arrays.test_known:
-            print(f"{label}  no trusted test set: numbers are agreement with given labels", file=how.console)
+            print(f"{label}  no trusted test set: numbers are agreement with given labels", file=options.console)
     with contextlib.closing(executor):
         outcome = run_loop(
             world,
@@ -432,12 +438,12 @@ def _train_and_evaluate(
             truth,
             test,
             test_y,
-            saving=how.saving,
-            room=how.room,
+            saving=options.saving,
+            room=options.room,
             label=label,
-            console=how.console,
-            progress=None if how.progress is None else Path(how.progress),
-            on_round=how.on_round,
+            console=options.console,
+            progress=None if options.progress is None else Path(options.progress),
+            on_round=options.on_round,
         )
     return outcome, executor.name
 
@@ -469,9 +475,9 @@ def _peak_memory_mb() -> float:
         return torch.cuda.max_memory_allocated() / 1e6
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would count what the parent had when it forked, also after an exec
-        found = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
-        if found:
-            return int(found[1]) / 1e3
+        match = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
+        if match:
+            return int(match[1]) / 1e3
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
 
 

@@ -1,4 +1,4 @@
-"""What a data set's arrays must be: types, shapes, ranges. The first thing that is wrong is the error."""
+"""Checks of a data set's arrays: types, shapes, ranges. The first problem is the error."""
 
 import math
 from collections import Counter
@@ -41,8 +41,8 @@ def as_images(name: str, x: np.ndarray) -> np.ndarray:
     Raises:
         ArraysError: the type, the shape or a value does not fit.
     """
-    known = x.dtype.kind != "f" or np.isfinite(x).all()
-    _require_valid(known, f"{name} holds NaN or infinite values; images are integers 0..255, features finite floats")
+    finite = x.dtype.kind != "f" or np.isfinite(x).all()
+    _require_valid(finite, f"{name} holds NaN or infinite values; images are integers 0..255, features finite floats")
     if x.dtype.kind == "f" and x.size and (x.ndim == 2 or x.shape[1:-1] == (1, 1)):
         _require_valid(np.abs(x).max() < 1e30, f"{name} holds values beyond 1e30")
         return np.ascontiguousarray(x.reshape(len(x), 1, 1, -1), np.float32)
@@ -82,11 +82,11 @@ def owners_of(ids: np.ndarray, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
     """
     if ids.dtype.kind not in "uiU" or ids.ndim != 1:
         raise ArraysError(f"{name}: got {ids.dtype} {list(ids.shape)}; numbers or texts, one per image, are needed")
-    texts = [str(one) for one in ids.tolist()]
-    if all(_is_number(one) for one in set(texts)):
-        return np.array([int(one) for one in texts], np.int64), ()
+    texts = [str(text) for text in ids.tolist()]
+    if all(_is_number(text) for text in set(texts)):
+        return np.array([int(text) for text in texts], np.int64), ()
     names, owner = np.unique(np.array(texts), return_inverse=True)
-    return owner.astype(np.int64), tuple(str(one) for one in names)
+    return owner.astype(np.int64), tuple(str(text) for text in names)
 
 
 def _is_number(text: str) -> bool:
@@ -120,11 +120,11 @@ def _check_images(arrays: Any) -> None:
 
 def _check_labels(arrays: Any) -> None:
     k, n = arrays.classes, len(arrays.x_train)
-    whole = isinstance(k, int | np.integer) and not isinstance(k, bool)
-    _require_valid(whole and k >= 2, f"classes is {k}; a whole number of at least 2 is needed")
+    is_whole = isinstance(k, int | np.integer) and not isinstance(k, bool)
+    _require_valid(is_whole and k >= 2, f"classes is {k}; a whole number of at least 2 is needed")
     _require_valid(isinstance(arrays.given, Mapping), "given is no mapping from a name to labels")
     labels = {"y_train": (arrays.y_train, n), "y_test": (arrays.y_test, len(arrays.x_test))}
-    labels |= {f"given_{key}": (given, n) for key, given in arrays.given.items()}
+    labels |= {f"given_{key}": (label_set, n) for key, label_set in arrays.given.items()}
     labels |= {} if arrays.first is None else {"first": (arrays.first, n)}
     for name, (y, length) in labels.items():
         _check_vector(name, y, length)
@@ -157,10 +157,10 @@ def _check_facts(arrays: Any) -> None:
         isinstance(names, tuple | list), f"names is of type {type(names).__name__}; a tuple of texts is needed"
     )
     _require_valid(len(names) in (0, arrays.classes), f"{len(names)} class names for {arrays.classes} classes")
-    for what, texts in (("class name", names), ("key of given", arrays.given)):
+    for title, texts in (("class name", names), ("key of given", arrays.given)):
         for text in texts:
             good = isinstance(text, str) and text.strip() and text.isprintable()
-            _require_valid(good, f"{what} {text!r}: a text of visible letters in one line is needed")
+            _require_valid(good, f"{title} {text!r}: a text of visible letters in one line is needed")
     twice = [name for name, count in Counter(names).items() if count > 1]
     _require_valid(not twice, f"names: {', '.join(map(repr, twice[:3]))} comes twice")
     for name, values, low in (("mean", arrays.mean, -math.inf), ("std", arrays.std, 0)):

@@ -84,7 +84,7 @@ class Arrays:
         return len(self.y_train)
 
     def source(self, i: int) -> str:
-        """What training sample `i` is called in the user's data: a row number, or a file name."""
+        """Name training sample `i` as the user's data do: by row number or file name."""
         return str(i if self.origin is None else self.origin[i])
 
     def take(self, index: np.ndarray) -> Arrays:

@@ -62,7 +62,7 @@ class Part(ValidatedSettings):
         return self.apply(x, u[:1].expand(len(x), -1) if self.per == "batch" else u)
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
-        """What `__call__` does once u has one row per sample."""
+        """Augment images by random numbers u with one row per sample."""
         raise NotImplementedError
 
 
@@ -143,8 +143,8 @@ def _to_gray(x: Tensor) -> Tensor:
     return RED * x[:, :1] + GREEN * x[:, 1:2] + BLUE * x[:, 2:3]
 
 
-def _blend_images(x: Tensor, other: Tensor | float, factor: Tensor) -> Tensor:
-    return (factor * x + (1 - factor) * other).clamp(0, 1)
+def _blend_images(x: Tensor, base: Tensor | float, factor: Tensor) -> Tensor:
+    return (factor * x + (1 - factor) * base).clamp(0, 1)
 
 
 def _shift_hue(x: Tensor, shift: Tensor) -> Tensor:
@@ -160,9 +160,9 @@ def _shift_hue(x: Tensor, shift: Tensor) -> Tensor:
         torch.where(top == green, 2 + (blue - red) / divisor, 4 + (red - green) / divisor),
     )
     turned = torch.remainder(sector / 6 + shift, 1.0) * 6
-    whole = torch.floor(turned)
-    part = turned - whole
-    whole = torch.remainder(whole, 6)  # rounding can give exactly 6
+    full_sector = torch.floor(turned)
+    part = turned - full_sector
+    full_sector = torch.remainder(full_sector, 6)  # rounding can give exactly 6
     # clamped as torchvision does, which matters for values outside 0..1 (on="normalised")
     least = (top * (1 - saturation)).clamp(0, 1)
     falling = (top * (1 - saturation * part)).clamp(0, 1)
@@ -170,7 +170,7 @@ def _shift_hue(x: Tensor, shift: Tensor) -> Tensor:
 
     def colour(first: int) -> Tensor:
         """The channel that is greatest in sectors first - 1 and first, falls in first + 1 and rises in first - 2."""
-        place = torch.remainder(whole - first, 6)
+        place = torch.remainder(full_sector - first, 6)
         middle = torch.where(place == 1, falling, torch.where(place == 4, rising, least))
         return torch.where((place == 0) | (place == 5), top, middle)
 
@@ -270,27 +270,27 @@ class Augment:
             part.check_shape(shape)
 
 
-def prepare_images(x: Tensor, u: Tensor, how: Augment, mean: Tensor, std: Tensor) -> Tensor:
-    """What a network sees: images that are augmented and normalised.
+def prepare_images(x: Tensor, u: Tensor, augmentation: Augment, mean: Tensor, std: Tensor) -> Tensor:
+    """Augment and normalise images, as a network sees them.
 
     Args:
         x: 0..255, [B, C, H, W].
         u: random numbers in [0, 1), [B, how.draws].
-        how: the augmentation. Each part works before or after the normalisation, as its `on` says.
+        augmentation: the augmentation. Each part works before or after the normalisation, as its `on` says.
         mean: float32 [C, 1, 1].
         std: float32 [C, 1, 1].
 
     Returns:
         float32 [B, C, H, W], channels_last.
     """
-    columns = list(zip(how.parts, u.split([part.draws for part in how.parts], dim=1), strict=True))
-    for part, own in columns:
+    columns = list(zip(augmentation.parts, u.split([part.draws for part in augmentation.parts], dim=1), strict=True))
+    for part, numbers in columns:
         if part.on == "image":
-            x = part(x, own)
+            x = part(x, numbers)
     x = normalise(x, mean, std)
-    for part, own in columns:
+    for part, numbers in columns:
         if part.on == "normalised":
-            x = part(x, own)
+            x = part(x, numbers)
     return x.contiguous(memory_format=torch.channels_last)
 
 
@@ -319,11 +319,11 @@ AUGMENTS: dict[str, Augment] = {
 
 def settings_model(name: str) -> type[Settings]:
     """The settings of an augmentation, those of its parts, with its values as defaults."""
-    found: dict[str, Any] = {}
+    declared: dict[str, Any] = {}
     for part in AUGMENTS[name].parts:
         hints = get_type_hints(type(part), include_extras=True)
-        found |= {key: (hints[key], getattr(part, key)) for key in settings_of(type(part))}
-    return create_model(name, __base__=Settings, **found)
+        declared |= {key: (hints[key], getattr(part, key)) for key in settings_of(type(part))}
+    return create_model(name, __base__=Settings, **declared)
 
 
 def make_augmentation(spec: str | Mapping[str, Any]) -> Augment:
@@ -333,7 +333,7 @@ def make_augmentation(spec: str | Mapping[str, Any]) -> Augment:
     TypeError for what is neither a name nor a mapping. `Augment.check_shape` tells what does not fit the images.
     """
     options = spec_of(spec, "name", "train.augment")
-    whole = resolve_kind(options, AUGMENTS, "train.augment", "name")
-    given = check_value(settings_model(options.pop("name")), options, "train.augment").model_dump(exclude_unset=True)
-    known = [(part, given.keys() & settings_of(type(part)).keys()) for part in whole.parts]
-    return Augment(tuple(dataclasses.replace(part, **{key: given[key] for key in keys}) for part, keys in known))
+    registered = resolve_kind(options, AUGMENTS, "train.augment", "name")
+    values = check_value(settings_model(options.pop("name")), options, "train.augment").model_dump(exclude_unset=True)
+    assigned = [(part, values.keys() & settings_of(type(part)).keys()) for part in registered.parts]
+    return Augment(tuple(dataclasses.replace(part, **{key: values[key] for key in keys}) for part, keys in assigned))

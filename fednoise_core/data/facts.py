@@ -1,4 +1,4 @@
-"""What is published about a data set, `Facts`, and the names of classes."""
+"""Published facts about data sets, and the names of classes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a published data set without opening it.
+    """Facts about a published data set that are known without opening it.
 
     shape: of one image. mean, std: per channel of the training images scaled to [0, 1], as usually quoted.
     sha256: array name -> SHA-256 of its values as uint8 in C order, official order; empty where none is published.

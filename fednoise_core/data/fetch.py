@@ -10,7 +10,7 @@ from fednoise_core.io import ArtifactError, open_atomic, sha256_file
 
 
 def is_intact(path: Path, sha256: str) -> bool:
-    """Whether `path` is a file with this SHA-256 (hex)."""
+    """Return True if `path` is a file with this SHA-256 (hex)."""
     return path.is_file() and sha256_file(path) == sha256
 
 
@@ -31,10 +31,10 @@ def fetch(urls: Sequence[str], path: Path, sha256: str, timeout: float = 30.0) -
         except (OSError, http.client.HTTPException) as error:
             problems.append(f"{url}: {type(error).__name__}: {error}")
             continue
-        found = hashlib.sha256(content).hexdigest()
-        if found == sha256:
+        digest = hashlib.sha256(content).hexdigest()
+        if digest == sha256:
             with open_atomic(path, "wb") as file:
                 file.write(content)
             return path
-        problems.append(f"{url}: wrong content: SHA-256 {found}, {sha256} expected")
+        problems.append(f"{url}: wrong content: SHA-256 {digest}, {sha256} expected")
     raise ArtifactError(f"{path.name} could not be downloaded ({'; '.join(problems)})")

@@ -43,18 +43,21 @@ def arrays(
         raise TypeError("test: pass a pair (images, labels) to measure accuracy on, or {'holdout': 0.2}")
     clean_known = check_value(bool, clean_known, "clean_known")
     x_train, y = as_images("x", _as_array(x, "x")), _as_array(y, "y")
-    given = {"y": y}
+    label_sets = {"y": y}
     x_test = None
     if not isinstance(test, Mapping):
-        x_test, given["test[1]"] = as_images("test[0]", _as_array(test[0], "test[0]")), _as_array(test[1], "test[1]")
-    names, count = _class_names(given, classes)
-    found = {name: _number_labels(name, values, names) for name, values in given.items()}
+        x_test, label_sets["test[1]"] = (
+            as_images("test[0]", _as_array(test[0], "test[0]")),
+            _as_array(test[1], "test[1]"),
+        )
+    names, count = _class_names(label_sets, classes)
+    numbers = {name: _number_labels(name, values, names) for name, values in label_sets.items()}
     return from_user(
         spec,
         "y",
         x_train,
-        found["y"],
-        None if x_test is None else (x_test, found["test[1]"]),
+        numbers["y"],
+        None if x_test is None else (x_test, numbers["test[1]"]),
         classes=count,
         owners=(None, ()) if owner is None else owners_of(_as_array(owner, "owner"), "owner"),
         names=names,
@@ -62,30 +65,30 @@ def arrays(
         clean_known=clean_known,
         origin=np.arange(len(x_train)),
         spec=spec,
-        source_sha256={"x_train": content_sha256(x_train), "y_train": content_sha256(found["y"])},
+        source_sha256={"x_train": content_sha256(x_train), "y_train": content_sha256(numbers["y"])},
     )
 
 
 def _as_array(value: Any, name: str) -> np.ndarray:
     """`value` as an array: numpy's, torch's on the CPU, or a list. Raises TypeError for anything else."""
     try:
-        made = np.asarray(value)
+        array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name}: no array can be made of it ({error})") from error
-    if made.dtype.hasobject or not made.ndim:
+    if array.dtype.hasobject or not array.ndim:
         raise TypeError(f"{name}: expected an array of numbers or texts, got a {type(value).__name__}")
-    return made
+    return array
 
 
-def _class_names(given: dict[str, np.ndarray], classes: Any) -> tuple[tuple[str, ...], int]:
+def _class_names(label_sets: dict[str, np.ndarray], classes: Any) -> tuple[tuple[str, ...], int]:
     """(class names, number of classes); no names where labels and `classes` are numbers."""
-    texts = [values for values in given.values() if values.dtype.kind == "U"]
+    texts = [values for values in label_sets.values() if values.dtype.kind == "U"]
     if classes is None and texts:
-        if len(texts) != len(given):
+        if len(texts) != len(label_sets):
             raise ArraysError("y and test[1]: one has numbers, the other names; pass classes=[names in order]")
-        classes = sorted({str(name) for name in given["y"]})
+        classes = sorted({str(name) for name in label_sets["y"]})
     if classes is None:
-        greatest = [values.max() for values in given.values() if values.dtype.kind in "ui" and values.size]
+        greatest = [values.max() for values in label_sets.values() if values.dtype.kind in "ui" and values.size]
         return (), int(max(greatest, default=0)) + 1
     if isinstance(classes, int | np.integer) and not isinstance(classes, bool):
         if texts:

@@ -37,7 +37,7 @@ def from_user(
     if test is None:  # one image stands there until `hold_out` has chosen
         test = take_rows(x_train, np.arange(1)), y_train[:1]
     mean, std = mean_and_std(x_train)
-    made = Arrays(
+    arrays = Arrays(
         x_train=x_train,
         y_train=y_train,
         x_test=test[0],
@@ -54,4 +54,4 @@ def from_user(
     if isinstance(x_train, np.ndarray) and (x_train == x_train[:1]).all():
         raise ArraysError("x_train holds the same image everywhere; nothing can be learned from it")
     all_classes_occur([y_train, *given.values()], classes, names, where)
-    return hold_out(made, settings)
+    return hold_out(arrays, settings)

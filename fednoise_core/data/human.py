@@ -58,11 +58,11 @@ def read_human_labels(
     name, sha256 = FILES[source]
     for folder in list_folders(places, cache):
         npz = folder / f"{source}.npz"
-        found = read_npz(npz, KEYS[source].__contains__) if npz.is_file() else {}
-        if len(found) < len(KEYS[source]) and (folder / name).is_file():
-            found = _from_pt(folder / name, sha256, y_train)
-        if len(found) >= len(KEYS[source]):
-            return _check_labels(source, found)
+        label_sets = read_npz(npz, KEYS[source].__contains__) if npz.is_file() else {}
+        if len(label_sets) < len(KEYS[source]) and (folder / name).is_file():
+            label_sets = _from_pt(folder / name, sha256, y_train)
+        if len(label_sets) >= len(KEYS[source]):
+            return _check_labels(source, label_sets)
     from filelock import FileLock
 
     cache.mkdir(parents=True, exist_ok=True)
@@ -70,8 +70,8 @@ def read_human_labels(
         with FileLock(cache / f".{name}.lock"):
             path = fetch([url + name for url in URLS], cache / name, sha256)
     except ArtifactError as error:
-        wanted = [f"{name} (or {source}.npz with them)"]
-        raise not_found(f"{source} human labels", wanted, places, cache, str(error)) from error
+        file_names = [f"{name} (or {source}.npz with them)"]
+        raise not_found(f"{source} human labels", file_names, places, cache, str(error)) from error
     return _check_labels(source, _from_pt(path, sha256, y_train))
 
 
@@ -87,8 +87,8 @@ def _from_pt(path: Path, sha256: str, y_train: np.ndarray) -> dict[str, np.ndarr
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals(harmless):
             warnings.simplefilter("ignore")  # numpy on the age of the file
-            found = torch.load(path, weights_only=True, map_location="cpu")
-        arrays = {key: np.asarray(value) for key, value in found.items()}
+            loaded = torch.load(path, weights_only=True, map_location="cpu")
+        arrays = {key: np.asarray(value) for key, value in loaded.items()}
         clean = arrays.pop("clean_label")
     except Exception as error:  # torch, pickle and zipfile each raise their own kinds
         raise ArtifactError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
@@ -101,12 +101,12 @@ def _from_pt(path: Path, sha256: str, y_train: np.ndarray) -> dict[str, np.ndarr
     return arrays
 
 
-def _check_labels(source: str, found: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    given, hashes = {}, {}
+def _check_labels(source: str, label_sets: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    checked, hashes = {}, {}
     for key, expected in KEYS[source].items():
-        narrow = found[key].astype(np.uint8)
+        narrow = label_sets[key].astype(np.uint8)
         hashes[key] = content_sha256(narrow)
         if hashes[key] != expected:
             raise ArtifactError(f"{source} human labels: {key} is not the published one (SHA-256 {hashes[key]})")
-        given[key] = narrow.astype(np.int64)
-    return given, hashes
+        checked[key] = narrow.astype(np.int64)
+    return checked, hashes

@@ -100,20 +100,20 @@ class ImageFolder(Dataset):
         """From the names of files and folders, the CSV, and, without `size`, the first image."""
         listed = _list_training(spec, places)
         share = holdout_share(spec)
-        held = 0 if share is None else held_out(listed.labels, share)
+        test_count = 0 if share is None else held_out(listed.labels, share)
         size = shape_of(spec) or ImageFiles(listed.root / "train", listed.paths[:1]).size
-        return len(listed.paths) - held, len(listed.names), size
+        return len(listed.paths) - test_count, len(listed.names), size
 
     @classmethod
     def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
-        """What is read: the folders and, if there is one, the CSV."""
+        """List what is read: the folders and, if there is one, the CSV."""
         root = _find_root(spec, places)
-        found = [root / "train", *([root / "test"] if "test" not in spec else [])]
-        return [*found, _table_path(spec, root, places)] if "given" in spec else found
+        folders = [root / "train", *([root / "test"] if "test" not in spec else [])]
+        return [*folders, _table_path(spec, root, places)] if "given" in spec else folders
 
 
 class _Listed(NamedTuple):
-    """What is known of the folder without opening an image.
+    """Contents of the folder that are known without opening an image.
 
     names: of the classes. paths: training images below train/. labels int64 [n]: of the folders, or the CSV's where
     these are the only ones, else they are `given`. owners: texts. first: labels before corrections, int64 [n].
@@ -134,8 +134,8 @@ def _list_training(spec: Mapping[str, Any], places: Sequence[Path]) -> _Listed:
     tests = ("test",) if "test" not in spec else ()
     table = _table_path(spec, root, places) if "given" in spec else None
     columns = rows_of(table)[0] if table else []
-    told = "label" in columns  # else the folders alone say the classes
-    if told and not spec.get("clean_known", True):
+    labels_in_table = "label" in columns  # else the folders alone say the classes
+    if labels_in_table and not spec.get("clean_known", True):
         names = None
         folder_of = dict(_find_images(root / "train", [""]))
     else:
@@ -147,12 +147,12 @@ def _list_training(spec: Mapping[str, Any], places: Sequence[Path]) -> _Listed:
     if names is None:
         classes = sorted({*labels, *firsts, *_list_folders(root, tests)})
         names = _require_several(classes, f"{table}: the column label names")
-        folder_of, told = dict(zip(paths, labels, strict=True)), False
+        folder_of, labels_in_table = dict(zip(paths, labels, strict=True)), False
         first = _class_numbers(firsts, names) if firsts else None
     owners = [line.owner or "" for line in lines] if "client" in columns else None
-    given = {"given": _class_numbers(labels, names)} if told else {}
+    label_sets = {"given": _class_numbers(labels, names)} if labels_in_table else {}
     numbers = _class_numbers((folder_of[path] for path in paths), names)
-    return _Listed(root, names, paths, numbers, given, owners, first, table)
+    return _Listed(root, names, paths, numbers, label_sets, owners, first, table)
 
 
 def _class_numbers(labels: Iterable[str], names: Sequence[str]) -> np.ndarray:
@@ -202,7 +202,7 @@ def _table_path(spec: Mapping[str, Any], root: Path, places: Sequence[Path]) -> 
 
 
 def _list_folders(root: Path, parts: Sequence[str]) -> set[str]:
-    found = set()
+    folder_names = set()
     for part in parts:
         for entry in sorted((root / part).iterdir()):
             if entry.name.startswith("."):
@@ -210,33 +210,36 @@ def _list_folders(root: Path, parts: Sequence[str]) -> set[str]:
             if _is_image(entry):
                 raise ArtifactError(f"{entry}: an image beside the class folders; its folder says its class")
             if entry.is_dir():
-                found.add(entry.name)
-    return found
+                folder_names.add(entry.name)
+    return folder_names
 
 
 def _folder_names(root: Path, parts: Sequence[str]) -> list[str]:
     return _require_several(sorted(_list_folders(root, parts)), f"{root}: class folders in {' and '.join(parts)}:")
 
 
-def _require_several(names: list[str], what: str) -> list[str]:
+def _require_several(names: list[str], place: str) -> list[str]:
     if len(names) < 2:
-        raise ArtifactError(f"{what} {', '.join(names) or 'none'}; at least 2 classes are needed")
+        raise ArtifactError(f"{place} {', '.join(names) or 'none'}; at least 2 classes are needed")
     return names
 
 
 def _is_image(path: Path) -> bool:
-    """Whether it is an image by its name. Raises ArtifactError for one that may be of a format not read."""
+    """Return True for an image, judged by its name.
+
+    Raises ArtifactError for a file that may be an image of a format that is not read.
+    """
     suffix, hidden = path.suffix.lower(), path.name.startswith(".")
     if not hidden and suffix not in BESIDE | SUFFIXES and path.exists() and not path.is_dir():
-        what = suffix or "a file without a suffix"
-        raise ArtifactError(f"{path}: {what} is not read; save it as .png or .jpg, or move it elsewhere")
+        ending = suffix or "a file without a suffix"
+        raise ArtifactError(f"{path}: {ending} is not read; save it as .png or .jpg, or move it elsewhere")
     return suffix in SUFFIXES and not hidden
 
 
 def _find_images(folder: Path, names: Sequence[str]) -> list[tuple[str, str]]:
     """(path below `folder`, class folder) of every image, sorted by path."""
     inside = folder.parent.resolve()
-    found = []
+    images = []
     for name in names:
         for path in (folder / name, *(folder / name).rglob("*")):
             if path.is_symlink():
@@ -254,7 +257,7 @@ def _find_images(folder: Path, names: Sequence[str]) -> list[tuple[str, str]]:
                 below.encode()
             except UnicodeEncodeError as error:
                 raise ArtifactError(f"{folder}: {below!r}: its name is not UTF-8; rename it") from error
-            found.append((below, name))
-    if not found:
+            images.append((below, name))
+    if not images:
         raise ArtifactError(f"{folder}: no images in its class folders")
-    return sorted(found)
+    return sorted(images)

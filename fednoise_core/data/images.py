@@ -109,7 +109,7 @@ class ImageFiles:
 
 
 def _has_wide_channels(image: Any) -> bool:
-    """Whether a colour image, opened but not decoded, has channels of more than 8 bits."""
+    """Return True if a colour image, opened but not decoded, has channels of more than 8 bits."""
     bits, args = getattr(image, "tag_v2", {}).get(258, (1,)), image.tile[0].args if image.tile else ""
     if image.format == "PPM":
         return isinstance(args, tuple) and args[1] > 255  # (mode, greatest value), unless that is 255

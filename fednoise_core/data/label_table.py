@@ -20,13 +20,13 @@ class Line(NamedTuple):
     first: str | None = None
 
 
-def read_table(path: Path, images: Sequence[str], known: Sequence[str] | None = None) -> list[Line]:
+def read_table(path: Path, images: Sequence[str], classes: Sequence[str] | None = None) -> list[Line]:
     """The lines of the CSV in the order of `images`, without the images that the column drop leaves out.
 
     Args:
         path: the CSV. Its cells may be as spreadsheets keep them (`io.plain_cell`).
         images: paths below train/, which must have one line each.
-        known: the classes that there are. None: those that the labels name.
+        classes: the classes that there are. None: those that the labels name.
 
     Raises:
         ArtifactError: a line is missing or wrong. The message names the file and the line.
@@ -42,8 +42,8 @@ def read_table(path: Path, images: Sequence[str], known: Sequence[str] | None = 
             raise ArtifactError(f"{where}: {name} comes twice")
         texts = {key: _read_text(row, key, where) for key in ("label", "client", "first_label") if key in columns}
         line = lines[name] = Line(name, texts.get("label"), texts.get("client"), texts.get("first_label"))
-        if known is not None and line.label is not None and line.label not in known:
-            raise ArtifactError(f"{where}: {line.label!r} is no class folder{did_you_mean(line.label, known)}")
+        if classes is not None and line.label is not None and line.label not in classes:
+            raise ArtifactError(f"{where}: {line.label!r} is no class folder{did_you_mean(line.label, classes)}")
         if (word := row.get("drop", "").strip()) not in ("", "no", "yes"):
             raise ArtifactError(f"{where}: drop: expected yes, no or nothing, got {word[:40]!r}")
         if word == "yes":

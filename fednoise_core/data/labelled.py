@@ -105,16 +105,16 @@ class LabelledData:
     @classmethod
     def _open_artifact(cls, path: Path) -> LabelledData:
         """Read the labels of an arrays artifact; the images stay where they are."""
-        found, spec = load_npz(path, "arrays", lambda name: not name.startswith("x_") and name != "origin")
+        arrays, spec = load_npz(path, "arrays", lambda name: not name.startswith("x_") and name != "origin")
         try:
             return cls(
-                y=found["y_train"],
+                y=arrays["y_train"],
                 classes=int(spec["classes"]),
                 clean_known=bool(spec["clean_known"]),
-                given={key[6:]: value for key, value in found.items() if key.startswith("given_")},
-                coarse=found.get("coarse"),
-                client=found.get("client"),
-                sites=tuple(str(name) for name in found.get("sites", ())),
+                given={key[6:]: value for key, value in arrays.items() if key.startswith("given_")},
+                coarse=arrays.get("coarse"),
+                client=arrays.get("client"),
+                sites=tuple(str(name) for name in arrays.get("sites", ())),
                 arrays=path,
             )
         except (KeyError, TypeError, ValueError) as error:

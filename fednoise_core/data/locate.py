@@ -1,4 +1,4 @@
-"""Where a data set's files are: the user's folders first, the download cache last; one clear error if nowhere."""
+"""Search for the files of a data set: in the user's folders first, in the download cache last."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -69,28 +69,28 @@ class Official(Dataset):
             names=facts.names,
             source_sha256=hashes,
         )
-        given: dict[str, np.ndarray] = {}
+        label_sets: dict[str, np.ndarray] = {}
         if spec.get("human"):
             from fednoise_core.data import human
 
-            given, more = human.read_human_labels(source, arrays.y_train, places, cache)
-            hashes |= more
+            label_sets, label_hashes = human.read_human_labels(source, arrays.y_train, places, cache)
+            hashes |= label_hashes
         if coarse is not None and spec.get("labels") == "coarse":
             y_train, y_test = coarse[arrays.y_train], coarse[arrays.y_test]
             arrays = dataclasses.replace(
                 arrays, y_train=y_train, y_test=y_test, classes=20, names=CIFAR100_COARSE_NAMES, coarse=None
             )
-        if source == "cifar100" and given:
+        if source == "cifar100" and label_sets:
             key = "noisy_label" if arrays.classes == 100 else "noisy_coarse_label"
-            given = {key: given[key]}
-        return dataclasses.replace(arrays, given=given)
+            label_sets = {key: label_sets[key]}
+        return dataclasses.replace(arrays, given=label_sets)
 
     @classmethod
     def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
         """The published ones."""
-        known, coarse = cls.published, spec.get("labels") == "coarse"
-        names = CIFAR100_COARSE_NAMES if coarse else known.names
-        return known.train, len(names), (known.shape[0], known.shape[1])
+        published, coarse = cls.published, spec.get("labels") == "coarse"
+        names = CIFAR100_COARSE_NAMES if coarse else published.names
+        return published.train, len(names), (published.shape[0], published.shape[1])
 
 
 # fmt: off

@@ -45,8 +45,10 @@ class Partition:
     def __repr__(self) -> str:
         kind = self.spec.get("partition", {}).get("kind", "own")
         low, high = (int(end(self.sizes)) for end in (np.min, np.max))
-        held = f", {int(self.valid.sum())} for validation" if self.valid.any() else ""
-        return f"<Partition {kind}: {self.clients} clients with {low} to {high} of {len(self.index)} samples{held}>"
+        validation = f", {int(self.valid.sum())} for validation" if self.valid.any() else ""
+        return (
+            f"<Partition {kind}: {self.clients} clients with {low} to {high} of {len(self.index)} samples{validation}>"
+        )
 
     @property
     def clients(self) -> int:
@@ -55,7 +57,7 @@ class Partition:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """What each client is called: the user's own id for those that the data set names, else its number."""
+        """Name of each client: the user's own id if the data set has one, else its number."""
         named = self.spec.get("notes", {}).get("sites")
         return tuple(named) if named else tuple(map(str, range(self.clients)))
 
@@ -66,7 +68,7 @@ class Partition:
 
     @property
     def overlap(self) -> bool:
-        """Whether some sample belongs to more than one client."""
+        """True if some sample belongs to more than one client."""
         return len(np.unique(self.index)) < len(self.index)
 
     def of(self, c: int) -> np.ndarray:

@@ -44,10 +44,10 @@ def read(spec: Mapping[str, Any] | str, places: Places | None = None, cache: str
     checked = check_value(source, {key: value for key, value in spec.items() if key != "source"}, "dataset")
     spec = {"source": spec["source"], **checked.model_dump(exclude_unset=True)}
     with _naming_source(spec):
-        found = source.read_arrays(spec, folders, Path(cache))
-        if found.origin is None:
-            found = dataclasses.replace(found, origin=np.arange(found.n))
-        arrays = apply_split(found, {"public": checked.public, **spec})
+        whole_set = source.read_arrays(spec, folders, Path(cache))
+        if whole_set.origin is None:
+            whole_set = dataclasses.replace(whole_set, origin=np.arange(whole_set.n))
+        arrays = apply_split(whole_set, {"public": checked.public, **spec})
         if isinstance(spec.get("public"), Mapping):
             arrays = dataclasses.replace(arrays, x_public=_read_foreign(spec, folders, Path(cache)))
         x_train, x_test = (
@@ -93,8 +93,8 @@ def list_files(spec: Mapping[str, Any], places: Places = ()) -> list[Path]:
 def _read_foreign(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> np.ndarray:
     """Unlabelled images of another published data set: a stratified choice of its training part."""
     public = spec["public"]
-    other = {"source": public["dataset"], "public": 0}
-    arrays = load_source(public["dataset"]).read_arrays(other, places, cache)
+    foreign = {"source": public["dataset"], "public": 0}
+    arrays = load_source(public["dataset"]).read_arrays(foreign, places, cache)
     n = int(public["n"])
     if not 0 < n <= arrays.n:
         raise SpecError(f"dataset: public: n: {n}, but {public['dataset']} has {arrays.n} training samples")
@@ -104,7 +104,7 @@ def _read_foreign(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) 
 
 @contextlib.contextmanager
 def _naming_source(spec: Mapping[str, Any]) -> Iterator[None]:
-    """What is wrong with arrays is said with the name of the data set."""
+    """Add the name of the data set to an error about its arrays."""
     try:
         yield
     except ArraysError as error:

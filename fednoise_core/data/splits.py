@@ -48,8 +48,8 @@ def split_off(labels: np.ndarray, n: int, seed: int, part: str) -> tuple[np.ndar
         for label, share in zip(classes, split_shares(counts, n), strict=True)
     ]
     taken = np.sort(np.concatenate(parts)).astype(np.int64)
-    rest = np.setdiff1d(np.arange(len(labels), dtype=np.int64), taken, assume_unique=True)
-    return rest, taken
+    remaining = np.setdiff1d(np.arange(len(labels), dtype=np.int64), taken, assume_unique=True)
+    return remaining, taken
 
 
 def holdout_share(spec: Mapping[str, Any]) -> float | None:
@@ -59,7 +59,7 @@ def holdout_share(spec: Mapping[str, Any]) -> float | None:
 
 
 def held_out(labels: np.ndarray, share: float) -> int:
-    """How many samples `hold_out` sets aside."""
+    """Count the samples that `hold_out` sets aside."""
     return int((np.unique(labels, return_counts=True)[1] * share + 1e-9).astype(np.int64).sum())
 
 
@@ -78,13 +78,13 @@ def hold_out(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
     draw, y = rng.stream(seed, "split", "heldout"), arrays.y_train
     parts = [draw.permutation(np.flatnonzero(y == label)) for label in np.unique(y)]
     taken = np.sort(np.concatenate([part[: int(len(part) * share + 1e-9)] for part in parts]))
-    rest = np.setdiff1d(np.arange(arrays.n, dtype=np.int64), taken, assume_unique=True)
+    remaining = np.setdiff1d(np.arange(arrays.n, dtype=np.int64), taken, assume_unique=True)
     test = {"x_test": take_rows(arrays.x_train, taken), "y_test": y[taken], "test_known": arrays.clean_known}
-    return dataclasses.replace(arrays.take(rest), **test)
+    return dataclasses.replace(arrays.take(remaining), **test)
 
 
 def public_count(spec: Mapping[str, Any]) -> int:
-    """How many images `public` takes out of the data set's own training part (0 if it names another data set)."""
+    """Count the images that `public` takes out of the data set's own training part (0 if it names another data set)."""
     public = spec.get("public", 0)
     return 0 if isinstance(public, Mapping) else int(public)
 
@@ -109,8 +109,8 @@ def all_classes_occur(labels: Iterable[np.ndarray], classes: int, names: Sequenc
         return
     first = int(np.flatnonzero(np.append(seen, -1) != np.arange(len(seen) + 1))[0])
     named = f" ({names[first]!r})" if names else ""
-    one = "; labels count from 0: if yours begin at 1, subtract 1" if first == 0 else ""
-    raise ArraysError(f"{where}: no training image has class {first}{named} of 0..{classes - 1}{one}")
+    hint = "; labels count from 0: if yours begin at 1, subtract 1" if first == 0 else ""
+    raise ArraysError(f"{where}: no training image has class {first}{named} of 0..{classes - 1}{hint}")
 
 
 def apply_split(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
@@ -124,8 +124,8 @@ def apply_split(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
     if public:
         if public >= arrays.n:
             raise SpecError(f"dataset: public: {public} leaves nothing of {arrays.n} training samples")
-        rest, taken = split_off(arrays.y_train, public, seed, "public")
-        arrays = dataclasses.replace(arrays.take(rest), x_public=np.asarray(take_rows(arrays.x_train, taken)[:]))
+        remaining, taken = split_off(arrays.y_train, public, seed, "public")
+        arrays = dataclasses.replace(arrays.take(remaining), x_public=np.asarray(take_rows(arrays.x_train, taken)[:]))
     subset = spec.get("subset", {})
     if "train" in subset:
         _check_subset("train", subset["train"], arrays.n)

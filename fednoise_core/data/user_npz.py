@@ -50,25 +50,25 @@ class Npz(Dataset):
             SpecError: `clean_known: false`, and the file has both y_train and given labels.
         """
         path = user_path(spec, places)
-        found = read_npz(path, lambda name: name in KNOWN or is_given(name))
-        _check_test(path, spec, found)
-        labels = _label_sets(found)
-        given = {name.removeprefix("given_"): y for name, y in labels.items() if is_given(name)}
-        clean_known = bool(spec.get("clean_known", "y_train" in found))
-        if "y_train" in found and given and not clean_known:
-            both = f"y_train and given labels ({', '.join(given)})"
-            raise SpecError(f"dataset npz: clean_known: false, but {path} has {both}: keep one")
-        if "y_train" in found:
+        members = read_npz(path, lambda name: name in KNOWN or is_given(name))
+        _check_test(path, spec, members)
+        labels = _label_sets(members)
+        label_sets = {name.removeprefix("given_"): y for name, y in labels.items() if is_given(name)}
+        clean_known = bool(spec.get("clean_known", "y_train" in members))
+        if "y_train" in members and label_sets and not clean_known:
+            conflict = f"y_train and given labels ({', '.join(label_sets)})"
+            raise SpecError(f"dataset npz: clean_known: false, but {path} has {conflict}: keep one")
+        if "y_train" in members:
             y_train = labels["y_train"]
-        elif len(given) == 1 and not clean_known:
-            y_train, given = next(iter(given.values())), {}
+        elif len(label_sets) == 1 and not clean_known:
+            y_train, label_sets = next(iter(label_sets.values())), {}
         else:
             raise ArtifactError(f"{path}: it needs y_train, or clean_known: false and exactly one set of given labels")
-        collected = not clean_known and "first_given" in found
-        images = {name: as_images(name, found[name]) for name in ("x_train", "x_test", "x_public") if name in found}
+        collected = not clean_known and "first_given" in members
+        images = {name: as_images(name, members[name]) for name in ("x_train", "x_test", "x_public") if name in members}
         if "x_train" not in images:
             raise ArtifactError(f"{path}: it has no x_train")
-        names = _read_names(path, found)
+        names = _read_names(path, members)
         return from_user(
             spec,
             str(path),
@@ -76,14 +76,14 @@ class Npz(Dataset):
             y_train,
             None if "test" in spec else (images["x_test"], labels["y_test"]),
             classes=_count_classes(path, spec, len(images["x_train"]), names, labels),
-            owners=owners_of(found["client"], "client") if "client" in found else (None, ()),
+            owners=owners_of(members["client"], "client") if "client" in members else (None, ()),
             names=names,
-            given=given,
+            given=label_sets,
             x_public=images.get("x_public"),
             clean_known=clean_known,
-            first=as_labels("first_given", found["first_given"]) if collected else None,
+            first=as_labels("first_given", members["first_given"]) if collected else None,
             origin=np.arange(len(images["x_train"])),
-            source_sha256=hash_content(found),
+            source_sha256=hash_content(members),
         )
 
     @classmethod
@@ -97,16 +97,16 @@ class Npz(Dataset):
             raise ArtifactError(f"{path}: x_train has shape {images}, not [n, H, W] or [n, H, W, C]")
         n, sides = images[0], (images[1], images[2])
         _check_test(path, spec, arrays_in(path))
-        found = read_npz(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
-        labels = _label_sets(found)
+        members = read_npz(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
+        labels = _label_sets(members)
         share = holdout_share(spec)
         used = labels[max(labels)] if labels else None  # y_train, else the given ones
-        held = 0 if used is None or share is None else held_out(used, share)
-        return n - held, _count_classes(path, spec, n, _read_names(path, found), labels), sides
+        test_count = 0 if used is None or share is None else held_out(used, share)
+        return n - test_count, _count_classes(path, spec, n, _read_names(path, members), labels), sides
 
     @classmethod
     def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
-        """What is read: the npz."""
+        """List what is read: the npz."""
         return [user_path(spec, places)]
 
 
@@ -114,17 +114,17 @@ class Npz(Dataset):
 KNOWN = ("x_train", "y_train", "x_test", "y_test", "x_public", "client", "names", "first_given")
 
 
-def hash_content(found: Mapping[str, np.ndarray]) -> dict[str, str]:
+def hash_content(arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
     """Checksums of the arrays of numbers that are read.
 
     Args:
-        found: arrays by name. There may be others among them.
+        arrays: arrays by name. There may be others among them.
 
     Returns:
         Name -> SHA-256.
     """
-    names = [name for name in sorted(found) if name in KNOWN or is_given(name)]
-    return {name: content_sha256(found[name]) for name in names if found[name].dtype.kind in "uif"}
+    names = [name for name in sorted(arrays) if name in KNOWN or is_given(name)]
+    return {name: content_sha256(arrays[name]) for name in names if arrays[name].dtype.kind in "uif"}
 
 
 def _check_test(path: Path, spec: Mapping[str, Any], names: Collection[str]) -> None:
@@ -139,7 +139,7 @@ def _check_test(path: Path, spec: Mapping[str, Any], names: Collection[str]) -> 
 
 
 def is_given(name: str) -> bool:
-    """Whether an array of this name holds labels as collected."""
+    """Return True if an array of this name holds labels as collected."""
     return name == "given" or name.startswith("given_")
 
 
@@ -173,9 +173,9 @@ def read_shape(path: Path, name: str) -> tuple[int, ...]:
         raise ArtifactError(f"{path}: damaged ({type(error).__name__}: {error})") from error
 
 
-def _label_sets(found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _label_sets(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The sets of labels among these arrays, int64 [n]."""
-    return {name: as_labels(name, y) for name, y in found.items() if name in ("y_train", "y_test") or is_given(name)}
+    return {name: as_labels(name, y) for name, y in arrays.items() if name in ("y_train", "y_test") or is_given(name)}
 
 
 def _count_classes(
@@ -196,10 +196,10 @@ def _count_classes(
     return k
 
 
-def _read_names(path: Path, found: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    if "names" not in found:
+def _read_names(path: Path, arrays: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    if "names" not in arrays:
         return ()
-    names = found["names"]
+    names = arrays["names"]
     if names.ndim != 1 or names.dtype.kind != "U":
         raise ArtifactError(f"{path}: names is {names.dtype} {list(names.shape)}; a vector of texts is needed")
     return tuple(str(name) for name in names)

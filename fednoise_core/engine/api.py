@@ -1,4 +1,4 @@
-"""What a method is written with: the engine's names in one place."""
+"""The engine's names for writing a method, in one place."""
 
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, FromClientState

@@ -44,7 +44,7 @@ class Client:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What the client keeps between rounds, by name.
+        """Values that the client keeps between rounds, by name.
 
         It is fetched when first asked for, since it may lie in a file. Replace its entries and never change one of its
         tensors in place: `release_state` raises an error then.
@@ -90,7 +90,7 @@ class Client:
 
     @property
     def corrected(self) -> Tensor:
-        """Whether somebody has changed a given label since it was collected, bool [n]."""
+        """True for each given label that has been changed since it was collected, bool [n]."""
         return (self._world.first != self._world.labels)[self._world.index[self.id]]
 
     @property
@@ -109,7 +109,7 @@ class Client:
             raise ValueError(f"client {self.id} has {self.n} samples, got {len(value)} targets")
         self.relabelled, self.changed = value, True
 
-    def random_stream(self, *words: str | int) -> torch.Generator:
+    def random_stream(self, *key: str | int) -> torch.Generator:
         """Make the random stream of (run seed, words, round, client).
 
         No other code draws from it. The same words in one round give the same stream again.
@@ -117,23 +117,23 @@ class Client:
         Returns:
             A torch CPU generator.
         """
-        return self._world.random_stream("client", *words, self.round, self.id)
+        return self._world.random_stream("client", *key, self.round, self.id)
 
-    def numpy_rng(self, *words: str | int) -> np.random.Generator:
+    def numpy_rng(self, *key: str | int) -> np.random.Generator:
         """Make the random stream of (run seed, words, round, client) for numpy code.
 
         Its numbers differ from those of `random_stream` with the same words.
         The same words in one round give the same stream again.
         """
-        return stream(self._world.seed, "client", *words, self.round, self.id)
+        return stream(self._world.seed, "client", *key, self.round, self.id)
 
-    def derive_seed(self, *words: str | int) -> int:
+    def derive_seed(self, *key: str | int) -> int:
         """Draw a number below 2^31 from the stream of these words.
 
         It is meant for libraries that want a seed.
         The same words in one round give the same number again.
         """
-        return int(self.numpy_rng(*words).integers(2**31))
+        return int(self.numpy_rng(*key).integers(2**31))
 
     def group_images(self) -> Tensor:
         """Number the client's images, equal ones alike.
@@ -177,17 +177,17 @@ class Client:
         return self._world.evaluate(self.net, w, self._world.pool(on), rows, "features").clone()
 
 
-def record_versions(held: Mapping[str, Any], what: str = "state") -> list[tuple[str, Tensor, int]]:
-    """Record how often each tensor in `held` was changed in place so far.
+def record_versions(values: Mapping[str, Any], title: str = "state") -> list[tuple[str, Tensor, int]]:
+    """Record how often each tensor in `values` was changed in place so far.
 
     Args:
-        held: Values by name. Tensors are found inside dicts, lists, tuples and weights.
-        what: The name of `held` in errors.
+        values: Values by name. Tensors are found inside dicts, lists, tuples and weights.
+        title: The name of `values` in errors.
 
     Returns:
         (where the tensor stands, as `what[name]`, the tensor, torch's count of its changes) for each.
     """
-    leaves = [(f"{what}[{name!r}]", leaf) for name, value in held.items() for leaf in iterate_leaves(value)]
+    leaves = [(f"{title}[{name!r}]", leaf) for name, value in values.items() for leaf in iterate_leaves(value)]
     return [(where, t, t._version) for where, t in leaves if isinstance(t, Tensor) and not t.is_inference()]
 
 

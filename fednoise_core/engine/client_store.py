@@ -44,7 +44,7 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
     same. A file that the last checkpoint names stays as it is until the next checkpoint is in place (`commit`).
     """
 
-    def __init__(self, given: Mapping[int, dict[str, Any]] | Iterable[tuple[int, dict[str, Any]]] = ()):
+    def __init__(self, states: Mapping[int, dict[str, Any]] | Iterable[tuple[int, dict[str, Any]]] = ()):
         self._memory: dict[int, dict[str, Any]] = {}
         self._files: dict[int, tuple[Path, int]] = {}  # file, CRC-32
         self._sizes: dict[int, int] = {}  # bytes of each client, wherever they lie
@@ -55,7 +55,7 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         self._saved: set[Path] = set()  # files that the last checkpoint names
         self._layouts: dict[str, Any] = {}
         self._shut = False
-        for client, client_state in given.items() if isinstance(given, Mapping) else given:
+        for client, client_state in states.items() if isinstance(states, Mapping) else states:
             self[client] = client_state
 
     def move_to(self, folder: Path | None, room: int | None = None, device: torch.device | None = None) -> None:
@@ -173,7 +173,7 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         return max(self._sizes.values(), default=0)
 
     def in_memory(self, client: int) -> bool:
-        """Whether the client state of `client` is in memory."""
+        """Return True if the client state of `client` is in memory."""
         return client in self._memory
 
     def to_plain(self) -> dict[str, Any]:
@@ -217,16 +217,16 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
             OSError: A file is missing.
             ArtifactError: A file is damaged.
         """
-        kept = cls()
-        kept._folder, kept._device, kept._layouts = folder, device, layouts
-        kept._sizes = {int(c): size for c, size in plain["sizes"].items()}
-        kept._memory = {int(c): from_plain(v, device, layouts) for c, v in plain["memory"].items()}
-        kept._used = sum(kept._sizes[c] for c in kept._memory)
-        kept._files = {int(c): (folder / name, check) for c, (name, check) in plain["files"].items()}
-        kept._saved = {path for path, _ in kept._files.values()}
-        for path, check in kept._files.values():  # damage is told of now, not when the client's turn comes
+        store = cls()
+        store._folder, store._device, store._layouts = folder, device, layouts
+        store._sizes = {int(c): size for c, size in plain["sizes"].items()}
+        store._memory = {int(c): from_plain(v, device, layouts) for c, v in plain["memory"].items()}
+        store._used = sum(store._sizes[c] for c in store._memory)
+        store._files = {int(c): (folder / name, check) for c, (name, check) in plain["files"].items()}
+        store._saved = {path for path, _ in store._files.values()}
+        for path, check in store._files.values():  # damage is told of now, not when the client's turn comes
             _read_verified(path, check)
-        return kept
+        return store
 
 
 def _read_verified(path: Path, check: int) -> bytes:

@@ -26,7 +26,7 @@ class ClientEntry:
 
 @dataclass(frozen=True)
 class FromClientState:
-    """What the evaluation computes from all client states. The result is neither sent nor stored."""
+    """Model that the evaluation computes from all client states. The result is neither sent nor stored."""
 
     make: Callable[[Mapping[int, Mapping[str, Any]]], Any]
 
@@ -55,8 +55,8 @@ def _score_logits(logits: Tensor, y: Tensor, classes: int) -> Tensor:
     none = torch.zeros(classes, dtype=torch.float64, device=y.device)
     count = none.scatter_add(0, y, torch.ones_like(right))  # torch.bincount would read its largest entry on the host
     hit = none.scatter_add(0, y, right)
-    found = torch.cat([torch.stack([right.mean(), loss]), hit])
-    return torch.cat([torch.where(torch.isfinite(logits).all(), found, torch.nan), count])
+    scores = torch.cat([torch.stack([right.mean(), loss]), hit])
+    return torch.cat([torch.where(torch.isfinite(logits).all(), scores, torch.nan), count])
 
 
 def _name_scores(numbers: list[float], classes: int) -> dict[str, float]:
@@ -77,7 +77,7 @@ def iterate_models(
         (client or SERVER, the member's models). The logits of several models are summed.
     """
     for client, named in members:
-        yield client, [_load_model(client, one, clients) for one in list_named(named)]
+        yield client, [_load_model(client, model, clients) for model in list_named(named)]
 
 
 def valid_accuracy(
@@ -160,8 +160,8 @@ def resolve_entries(estimates: Mapping[str, Any], clients: Mapping[int, Mapping[
         if isinstance(named, FromClientState):
             return named.make(clients)
         if isinstance(named, ClientEntry):
-            held = ((c, clients[c]) for c in sorted(clients))
-            return {c: kept[named.name] for c, kept in held if named.name in kept}
+            states = ((c, clients[c]) for c in sorted(clients))
+            return {c: client_state[named.name] for c, client_state in states if named.name in client_state}
         return named
 
     return {key: value(named) for key, named in estimates.items()}
@@ -192,7 +192,7 @@ class Evaluator:
             means over its members (client -1), and each client's own accuracy if the view is personal.
         """
         graphs, stream = self.graphs, self.stream
-        found: dict[str, list[tuple[int, Tensor]]] = {}
+        scores: dict[str, list[tuple[int, Tensor]]] = {}
         graphs.stream_waits(stream)
         with graphs.on(stream):
             copies = self._copy_models(views, clients)
@@ -201,23 +201,23 @@ class Evaluator:
             done: dict[int, Tensor] = {}  # by identity: views may share models
             for view, members in views.items():
                 for client, models in members:
-                    found.setdefault(view, []).append(
+                    scores.setdefault(view, []).append(
                         (client, self._score_member(client, models, clients, copies, done))
                     )
-        return lambda: self._make_rows(found)
+        return lambda: self._make_rows(scores)
 
     def _score_member(
         self, client: int, models: Any, clients: ClientStore, copies: Any, done: dict[int, Tensor]
     ) -> Tensor:
         """Scores of a view's member."""
-        own = (client, models.name) if isinstance(models, ClientEntry) else None
-        version, known = self._known.get(own, (0, None)) if own else (0, None)
-        if known is not None and version == clients.version(client):
-            return known
-        parts = [self._compute_logits(client, one, clients, copies, done) for one in list_named(models)]
+        key = (client, models.name) if isinstance(models, ClientEntry) else None
+        version, cached = self._known.get(key, (0, None)) if key else (0, None)
+        if cached is not None and version == clients.version(client):
+            return cached
+        parts = [self._compute_logits(client, model, clients, copies, done) for model in list_named(models)]
         scored = _score_logits(torch.stack(parts).sum(0) if len(parts) > 1 else parts[0], self.y, self.fed.classes)
-        if own:
-            self._known[own] = clients.version(client), scored
+        if key:
+            self._known[key] = clients.version(client), scored
         return scored
 
     def _copy_models(self, views: EvaluatedModels, clients: ClientStore) -> dict[int, Weights]:
@@ -254,13 +254,13 @@ class Evaluator:
             done[id(model)] = self.fed.world.evaluate(net, w, self.pool, self.rows)
         return done[id(model)]
 
-    def _make_rows(self, found: Mapping[str, list[tuple[int, Tensor]]]) -> Iterator[Row]:
+    def _make_rows(self, views: Mapping[str, list[tuple[int, Tensor]]]) -> Iterator[Row]:
         self.graphs.join(self.stream)
         self._held.clear()
-        for view, members in found.items():
+        for view, members in views.items():
             scored = [(client, _name_scores(numbers.tolist(), self.fed.classes)) for client, numbers in members]
-            for client, one in scored:
+            for client, scores in scored:
                 if client >= 0:
-                    yield view, client, "accuracy", one["accuracy"]
+                    yield view, client, "accuracy", scores["accuracy"]
             for metric in scored[0][1]:
-                yield view, -1, metric, sum(one[metric] for _, one in scored) / len(scored)
+                yield view, -1, metric, sum(scores[metric] for _, scores in scored) / len(scored)

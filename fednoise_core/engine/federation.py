@@ -86,7 +86,7 @@ class Federation:
         """
         return self.world.net(client)
 
-    def init_weights(self, *words: str | int, client: int = SERVER) -> Weights:
+    def init_weights(self, *key: str | int, client: int = SERVER) -> Weights:
         """Draw new weights for the architecture of `client` from the stream of these words.
 
         The default is the model that all clients share.
@@ -96,23 +96,23 @@ class Federation:
         """
         if client == SERVER and len({self.net(c).layout for c in range(self.n)}) > 1:
             raise SpecError("train.net: this method averages one model over all clients, so they need one architecture")
-        return self.net(client).fresh(self.world.random_stream("init", *words), self.world.device)
+        return self.net(client).fresh(self.world.random_stream("init", *key), self.world.device)
 
-    def random_stream(self, *words: str | int) -> torch.Generator:
+    def random_stream(self, *key: str | int) -> torch.Generator:
         """Make the run's random stream of these words, a torch CPU generator.
 
         Name the round in the words, since the same words give the same numbers again:
         `fed.random_stream("mix", state.round)`.
         """
-        return self.world.random_stream("method", *words)
+        return self.world.random_stream("method", *key)
 
-    def derive_seed(self, *words: str | int) -> int:
+    def derive_seed(self, *key: str | int) -> int:
         """Draw a number below 2^31 from the run's stream of these words.
 
         It is meant for libraries that want a seed.
         Name the round in the words, since the same words give the same number again.
         """
-        return int(stream(self.world.seed, "method", *words).integers(2**31))
+        return int(stream(self.world.seed, "method", *key).integers(2**31))
 
     def sample_cohort(self, round: int, size: int | None = None, candidates: Iterable[int] | None = None) -> list[int]:
         """Draw the round's cohort, uniformly without replacement.
@@ -314,15 +314,15 @@ class Federation:
         lr = self.train.lr if common.rate is None else common.rate
         epochs = self.train.epochs if epochs is None else epochs
         extras = _require_one_each("per_client", [{}] * k if per_client is None else per_client, k)
-        many = _require_one_each("epochs", [epochs] * k if isinstance(epochs, int) else epochs, k)
-        given = _require_one_each("targets", targets if isinstance(targets, Sequence) else [targets] * k, k)
+        epoch_counts = _require_one_each("epochs", [epochs] * k if isinstance(epochs, int) else epochs, k)
+        pool_targets = _require_one_each("targets", targets if isinstance(targets, Sequence) else [targets] * k, k)
         archs = _require_one_each("nets", clients if nets is None else nets, k)
-        if any("lr" in more for more in (broadcast, *extras)):
+        if any("lr" in entries for entries in (broadcast, *extras)):
             raise ValueError("give `fit` a rate of its own as lr=")
         rate = {} if callable(lr) else {"lr": lr}  # a schedule's is worked out with the number of steps
         tag = f"{self.phase_being_entered} {common.tag}" if self.phase_being_entered else common.tag
         base, requests, sent = self._count_bytes(state, broadcast), [], []
-        for c, extra, turns, target, arch in zip(clients, extras, many, given, archs, strict=True):
+        for c, extra, turns, target, arch in zip(clients, extras, epoch_counts, pool_targets, archs, strict=True):
             requests.append(
                 replace(
                     common,
@@ -428,8 +428,8 @@ class Federation:
         broadcasts = [self._resolve_relayed(state, {**broadcast, **extra}) for extra in extras]
         base, out = self._count_bytes(state, broadcast), []
         for (answer, client), extra in zip(self.executor.call(fn, sides, broadcasts), extras, strict=True):
-            kept = client.release_state(getattr(fn, "__qualname__", "client-side code"))
-            self._keep_state(state, client.id, kept, client.targets if client.changed else None)
+            client_state = client.release_state(getattr(fn, "__qualname__", "client-side code"))
+            self._keep_state(state, client.id, client_state, client.targets if client.changed else None)
             self.bytes_down += base + self._count_bytes(state, extra)
             if isinstance(answer, dict) and "relay" in answer:
                 self.bytes_up += state.relay.stage(client.id, answer.pop("relay"))
@@ -440,8 +440,8 @@ class Federation:
 
     def _resolve_relayed(self, state: State, broadcast: Mapping[str, Any]) -> MappingSource:
         """The broadcast; what is in other clients' messages is fetched when the client's turn comes."""
-        wanted = {name: value for name, value in broadcast.items() if isinstance(value, Relayed)}
-        return (lambda: {**broadcast, **state.relay.fetch_messages(wanted)}) if wanted else broadcast
+        relayed = {name: value for name, value in broadcast.items() if isinstance(value, Relayed)}
+        return (lambda: {**broadcast, **state.relay.fetch_messages(relayed)}) if relayed else broadcast
 
     def release_labels(self, state: State, epsilon: float, times: int = 1) -> Release:
         """Release label histograms under epsilon-label-DP.
@@ -459,15 +459,15 @@ class Federation:
             RuntimeError: A release too many, or a second one in a round.
             ValueError: epsilon or times are not those of the first release.
         """
-        kept = state.notes.get("release")
-        release = Release.restore(kept) if kept else Release(epsilon, self.classes, times)
+        recorded = state.notes.get("release")
+        release = Release.restore(recorded) if recorded else Release(epsilon, self.classes, times)
         release.refuse_more()
-        if kept and kept["round"] == state.round:
+        if recorded and recorded["round"] == state.round:
             raise RuntimeError(f"round {state.round}: the labels were released already: its noise would be the same")
         if (release.epsilon, release.times) != (epsilon, times):
             raise ValueError(f"all releases of a run share epsilon and times: {release.epsilon} and {release.times}")
         answers = self.run_on_clients(state, self.all, _randomise_labels, {"epsilon": float(epsilon)})
-        release.record([one["counts"].numpy() for one in answers])
+        release.record([answer["counts"].numpy() for answer in answers])
         state.notes["release"] = {**release.state(), "copies": self.world.max_label_copies, "round": state.round}
         return release
 
@@ -516,15 +516,15 @@ def _randomise_labels(client: Client, broadcast: Mapping[str, Any]) -> dict[str,
 
 def _require_distinct(clients: Iterable[int]) -> list[int]:
     """These clients. Raises ValueError if one stands twice among them."""
-    found = list(clients)
-    for c, times in Counter(found).items():
+    numbers = list(clients)
+    for c, times in Counter(numbers).items():
         if times > 1:
             raise ValueError(f"client {c} is listed twice in one call")
-    return found
+    return numbers
 
 
-def _require_one_each(what: str, values: Sequence[Any], count: int) -> Sequence[Any]:
+def _require_one_each(title: str, values: Sequence[Any], count: int) -> Sequence[Any]:
     """The values, if there is one per client."""
     if len(values) != count:
-        raise ValueError(f"{what}: {len(values)} for {count} clients")
+        raise ValueError(f"{title}: {len(values)} for {count} clients")
     return values

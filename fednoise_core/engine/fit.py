@@ -27,7 +27,7 @@ Rate = float | Callable[[int, int], float]  # learning rate, or a function of (s
 
 @dataclass(frozen=True)
 class FitRequest:
-    """What is asked of one client. `client_state` and `targets` are its own and go in and out with it."""
+    """Request to one client. `client_state` and `targets` are the client's own and go in and out with it."""
 
     local: Local
     client: int
@@ -49,7 +49,7 @@ class FitRequest:
 
 @dataclass
 class FitResult:
-    """What a fit returns.
+    """Result of a fit.
 
     Attributes:
         update: What crosses to the server.
@@ -135,7 +135,7 @@ class ClientFit:
             trained.alone = len(self.carry) == 1
         return self
 
-    def _take_work(self, work: Work, epochs: int, words: tuple[str | int, ...]) -> None:
+    def _take_work(self, work: Work, epochs: int, key: tuple[str | int, ...]) -> None:
         """Plan `epochs` epochs of this work. words: for random streams other than those of the fit's first plan."""
         self._check_work(work)
         self._refresh_state(work)
@@ -143,7 +143,7 @@ class ClientFit:
         self.state |= {name: values.clone() for name, values in work.state.items()}
         # The client chose its samples, so batch sizes may differ next time (see Lane._find_step).
         self.sizes_vary = work.samples is not None or bool(work.more)
-        self._make_plans(work, epochs, words)
+        self._make_plans(work, epochs, key)
         self.epoch, self.length = -1, max(1, len(self.plan.order) // max(1, epochs))
 
     def _check_work(self, work: Work) -> None:
@@ -159,17 +159,20 @@ class ClientFit:
             if values is not None and len(values) != n:
                 raise ValueError(f"{place}.{name} has {len(values)} rows; it needs one for each of the {n} samples")
         chosen = {"samples": work.samples, **{f"more[{k!r}]": v for k, v in work.more.items()}}
-        for name, at in chosen.items():
-            if at is not None and len(at) and not 0 <= int(at.min()) <= int(at.max()) < n:
+        for name, positions in chosen.items():
+            if positions is not None and len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) < n:
                 raise ValueError(f"{place}.{name} names a position that is not among the {n} samples")
 
     def _refresh_state(self, work: Work) -> None:
         """Targets, and what is kept and found out, as they are now."""
         self._work = work
         self._set_targets(work)
-        kept = self.client.state if self.client is not None else {}
-        self.client_state = {**kept, **work.facts}  # what `init_carry` and `make_update` see
-        self.step_client_state = {**{name: kept[name] for name in self.local.step_reads if name in kept}, **work.facts}
+        stored = self.client.state if self.client is not None else {}
+        self.client_state = {**stored, **work.facts}  # what `init_carry` and `make_update` see
+        self.step_client_state = {
+            **{name: stored[name] for name in self.local.step_reads if name in stored},
+            **work.facts,
+        }
 
     def _set_targets(self, work: Work) -> None:
         request = self.request
@@ -183,29 +186,29 @@ class ClientFit:
         else:
             self.y = torch.zeros(len(self.x), dtype=torch.int64, device=self.world.device)
 
-    def _make_plans(self, work: Work, epochs: int, more_words: tuple[str | int, ...]) -> None:
+    def _make_plans(self, work: Work, epochs: int, more_key: tuple[str | int, ...]) -> None:
         request, net, local, world = self.request, self.net, self.local, self.world
-        words = (request.tag, request.round, request.client, *more_words)
-        columns = [how.draws if how else 0 for how in self.augmentations]
+        key = (request.tag, request.round, request.client, *more_key)
+        columns = [augmentation.draws if augmentation else 0 for augmentation in self.augmentations]
         self.splits = [*columns, local.draws]
 
         def numbers(*pool: str) -> tuple[Columns, Columns]:
             """Streams of augmentation and the method's own draws, and of dropout; each pool has its own."""
-            draws = [(k, world.random_stream("augment", v, *pool, *words)) for v, k in enumerate(columns) if k]
+            draws = [(k, world.random_stream("augment", v, *pool, *key)) for v, k in enumerate(columns) if k]
             if local.draws:
-                draws.append((local.draws, world.random_stream("step", *pool, *words)))
+                draws.append((local.draws, world.random_stream("step", *pool, *key)))
             passes = range(local.passes if net.draws else 0)
-            return draws, [(net.draws, world.random_stream("dropout", p, *pool, *words)) for p in passes]
+            return draws, [(net.draws, world.random_stream("dropout", p, *pool, *key)) for p in passes]
 
-        every = torch.arange(len(self.x), device=world.device) if work.samples is None else work.samples
-        ordered = (request.tag, request.round, *more_words) if request.together else words
+        samples = torch.arange(len(self.x), device=world.device) if work.samples is None else work.samples
+        ordered = (request.tag, request.round, *more_key) if request.together else key
         order = world.random_stream("batches", *ordered)
         single_ok = net.single_ok and request.single_ok
-        self.plan = make_plan(every, epochs, self.size, world.train.last_batch, single_ok, order, *numbers())
+        self.plan = make_plan(samples, epochs, self.size, world.train.last_batch, single_ok, order, *numbers())
         self.more: dict[str, Plan] = {
-            name: make_side_plan(at, self.plan.steps, world.random_stream("batches", name, *words), *numbers(name))
-            for name, at in sorted(work.more.items())
-            if len(at) > (0 if net.single_ok else 1)
+            name: make_side_plan(rows, self.plan.steps, world.random_stream("batches", name, *key), *numbers(name))
+            for name, rows in sorted(work.more.items())
+            if len(rows) > (0 if net.single_ok else 1)
         }
 
     def iterate_stretches(self) -> Iterator[range]:
@@ -241,7 +244,7 @@ class ClientFit:
         return steps
 
     def _keep_written(self) -> None:
-        """What steps wrote per sample belongs to the client."""
+        """Keep with the client what steps wrote per sample."""
         if self.client is not None and self.state:
             written = {name: values.clone() for name, values in self.state.items()}
             self.client.state = {**self.client.state, **written}
@@ -256,9 +259,9 @@ class ClientFit:
         return self._scheduled_rate(self.done + k, self.done + len(self.plan.steps)) if self.scheduled else None
 
     def _scheduled_rate(self, step: int, steps: int) -> float:
-        how = self.request.rate
-        assert callable(how)
-        return float(how(step, max(steps, 1)))
+        schedule = self.request.rate
+        assert callable(schedule)
+        return float(schedule(step, max(steps, 1)))
 
     def _gather_rows(self, order: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Images, targets and per-sample data in this order."""
@@ -270,11 +273,11 @@ class ClientFit:
 
     def _split_epoch(self, epoch: int) -> list[tuple[Tensor, ...]]:
         """Images, targets, positions, random numbers, masks and per-sample data of an epoch, each in batches."""
-        plan, at = self.plan, slice(epoch * self.length, (epoch + 1) * self.length)
-        order = plan.order[at]
+        plan, steps = self.plan, slice(epoch * self.length, (epoch + 1) * self.length)
+        order = plan.order[steps]
         x, y, aux = self._gather_rows(order)
-        whole = (x, y, order, plan.u[at], plan.masks[at], *aux.values())
-        return [tensor.split(self.size) for tensor in whole]
+        tensors = (x, y, order, plan.u[steps], plan.masks[steps], *aux.values())
+        return [tensor.split(self.size) for tensor in tensors]
 
     def make_views(self, x: Tensor, numbers: Tensor) -> tuple[list[Tensor], Tensor]:
         """Augment a batch.
@@ -291,8 +294,8 @@ class ClientFit:
         *drawn, u = numbers.split(self.splits, 1)
         pool = self.world.pool(self.request.on)
         views = [
-            pool.normalise(x).permute(0, 3, 1, 2) if how is None else pool.augmented(x, how, columns)
-            for how, columns in zip(self.augmentations, drawn, strict=True)
+            pool.normalise(x).permute(0, 3, 1, 2) if augmentation is None else pool.augmented(x, augmentation, columns)
+            for augmentation, columns in zip(self.augmentations, drawn, strict=True)
         ]
         return views, u
 
@@ -306,11 +309,11 @@ class ClientFit:
         epoch = a // self.length
         if epoch != self.epoch:
             self.epoch, self.pieces = epoch, self._split_epoch(epoch)
-        at = (a - epoch * self.length) // self.size
-        x, y, i, numbers, masks, *rest = (pieces[at] for pieces in self.pieces)
+        index = (a - epoch * self.length) // self.size
+        x, y, i, numbers, masks, *extras = (pieces[index] for pieces in self.pieces)
         views, u = self.make_views(x, numbers)
         state = self._rows_of_state(i) if self.state else {}
-        batch = Batch(views, y, i, u, masks, dict(zip(self.aux, rest, strict=True)), state, {})
+        batch = Batch(views, y, i, u, masks, dict(zip(self.aux, extras, strict=True)), state, {})
         for name, plan in self.more.items():
             rows = slice(*plan.steps[k])
             i = plan.order[rows]
@@ -348,17 +351,17 @@ class ClientFit:
             client_state: What the step reads of the client state, and the facts of `Work`.
             state: Numbers per sample, [n, …] each. Rows that the step writes are copied back into them.
         """
-        handed = _list_state_rows(batch) if state else ()
+        entries = _list_state_rows(batch) if state else ()
         if self.world.train.precision == "bf16":
             # a cache of casts would outlive a captured step
             with torch.autocast(self.world.device.type, torch.bfloat16, cache_enabled=False):
                 self.local.train_step(self.net, carry, batch, broadcast, client_state)
         else:
             self.local.train_step(self.net, carry, batch, broadcast, client_state)
-        for one, name, rows, version in handed:
-            new = one.state[name]
+        for pool, name, rows, version in entries:
+            new = pool.state[name]
             if new is not rows or rows._version != version:  # else a pool that only reads would undo another's writing
-                state[name].index_copy_(0, one.i, new.detach().to(rows.dtype))
+                state[name].index_copy_(0, pool.i, new.detach().to(rows.dtype))
 
     def close(self) -> FitResult:
         """End the fit: compute the update, and hand over the client state.
@@ -385,7 +388,7 @@ class ClientFit:
         update = self.local.after_fit(self.client, update, self.broadcast)
         relay = update.pop("relay", {})
         targets = self.client.targets if self.client.changed else None
-        twice = sum(count_bytes(value) for value in relay.values() if any(value is one for one in update.values()))
+        twice = sum(count_bytes(value) for value in relay.values() if any(value is sent for sent in update.values()))
         client_state = self.client.release_state(type(self.local).__name__)
         return FitResult(update, client_state, targets, steps, self.passes, relay, twice=twice)
 
@@ -396,4 +399,4 @@ class ClientFit:
 def _list_state_rows(batch: Batch) -> list[tuple[Batch, str, Tensor, int]]:
     """The rows of per-sample state that a step is given, of all pools, as they are before it."""
     pools = (batch, *batch.more.values())
-    return [(one, name, rows, rows._version) for one in pools for name, rows in one.state.items()]
+    return [(pool, name, rows, rows._version) for pool in pools for name, rows in pool.state.items()]

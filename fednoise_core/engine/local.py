@@ -23,7 +23,7 @@ from fednoise_core.settings.train import Train
 
 @dataclass
 class Batch:
-    """What one step sees of one pool.
+    """Input of one step from one pool.
 
     `views` holds one tensor per entry of `Local.get_augmentations`; `x` is the first. `state` may be written: replace
     an entry, or change it in place, and the client's rows get the new numbers.
@@ -54,7 +54,7 @@ class Batch:
 
 @dataclass
 class Work:
-    """What `Local.prepare_fit` and `Local.between_epochs` may change about a client's work; nothing of it is sent."""
+    """Changes that `Local.prepare_fit` and `Local.between_epochs` make to a client's work. Nothing of it is sent."""
 
     samples: Tensor | None = None  # [m] int64, positions to train on, among the client's own (default: all)
     targets: Tensor | None = None  # [n] or [n, K]: targets of this fit only (default: the current ones)

@@ -48,7 +48,7 @@ class Diverged(SpecError):
 
 @dataclass(frozen=True)
 class Saving:
-    """Where and how often to write checkpoints.
+    """Place and frequency of checkpoints.
 
     Attributes:
         path: The checkpoint.
@@ -65,7 +65,7 @@ class Saving:
     stop: Callable[[], bool] = bool  # asked after each round: True ends the run there with a checkpoint and `Stopped`
 
     def is_due(self, round: int, last: float, took: float) -> bool:
-        """Whether to save after this round.
+        """Return True if a checkpoint is due after this round.
 
         Args:
             round: From 1.
@@ -79,7 +79,7 @@ class Saving:
 
 @dataclass
 class Outcome:
-    """What a finished run leaves.
+    """Results of a finished run in memory.
 
     Attributes:
         fed: The federation, with its traffic.
@@ -183,14 +183,14 @@ class RunLoop:
 
     def start_run(self, room: int, evaluator: Evaluator) -> None:
         """Take up the checkpoint if there is one, else make the state before the first round and evaluate it."""
-        fed, saving, found = self.fed, self.saving, self._load_checkpoint()
+        fed, saving, checkpoint = self.fed, self.saving, self._load_checkpoint()
         self.evaluator = evaluator
-        self.state: State = found[0] if found else self.init_state()
-        self.record = Record.from_plain(found[1]) if found else Record()
+        self.state: State = checkpoint[0] if checkpoint else self.init_state()
+        self.record = Record.from_plain(checkpoint[1]) if checkpoint else Record()
         folder = kept_folder(saving.path, saving.key) if saving else None
         self.state.move_to(folder, room, self.world.device)
-        if found:
-            self.spent = found[1]["spent"]
+        if checkpoint:
+            self.spent = checkpoint[1]["spent"]
             fed.bytes_up, fed.bytes_down = self.record.bytes_up, self.record.bytes_down
             fed.passes = self.record.passes
             self.print_line(f"resumed from round {self.state.round}")
@@ -300,7 +300,7 @@ class RunLoop:
     def _is_last(self, phase: Phase) -> bool:
         state = self.state
         later = self.phases[state.phase + 1 :]
-        return _is_over(state, phase) and all(other.end <= state.round for other in later)
+        return _is_over(state, phase) and all(phase_after.end <= state.round for phase_after in later)
 
     def _record_report(self, round: int, phase: str, report: dict[str, float]) -> None:
         """Record the round's report and the bytes sent since the last call.
@@ -326,8 +326,8 @@ class RunLoop:
         state = self.state
         views, estimates = self.list_evaluated()
         rows = self.evaluator.start_evaluation(views, state.store)
-        found = _to_host(resolve_entries(estimates, state.clients))
-        return _Pending(state.round, self.record.work, phase, rows, found)
+        resolved = _to_host(resolve_entries(estimates, state.clients))
+        return _Pending(state.round, self.record.work, phase, rows, resolved)
 
     def _finish_evaluation(self, log: Progress) -> None:
         pending, self.pending = self.pending, None
@@ -353,7 +353,7 @@ class RunLoop:
             raise Stopped(f"{self.label}: paused after round {state.round}; run the same command to resume")
 
     def finish_run(self) -> Outcome:
-        """What the run leaves."""
+        """Collect the results of the run."""
         state, record = self.state, self.record
         targets = {c: t.cpu().numpy() for c, t in state.relabelled.items()}
         record.diagnostics += self.truth.target_noise(state.round, targets)

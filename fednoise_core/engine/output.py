@@ -95,7 +95,7 @@ def _summarise_headline(curve: list[tuple[int, float]]) -> dict[str, float | Non
 
 
 def _is_at_chance(accuracy: float | None, confusion: Tensor, members: int) -> bool:
-    """Whether an accuracy is at most two standard errors above that of naming the commonest class every time.
+    """Return True if an accuracy is at most two standard errors above that of always naming the commonest class.
 
     members: Models that judged the same images, all counted in `confusion`.
     """
@@ -119,11 +119,11 @@ def _to_plain(value: Any) -> Any:
 def write_results(
     out: Path,
     outcome: Outcome,
-    made: Mapping[str, Any],
+    summary: Mapping[str, Any],
     spec: Mapping[str, Any],
     cost: Mapping[str, Any],
     arrays: Arrays,
-    given: np.ndarray,
+    labels: np.ndarray,
     sites: Sequence[str],
 ) -> None:
     """Write all files of a run into `out`, each whole or not at all.
@@ -131,23 +131,23 @@ def write_results(
     Args:
         out: The folder. summary.json comes last: with it the run counts as finished.
         outcome: The finished run.
-        made: The summary.
+        summary: The summary.
         spec: The run's settings, for spec.json.
         cost: Time and memory, for cost.json.
         arrays: The data set, for class names and sources of samples.
-        given: Given labels [n].
+        labels: Given labels [n].
         sites: The user's name of each client.
     """
     record = outcome.record
     write_metrics(out / "metrics.parquet", record)
     _write_parquet(out / "diagnostics.parquet", ("round", "client", "metric", "value"), record.diagnostics)
-    write_suspects(out / "suspects.csv", outcome.suspects, arrays, given, sites)
+    write_suspects(out / "suspects.csv", outcome.suspects, arrays, labels, sites)
     write_sites(out / "sites.csv", outcome.suspects, sites)
     write_confusion(out / "confusion.csv", outcome.confusion, arrays)
     models.write_models(out / "model.safetensors", outcome, models.describe_data(arrays))
     write_json(out / "spec.json", spec)
     write_json(out / "cost.json", cost)
-    write_json(out / "summary.json", made)  # last: with it the run counts as finished
+    write_json(out / "summary.json", summary)  # last: with it the run counts as finished
 
 
 def write_metrics(path: Path, record: Record) -> None:

@@ -14,7 +14,7 @@ Columns = Sequence[tuple[int, torch.Generator]]  # how many numbers a sample nee
 
 @dataclass
 class Plan:
-    """What the steps of a fit see of one pool.
+    """Order of samples and random numbers of a fit's steps, for one pool.
 
     Attributes:
         order: Sample positions, epoch after epoch.
@@ -104,17 +104,17 @@ def make_side_plan(
         draws: Numbers per sample of augmentation and method, with their streams.
         masks: Numbers per sample of dropout, with their streams.
     """
-    n, order, steps, at = len(rows), [torch.randperm(len(rows), generator=order_stream)], [], 0
+    n, order, steps, start = len(rows), [torch.randperm(len(rows), generator=order_stream)], [], 0
     have = n
     for a, b in main:
         size = min(b - a, n)
-        if at % n + size > n:  # start a fresh pass rather than mix two
-            at += n - at % n
-        while at + size > have:
+        if start % n + size > n:  # start a fresh pass rather than mix two
+            start += n - start % n
+        while start + size > have:
             order.append(torch.randperm(n, generator=order_stream))
             have += n
-        steps.append((at, at + size))
-        at += size
+        steps.append((start, start + size))
+        start += size
     return _place_plan(rows, torch.cat(order), steps, draws, masks)
 
 

@@ -30,8 +30,8 @@ class Pool:
         self.scale = 255.0 if images.dtype == np.uint8 else 1.0
         self._mapped = images if isinstance(images, np.memmap) else None
         if self._mapped is None:
-            whole = torch.from_numpy(np.ascontiguousarray(images))
-            self._whole = (whole if whole.dim() == 4 else whole[..., None]).to(self.device)
+            tensor = torch.from_numpy(np.ascontiguousarray(images))
+            self._whole = (tensor if tensor.dim() == 4 else tensor[..., None]).to(self.device)
         self.mean = torch.tensor(mean, dtype=torch.float32, device=self.device)
         self.std = torch.tensor(std, dtype=torch.float32, device=self.device)
 
@@ -84,12 +84,12 @@ class Pool:
         for piece in index.split(size):
             yield self.take(piece).permute(0, 3, 1, 2)
 
-    def augmented(self, x: Tensor, how: Augment, u: Tensor) -> Tensor:
+    def augmented(self, x: Tensor, augmentation: Augment, u: Tensor) -> Tensor:
         """Augment and normalise a batch with given random numbers.
 
         Args:
             x: uint8 [B, H, W, C].
-            how: The augmentation.
+            augmentation: The augmentation.
             u: Uniform numbers [B, how.draws].
 
         Returns:
@@ -97,7 +97,7 @@ class Pool:
         """
         from fednoise_core.data.augment import prepare_images
 
-        return prepare_images(x.permute(0, 3, 1, 2), u, how, self.mean.view(-1, 1, 1), self.std.view(-1, 1, 1))
+        return prepare_images(x.permute(0, 3, 1, 2), u, augmentation, self.mean.view(-1, 1, 1), self.std.view(-1, 1, 1))
 
 
 def build_augmentation(spec: Any) -> Augment | None:

@@ -70,13 +70,13 @@ class Record:
             if row[0] < number:
                 break
             rows.append(row)
-        found: dict[str, Any] = {"round": number}
+        report: dict[str, Any] = {"round": number}
         views: dict[str, dict[str, float]] = {}
         for _, work, phase, view, client, metric, value in reversed(rows):
-            found |= {"phase": phase, "work": work}
+            report |= {"phase": phase, "work": work}
             if client == -1:
-                (views.setdefault(view, {}) if view else found)[metric] = value
-        return {**found, **next(iter(views.values()), {}), "views": views}
+                (views.setdefault(view, {}) if view else report)[metric] = value
+        return {**report, **next(iter(views.values()), {}), "views": views}
 
     def curve(self, view: str, metric: str = "accuracy") -> list[tuple[int, float]]:
         """List the values of a view's metric by round.
@@ -94,13 +94,13 @@ class Record:
         Returns:
             {"name", "first", "last"} of each.
         """
-        found: list[dict[str, Any]] = []
+        phases: list[dict[str, Any]] = []
         for round, name in ((r, phase) for r, _, phase, _, _, metric, _ in self.metrics if r and metric == "bytes_up"):
-            if found and found[-1]["name"] == name:
-                found[-1]["last"] = round
+            if phases and phases[-1]["name"] == name:
+                phases[-1]["last"] = round
             else:
-                found.append({"name": name, "first": round, "last": round})
-        return found
+                phases.append({"name": name, "first": round, "last": round})
+        return phases
 
 
 class Progress:
@@ -159,8 +159,8 @@ class Progress:
             self.file.write(json.dumps({k: v for k, v in row.items() if v == v}) + "\n")
             self.file.flush()
         if self.console is not None:
-            shown = {view: "diverged" if math.isnan(v) else f"{100 * v:.2f} %" for view, v in accuracy.items()}
-            seen = "  ".join(f"{view} {value}" for view, value in shown.items())
+            texts = {view: "diverged" if math.isnan(v) else f"{100 * v:.2f} %" for view, v in accuracy.items()}
+            seen = "  ".join(f"{view} {value}" for view, value in texts.items())
             print(
                 f"{self.label}  {phase}  round {number}/{self.total}  {seen}  {spent:.1f} s, {left:.0f} s left",
                 file=self.console,

@@ -1,4 +1,4 @@
-"""What clients hand on to other clients through the server.
+"""Messages that clients hand on to other clients through the server.
 
 The engine holds it and counts it as traffic. The server never reads it.
 """
@@ -54,23 +54,23 @@ class Relay(ClientStore):
         self._staged = {}
 
     def has_message(self, client: int, name: str) -> bool:
-        """Whether the client has handed on something under this name."""
+        """Return True if the client has handed on something under this name."""
         return name in self._parts.get(client, ())
 
-    def size(self, one: Relayed) -> int:
-        """Count the bytes of the message part that `one` stands for."""
-        return self._parts[one.client][one.name]
+    def size(self, part: Relayed) -> int:
+        """Count the bytes of the message part that `part` stands for."""
+        return self._parts[part.client][part.name]
 
-    def fetch_messages(self, wanted: dict[str, Relayed]) -> dict[str, Any]:
+    def fetch_messages(self, parts: dict[str, Relayed]) -> dict[str, Any]:
         """Load what other clients handed on.
 
         Args:
-            wanted: Stand-ins by the name under which the receiving client finds the thing.
+            parts: Stand-ins by the name under which the receiving client finds the thing.
 
         Returns:
             The things themselves, under the same names.
         """
-        return {key: self.copy_for(one.client)[one.name] for key, one in wanted.items()}
+        return {key: self.copy_for(part.client)[part.name] for key, part in parts.items()}
 
     def to_plain(self) -> dict[str, Any]:
         """Describe the relay for a checkpoint.

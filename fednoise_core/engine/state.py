@@ -49,13 +49,14 @@ class State:
             self.clients = ClientStore(self.clients)
 
     @classmethod
-    def of_clients(cls, kept: Iterable[tuple[int, dict[str, Any]]]) -> State:
+    def of_clients(cls, states: Iterable[tuple[int, dict[str, Any]]]) -> State:
         """Make a state in which each client keeps something from the start.
 
         Args:
-            kept: (client, its client state). It is consumed lazily, so that files can take over before memory is full.
+            states: Pairs of a client and its state. They are consumed one by one, so files can take over before memory
+                is full.
         """
-        return cls(clients=ClientStore(kept))
+        return cls(clients=ClientStore(states))
 
     def move_to(self, folder: Path | None, room: int | None = None, device: torch.device | None = None) -> None:
         """Set where client states and messages between clients are stored.
@@ -108,8 +109,8 @@ def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> 
         state: The run's state. Files of client states are moved beside the checkpoint.
         log: Plain values to store with it.
     """
-    own = kept_folder(path, key)
-    state.move_to(own)
+    folder = kept_folder(path, key)
+    state.move_to(folder)
     plain = {
         "key": key,
         "log": log,
@@ -132,9 +133,9 @@ def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> 
             raise error.__context__ if isinstance(error.__context__, OSError) else error from None
     state.store.commit()
     state.relay.commit()
-    for other in path.parent.glob(f"{path.stem}-*.kept"):  # of settings whose checkpoint this one has replaced
-        if other != own:
-            shutil.rmtree(other, ignore_errors=True)
+    for path_of_other in path.parent.glob(f"{path.stem}-*.kept"):  # of settings whose checkpoint this one has replaced
+        if path_of_other != folder:
+            shutil.rmtree(path_of_other, ignore_errors=True)
 
 
 def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, dict[str, Any]] | None:
@@ -156,17 +157,17 @@ def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, 
         plain = torch.load(path, map_location="cpu", weights_only=True)
         if plain["key"] != key:
             return None
-        kept, folder = plain["state"], kept_folder(path, key)
+        stored, folder = plain["state"], kept_folder(path, key)
         state = State(
-            server=from_plain(kept["server"], device, layouts),
-            clients=ClientStore.from_plain(kept["clients"], folder / "clients", device, layouts),
-            notes=from_plain(kept["notes"], device, layouts),
-            round=kept["round"],
-            phase=kept["phase"],
-            since=kept["since"],
-            entered=kept["entered"],
-            relabelled={int(c): from_plain(v, device) for c, v in kept["relabelled"].items()},
-            relay=Relay.from_plain(kept["relay"], folder / "relay", device, layouts),
+            server=from_plain(stored["server"], device, layouts),
+            clients=ClientStore.from_plain(stored["clients"], folder / "clients", device, layouts),
+            notes=from_plain(stored["notes"], device, layouts),
+            round=stored["round"],
+            phase=stored["phase"],
+            since=stored["since"],
+            entered=stored["entered"],
+            relabelled={int(c): from_plain(v, device) for c, v in stored["relabelled"].items()},
+            relay=Relay.from_plain(stored["relay"], folder / "relay", device, layouts),
         )
         return state, plain["log"]
     except (MemoryError, torch.OutOfMemoryError):

@@ -38,22 +38,22 @@ def judge_sites(
     Returns:
         The judged labels, in order of sites.
     """
-    world, rows, log_p, given, sites = fed.world, [], [], [], []
+    world, rows, log_p, labels, sites = fed.world, [], [], [], []
     opinions: dict[int, MethodScores] = {}
     for parts in _predict_parts(fed, views, clients):
         if not _beats_chance(parts, world.labels, fed.classes):
             continue
-        for client, held, predicted in parts:
-            for site, at in world.split_by_site(client):
-                log_p.append(predicted[at].cpu().numpy())
-                rows.append(held[at].cpu().numpy())
-                given.append(world.labels[held[at]].cpu().numpy())
+        for client, samples, predicted in parts:
+            for site, positions in world.split_by_site(client):
+                log_p.append(predicted[positions].cpu().numpy())
+                rows.append(samples[positions].cpu().numpy())
+                labels.append(world.labels[samples[positions]].cpu().numpy())
                 sites.append(site)
-                opinion = _make_opinion(answers.get(client), fed.sizes[client], at)
+                opinion = _make_opinion(answers.get(client), fed.sizes[client], positions)
                 if opinion is not None:
                     opinions[site] = opinion
-    found = estimate_label_errors(log_p, given, rows, sites, opinions)
-    return sorted(found, key=lambda one: one.site)
+    judged = estimate_label_errors(log_p, labels, rows, sites, opinions)
+    return sorted(judged, key=lambda site_labels: site_labels.site)
 
 
 def judge_held_out(fed: Federation, answers: Mapping[int, Any]) -> list[SiteLabels]:
@@ -68,20 +68,28 @@ def judge_held_out(fed: Federation, answers: Mapping[int, Any]) -> list[SiteLabe
     Returns:
         The judged labels, in order of sites.
     """
-    world, found = fed.world, list[tuple[Any, ...]]()
+    world, parts_by_site = fed.world, list[tuple[Any, ...]]()
     for client, answer in answers.items():
         if answer is None:
             continue
-        rows, (held, mixed) = _list_rows(fed, client), (p.log().clamp_min(-100.0) for p in answer[:2])
-        if _beats_chance([(client, rows, held)], world.first, fed.classes):
-            for site, at in world.split_by_site(client):
-                parts = (held[at], mixed[at], world.first[rows[at]], world.labels[rows[at]], rows[at])
-                columns = {name: values[at].cpu().numpy() for name, values in answer[2].items()}
-                found.append((site, *(part.cpu().numpy() for part in parts), columns))
-    if not found:
+        rows, (held_p, mixed) = _list_rows(fed, client), (p.log().clamp_min(-100.0) for p in answer[:2])
+        if _beats_chance([(client, rows, held_p)], world.first, fed.classes):
+            for site, positions in world.split_by_site(client):
+                parts = (
+                    held_p[positions],
+                    mixed[positions],
+                    world.first[rows[positions]],
+                    world.labels[rows[positions]],
+                    rows[positions],
+                )
+                columns = {name: values[positions].cpu().numpy() for name, values in answer[2].items()}
+                parts_by_site.append((site, *(part.cpu().numpy() for part in parts), columns))
+    if not parts_by_site:
         return []
-    sites, held_out, by_all, given, now, samples, more = zip(*sorted(found, key=lambda one: one[0]), strict=True)
-    return estimate_held_out(held_out, by_all, given, samples, sites, now, more)
+    sites, held_out, by_all, labels, now, samples, columns_by_site = zip(
+        *sorted(parts_by_site, key=lambda one: one[0]), strict=True
+    )
+    return estimate_held_out(held_out, by_all, labels, samples, sites, now, columns_by_site)
 
 
 # (client, rows of the data set [n], log-probabilities [n, K])
@@ -93,15 +101,17 @@ def _predict_parts(
 ) -> Iterator[list[Part]]:
     """The parts that each model judges."""
     headline = next(iter(views.values()))
-    own = {client: [member for member in headline if member[0] == client] for client, _ in headline if client != SERVER}
-    for client, members in sorted(own.items()):
+    personal = {
+        client: [member for member in headline if member[0] == client] for client, _ in headline if client != SERVER
+    }
+    for client, members in sorted(personal.items()):
         if len(_list_rows(fed, client)):
             yield [_predict_part(fed, client, list(iterate_models(members, clients)))]
-    others = [client for client in range(fed.n) if client not in own and len(_list_rows(fed, client))]
+    others = [client for client in range(fed.n) if client not in personal and len(_list_rows(fed, client))]
     ofserver = next((members for members in views.values() if members[0][0] == SERVER), None)
     if others and ofserver is not None:
-        found = list(iterate_models(ofserver, clients))
-        yield [_predict_part(fed, client, found) for client in others]
+        models = list(iterate_models(ofserver, clients))
+        yield [_predict_part(fed, client, models) for client in others]
 
 
 def _list_rows(fed: Federation, client: int) -> Tensor:
@@ -120,24 +130,27 @@ def _predict_part(fed: Federation, client: int, members: list[tuple[int, list[We
     return client, rows, mean.clamp_min(-100.0)
 
 
-def _beats_chance(parts: Sequence[Part], given: Tensor, classes: int) -> bool:
-    """Whether the predictions agree with the given labels beyond chance: by two standard deviations, or all of them."""
+def _beats_chance(parts: Sequence[Part], all_labels: Tensor, classes: int) -> bool:
+    """Return True if predictions agree with the given labels beyond chance.
+
+    That is by two standard deviations, or in all samples.
+    """
     logs = torch.cat([predicted for _, _, predicted in parts])
     if not bool(torch.isfinite(logs).all()):
         return False
-    labels = torch.cat([given[rows] for _, rows, _ in parts])
+    labels = torch.cat([all_labels[rows] for _, rows, _ in parts])
     n, chance = len(labels), 1 / classes
     hits = float((logs.argmax(1) == labels).sum())
     return hits > min(n * chance + 2 * (n * chance * (1 - chance)) ** 0.5, n - 0.5)
 
 
-def _make_opinion(answer: Answer, n: int, at: Tensor) -> MethodScores | None:
-    """The method's answer about a client's n training samples, for those of its rows `at` that are among them."""
+def _make_opinion(answer: Answer, n: int, rows: Tensor) -> MethodScores | None:
+    """The method's answer about a client's n training samples, for those of its rows `rows` that are among them."""
     if answer is None:
         return None
     score, proposed = (torch.as_tensor(part).cpu().numpy() for part in answer)
     if not np.isfinite(score).all():
         return None
-    position = at.cpu().numpy()
+    position = rows.cpu().numpy()
     which = position < n
     return MethodScores(which, score[position[which]].astype(np.float64), proposed[position[which]].astype(np.int64))

@@ -72,8 +72,8 @@ class Truth:
             Rows of `noise_rate`: over all held samples (client -1), and per client.
         """
         out = [(round, c, "noise_rate", self._noise_rate(self.labels[r], r)) for c, r in enumerate(self.rows)]
-        held = np.concatenate(self.rows) if self.rows else np.zeros(0, int)
-        return [(round, -1, "noise_rate", self._noise_rate(self.labels[held], held)), *out]
+        rows = np.concatenate(self.rows) if self.rows else np.zeros(0, int)
+        return [(round, -1, "noise_rate", self._noise_rate(self.labels[rows], rows)), *out]
 
     def target_noise(self, round: int, targets: Mapping[int, np.ndarray]) -> list[DiagnosticRow]:
         """Measure the noise rate of the targets after relabelling.
@@ -90,8 +90,8 @@ class Truth:
         labels = [t if (t := targets.get(c)) is not None else self.labels[r] for c, r in enumerate(self.rows)]
         hard = [x.argmax(1) if x.ndim == 2 else x for x in labels]
         out = [(round, c, "target_noise_rate", self._noise_rate(hard[c], self.rows[c])) for c in sorted(targets)]
-        every, held = np.concatenate(hard), np.concatenate(self.rows)
-        return [(round, -1, "target_noise_rate", self._noise_rate(every, held)), *out]
+        all_targets, rows = np.concatenate(hard), np.concatenate(self.rows)
+        return [(round, -1, "target_noise_rate", self._noise_rate(all_targets, rows)), *out]
 
     def suspects(self, round: int, sites: Sequence[SiteLabels]) -> list[DiagnosticRow]:
         """Measure how well suspects match the given labels that are wrong.
@@ -105,7 +105,7 @@ class Truth:
             return []
         if self.clean is None:
             return [(round, -1, "suspects_precision", NAN), (round, -1, "suspects_recall", NAN)]
-        sample, p_wrong = (np.concatenate([getattr(one, name) for one in sites]) for name in ("samples", "p_wrong"))
+        sample, p_wrong = (np.concatenate([getattr(site, name) for site in sites]) for name in ("samples", "p_wrong"))
         wrong = self.labels[sample] != self.clean[sample]
         named = p_wrong > WRONG
         hit = float((wrong & named).sum())
@@ -130,21 +130,21 @@ class Truth:
         """
         out: list[DiagnosticRow] = []
         if "label_prior" in estimates:
-            held = self.labels[np.concatenate(self.rows)]
-            true = np.bincount(held, minlength=self.classes) / max(len(held), 1)
+            labels = self.labels[np.concatenate(self.rows)]
+            true = np.bincount(labels, minlength=self.classes) / max(len(labels), 1)
             out.append((round, -1, "prior_error", float(np.abs(np.asarray(estimates["label_prior"]) - true).sum())))
         if "client_noise" in estimates:
-            known = [c for c in estimates["client_noise"] if len(self.rows[c])]
-            noisy = [self._noise_rate(self.labels[self.rows[c]], self.rows[c]) for c in known]
+            clients = [c for c in estimates["client_noise"] if len(self.rows[c])]
+            noisy = [self._noise_rate(self.labels[self.rows[c]], self.rows[c]) for c in clients]
             value = (
                 NAN
                 if self.clean is None
-                else auroc(np.array([estimates["client_noise"][c] for c in known]), np.array(noisy) > 0)
+                else auroc(np.array([estimates["client_noise"][c] for c in clients]), np.array(noisy) > 0)
             )
             out.append((round, -1, "noisy_client_auroc", value))
         if "transition" in estimates:
-            found = estimates["transition"]
-            per = found if isinstance(found, Mapping) else {-1: found}
+            transition = estimates["transition"]
+            per = transition if isinstance(transition, Mapping) else {-1: transition}
             fits = []
             for c, T in sorted(per.items()):
                 rows = self.rows[c] if c >= 0 else np.concatenate(self.rows)
@@ -163,6 +163,6 @@ class Truth:
         joint = np.zeros((self.classes, self.classes))
         np.add.at(joint, (self.clean[rows], self.labels[rows]), 1.0)
         there = joint.sum(1) > 0
-        real, mine = joint[there] / joint[there].sum(1, keepdims=True), T[there]
-        cosine = float((mine * real).sum() / max(np.linalg.norm(mine) * np.linalg.norm(real), 1e-8))
-        return float(np.abs(mine - real).sum(1).mean() / 2), cosine
+        real, estimate = joint[there] / joint[there].sum(1, keepdims=True), T[there]
+        cosine = float((estimate * real).sum() / max(np.linalg.norm(estimate) * np.linalg.norm(real), 1e-8))
+        return float(np.abs(estimate - real).sum(1).mean() / 2), cosine

@@ -75,9 +75,9 @@ class World:
             self.first = torch.from_numpy(np.where(changed, arrays.first, labels).astype(np.int64)).to(self.device)
         self.n = partition.clients
         index, offsets = np.asarray(partition.index), np.asarray(partition.offsets)
-        held = np.zeros(len(index), bool) if partition.valid is None else np.asarray(partition.valid, bool)
+        validation = np.zeros(len(index), bool) if partition.valid is None else np.asarray(partition.valid, bool)
         owner = np.repeat(np.arange(self.n), np.diff(offsets))
-        self.index, self.valid = (self.split_by_client(index[rows], owner[rows]) for rows in (~held, held))
+        self.index, self.valid = (self.split_by_client(index[rows], owner[rows]) for rows in (~validation, validation))
         held_by = [len(i) for i in self.index if len(i)]
         self.samples_a_round = self.cohort * sum(held_by) / max(len(held_by), 1)
         self.pooling_bytes = 0
@@ -86,7 +86,7 @@ class World:
             self._pool_clients(arrays.x_train[:1].nbytes)
         self.sizes = [len(i) for i in self.index]
         self.max_label_copies = int(
-            np.bincount(index[~held]).max(initial=0)
+            np.bincount(index[~validation]).max(initial=0)
         )  # clients that hold the same sample, at most
         shape = self.pools["train"].shape
         nets = train.net if isinstance(train.net, list) else [train.net]
@@ -106,8 +106,8 @@ class World:
         Returns:
             int64 tensors on the run's device.
         """
-        whole = torch.from_numpy(rows.astype(np.int64)).to(self.device)
-        return list(whole.split(np.bincount(owner, minlength=self.n).tolist()))
+        samples = torch.from_numpy(rows.astype(np.int64)).to(self.device)
+        return list(samples.split(np.bincount(owner, minlength=self.n).tolist()))
 
     @property
     def cohort(self) -> int:
@@ -117,7 +117,7 @@ class World:
     def _pool_clients(self, image: int) -> None:
         """Make one client of all. image: bytes of one image; a label has 8. Clients that overlap send their copies."""
         self.pooling_bytes = sum(map(len, self.index)) * (image + self.labels.element_size())
-        self._pieces = [torch.cat(both) for both in zip(self.index, self.valid, strict=True)]
+        self._pieces = [torch.cat(parts_of_client) for parts_of_client in zip(self.index, self.valid, strict=True)]
         train, valid = (torch.cat(parts).unique() for parts in (self.index, self.valid))
         self.n, self.index, self.valid = 1, [train], [valid[~torch.isin(valid, train)]]
 
@@ -129,11 +129,11 @@ class World:
         Returns:
             (site, positions). Positions count the client's training samples first, then its validation samples.
         """
-        held = torch.cat([self.index[client], self.valid[client]])
+        samples = torch.cat([self.index[client], self.valid[client]])
         if not self._pieces:
-            return [(client, torch.arange(len(held), device=held.device))]
-        place = torch.empty(len(self.labels), dtype=torch.int64, device=held.device)
-        place[held] = torch.arange(len(held), device=held.device)
+            return [(client, torch.arange(len(samples), device=samples.device))]
+        place = torch.empty(len(self.labels), dtype=torch.int64, device=samples.device)
+        place[samples] = torch.arange(len(samples), device=samples.device)
         return [(site, place[rows]) for site, rows in enumerate(self._pieces) if len(rows)]
 
     def net(self, client: int) -> Net:
@@ -144,13 +144,13 @@ class World:
         """
         return self.nets[0 if client == SERVER else client % len(self.nets)]
 
-    def random_stream(self, *words: str | int) -> torch.Generator:
+    def random_stream(self, *key: str | int) -> torch.Generator:
         """Make the run's random stream of these words, a torch CPU generator.
 
         The same words give the same stream again, so callers name the round and the client where streams must differ.
         The words are part of the results: another word changes every number that is drawn.
         """
-        return torch_stream(self.seed, *words)
+        return torch_stream(self.seed, *key)
 
     def rows(self, client: int, on: str) -> Tensor:
         """List the positions in the pool that `client` may use under the name `on`.
@@ -175,7 +175,7 @@ class World:
         return self.pools["train" if on == "valid" else on]
 
     @torch.inference_mode()
-    def evaluate(self, net: Net, w: Any, pool: Pool, rows: Tensor, what: str = "predict") -> Tensor:
+    def evaluate(self, net: Net, w: Any, pool: Pool, rows: Tensor, output: str = "predict") -> Tensor:
         """Evaluate a model in chunks, in evaluation mode.
 
         Args:
@@ -183,7 +183,7 @@ class World:
             w: Its weights.
             pool: Images.
             rows: Positions in the pool [n].
-            what: "predict" for logits, "features" for the penultimate features.
+            output: "predict" for logits, "features" for the penultimate features.
 
         Returns:
             float32 [n, K] or [n, d].
@@ -194,6 +194,6 @@ class World:
             if net.eval_draws:  # the same numbers for the same chunk, whoever evaluates
                 u = torch.rand(len(x), net.eval_draws, generator=torch_stream(key, k)).to(self.device)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.train.eval_precision == "bf16"):
-                out.append(getattr(net, what)(w, x, u=u).float())
-        width = self.classes if what == "predict" else net.features_size
+                out.append(getattr(net, output)(w, x, u=u).float())
+        width = self.classes if output == "predict" else net.features_size
         return torch.cat(out) if out else torch.zeros(0, width, device=self.device)

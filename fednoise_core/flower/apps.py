@@ -109,7 +109,7 @@ class GridExchange:
         online, now = set(self._grid.get_node_ids()), time.monotonic()
         self._nodes = {c: node for c, node in self._nodes.items() if node in online}
         self._refused &= online  # a node that comes back may have been mended
-        self._greeted = {node: one for node, one in self._greeted.items() if one[1] > now}
+        self._greeted = {node: greeting for node, greeting in self._greeted.items() if greeting[1] > now}
         new = sorted(online - self._greeted.keys() - self._refused - set(self._nodes.values()))
         hello = encode_message({"kind": "hello", "digest": self._settings.digest})
         pushed = self._push(dict.fromkeys(new, hello))
@@ -125,10 +125,10 @@ class GridExchange:
                 self._refused.add(node)
                 print(f"node {node} is refused: {error}", file=self._console, flush=True)
 
-    def _accept_node(self, node: int, said: Mapping[str, object]) -> None:
-        if "problem" in said:
-            raise MessageError(str(said["problem"])[:2000])
-        client, samples = said.get("client"), said.get("samples")
+    def _accept_node(self, node: int, greeting: Mapping[str, object]) -> None:
+        if "problem" in greeting:
+            raise MessageError(str(greeting["problem"])[:2000])
+        client, samples = greeting.get("client"), greeting.get("samples")
         if not (isinstance(client, int) and isinstance(samples, int) and 0 <= client < len(self._settings.sites)):
             raise MessageError("it does not say which site it is")
         if not 0 <= samples <= HUGE or self._sizes.setdefault(client, samples) != samples:
@@ -140,15 +140,17 @@ class GridExchange:
     def _send(self, contents: Mapping[int, bytes]) -> dict[int, bytes]:
         """Send to nodes, and collect their answers until the deadline."""
         end, waiting = time.monotonic() + self._deadline, self._push(contents)
-        found: dict[int, bytes | None] = {}
-        while len(found) < len(waiting) and time.monotonic() < end:
-            found |= self._pull({number: node for number, node in waiting.items() if node not in found})
+        answers: dict[int, bytes | None] = {}
+        while len(answers) < len(waiting) and time.monotonic() < end:
+            answers |= self._pull({number: node for number, node in waiting.items() if node not in answers})
             time.sleep(POLL)
-        return {node: answer for node, answer in found.items() if answer is not None}
+        return {node: answer for node, answer in answers.items() if answer is not None}
 
     def _push(self, contents: Mapping[int, bytes]) -> dict[str, int]:
         """Send to nodes. Returns the node of each message."""
-        messages = [Message(_pack_content(one), node, "query", ttl=self._deadline) for node, one in contents.items()]
+        messages = [
+            Message(_pack_content(content), node, "query", ttl=self._deadline) for node, content in contents.items()
+        ]
         numbers = self._grid.push_messages(messages) if messages else []
         return {number: node for number, node in zip(numbers, contents, strict=False) if number is not None}
 
@@ -163,7 +165,7 @@ def _pack_content(content: bytes) -> RecordDict:
 
 
 def _unpack_content(message: Message) -> bytes | None:
-    """What `_pack_content` was given. None: the message is an error, or something else."""
+    """Unpack the content of a message. None: the message is an error, or something else."""
     records = message.content.config_records if message.has_content() else {}
     content = records[RECORD].get(ENTRY) if RECORD in records else None
     return content if isinstance(content, bytes) else None

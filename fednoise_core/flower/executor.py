@@ -78,29 +78,31 @@ class Sites(Sequential):
         Yields:
             Results in the order of the requests.
         """
-        remote = {one.client: self._describe_fit("fit", one) for one in requests if one.client != SERVER}
+        remote = {
+            request.client: self._describe_fit("fit", request) for request in requests if request.client != SERVER
+        }
         answers = self._drop_odd(self._ask(remote, wait=False))
-        for one in requests:
-            if one.client == SERVER:
-                yield from super().run([one])
+        for request in requests:
+            if request.client == SERVER:
+                yield from super().run([request])
             else:
-                yield self.read_fit(one.client, answers.get(one.client))
+                yield self.read_fit(request.client, answers.get(request.client))
 
-    def _describe_fit(self, kind: str, one: FitRequest) -> dict[str, Any]:
-        train, rate = self._method.train, one.rate
-        fit = {name: getattr(one, name) for name in FIT}
-        if one.ids is not None and torch.equal(one.ids, torch.arange(self.world.pool(one.on).n)):
+    def _describe_fit(self, kind: str, request: FitRequest) -> dict[str, Any]:
+        train, rate = self._method.train, request.rate
+        fit = {name: getattr(request, name) for name in FIT}
+        if request.ids is not None and torch.equal(request.ids, torch.arange(self.world.pool(request.on).n)):
             fit["ids"] = None  # all of the pool need no list
         return {
-            **self._describe_request(kind, one.client, one.round, load_mapping(one.client_state)),
-            "local": describe_local(one.local, train),
-            "broadcast": load_mapping(one.broadcast),
+            **self._describe_request(kind, request.client, request.round, load_mapping(request.client_state)),
+            "local": describe_local(request.local, train),
+            "broadcast": load_mapping(request.broadcast),
             "rate": describe_function(rate, train) if callable(rate) else rate,
             "fit": fit,
         }
 
-    def _describe_request(self, kind: str, client: int, round: int, kept: Mapping[str, Any]) -> dict[str, Any]:
-        version = kept.get(VERSION, INITIAL if kept else None)
+    def _describe_request(self, kind: str, client: int, round: int, client_state: Mapping[str, Any]) -> dict[str, Any]:
+        version = client_state.get(VERSION, INITIAL if client_state else None)
         if self._oldest.get(client, (-1, None))[0] != round:
             self._oldest[client] = round, version  # the last checkpoint is of the round before, or earlier in this one
         where = {"kind": kind, "digest": self._digest, "client": client, "round": round}
@@ -134,9 +136,9 @@ class Sites(Sequential):
         return FitResult(update, _read_version(reply), None, steps, passes, relay, reply["finite"], twice)
 
     def _check_names(self, sent: Mapping[str, Any], side: str) -> None:
-        known = [name.removesuffix("?") for name in self._method.wire.get(side, ())]
+        patterns = [name.removesuffix("?") for name in self._method.wire.get(side, ())]
         for name in sent:
-            if not any(fnmatchcase(str(name), one) for one in known):
+            if not any(fnmatchcase(str(name), pattern) for pattern in patterns):
                 raise MessageError(f"{name!r} is no {side} of {type(self._method).__name__}")
 
     # functions, and fits in lockstep
@@ -168,7 +170,7 @@ class Sites(Sequential):
 
     def together(self, requests: Sequence[FitRequest]) -> SitesTogether:  # type: ignore[override]
         """Open these fits at once, for `Federation.fit_lockstep`."""
-        described = {one.client: {**self._describe_fit("step", one), "step": 0} for one in requests}
+        described = {request.client: {**self._describe_fit("step", request), "step": 0} for request in requests}
         return SitesTogether(self, described)
 
     def judge_labels(self, state: State, judges: Mapping[int, Any], broadcast: Mapping[str, Any]) -> list[int]:
@@ -204,8 +206,8 @@ class Sites(Sequential):
         """
         answers = self._ask_again(requests)
         if missing := requests.keys() - answers.keys():
-            wanted = name_clients(list(missing))
-            raise SiteError(f"the round needs the answers of {wanted}. Mend what is said above, and run it again")
+            silent = name_clients(list(missing))
+            raise SiteError(f"the round needs the answers of {silent}. Mend what is said above, and run it again")
         return answers
 
     def _ask_again(self, requests: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
@@ -220,17 +222,17 @@ class Sites(Sequential):
     def _ask(self, requests: Mapping[int, Mapping[str, Any]], wait: bool) -> dict[int, dict[str, Any]]:
         """The answers that came and can be read."""
         content = {client: encode_message(request) for client, request in requests.items()}
-        answers, found = self._exchange(content, wait) if content else {}, {}
+        answers, accepted = self._exchange(content, wait) if content else {}, {}
         for client in requests:
             try:
-                known = self._layouts | {weights.layout for weights in iterate_weights(requests[client])}
-                reply = _read_answer(answers.get(client), len(content[client]), known)
+                layouts = self._layouts | {weights.layout for weights in iterate_weights(requests[client])}
+                reply = _read_answer(answers.get(client), len(content[client]), layouts)
                 if not self._method.answers_nan and not all_finite(reply.get("answer")):
                     raise MessageError("a number is not finite")
-                found[client] = reply
+                accepted[client] = reply
             except MessageError as error:
                 self._print_problem(client, str(error))
-        return found
+        return accepted
 
     def _drop_odd(self, answers: Mapping[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
         """Keep the answers whose names and shapes are those of more than half of them."""
@@ -249,10 +251,10 @@ class Sites(Sequential):
             parts = [f"{name}: {self._describe_shapes(client, tree[name])}" for name in sorted(tree, key=str)]
             return f"{{{', '.join(parts)}}}"
         if isinstance(tree, list):
-            return f"[{', '.join(self._describe_shapes(client, one) for one in tree)}]"
+            return f"[{', '.join(self._describe_shapes(client, item) for item in tree)}]"
         if isinstance(tree, Weights):
-            own = tree.layout == self.world.net(client).layout
-            return f"weights {tree.flat.dtype}{'' if own else list(tree.flat.shape)}"
+            is_net = tree.layout == self.world.net(client).layout
+            return f"weights {tree.flat.dtype}{'' if is_net else list(tree.flat.shape)}"
         if isinstance(tree, Tensor):
             return f"{tree.dtype}{list(tree.shape)}"
         return "number" if isinstance(tree, int | float) else type(tree).__name__
@@ -315,12 +317,15 @@ def _read_count(reply: Mapping[str, Any], name: str) -> int:
 
 
 def _read_version(reply: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the server keeps as client state. None: it is unchanged."""
+    """Read the version that the server keeps as client state. None: it is unchanged."""
     return None if reply.get("state") is None else {VERSION: reply["state"]}
 
 
 def _is_huge(leaf: Any) -> bool:
-    """Whether a leaf holds a finite number beyond HUGE. Others that are not finite are the federation's to drop."""
+    """Return True if a leaf holds a finite number beyond HUGE.
+
+    The federation drops other numbers that are not finite.
+    """
     if not isinstance(leaf, Tensor):
         return isinstance(leaf, int | float) and HUGE < abs(leaf) < float("inf")
     sizes = leaf.double().abs()

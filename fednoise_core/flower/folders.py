@@ -70,7 +70,7 @@ def code_digest() -> str:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What server and sites agreed to: the content of run.json.
+    """Settings that server and sites agreed on: the content of run.json.
 
     Attributes:
         method: {"name": …, settings…}, with a name of METHODS.
@@ -157,11 +157,11 @@ class SiteArrays:
 
     @property
     def n(self) -> int:
-        """How many training samples there are."""
+        """Number of training samples."""
         return len(self.x_train)
 
     def source(self, i: int) -> str:
-        """What training sample `i` is called in the site's data."""
+        """Name training sample `i` as the site's data do."""
         return str(i if self.origin is None else self.origin[i])
 
     def as_arrays(self) -> Arrays:
@@ -186,28 +186,28 @@ def load_data(
     Raises:
         ArtifactError: The file is missing or damaged.
     """
-    held, spec = load_npz(folder / name, "federation")
+    arrays, spec = load_npz(folder / name, "federation")
     try:
-        labels = held.get("labels", np.zeros(len(held["x"]), np.int64))
-        more = {name: held.get(name) for name in ("origin", "first")}
-        images = SiteArrays(held["x"], labels, held.get("public"), **settings.data, **more)  # type: ignore[arg-type]
-        return images, held, {name: int(spec[name]) for name in ("client", "release_seed")}
+        labels = arrays.get("labels", np.zeros(len(arrays["x"]), np.int64))
+        options = {name: arrays.get(name) for name in ("origin", "first")}
+        images = SiteArrays(arrays["x"], labels, arrays.get("public"), **settings.data, **options)  # type: ignore[arg-type]
+        return images, arrays, {name: int(spec[name]) for name in ("client", "release_seed")}
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"{folder / name}: damaged ({type(error).__name__}: {error})") from error
 
 
-def make_world(settings: RunSettings, images: SiteArrays, held: Mapping[str, np.ndarray], client: int) -> World:
+def make_world(settings: RunSettings, images: SiteArrays, arrays: Mapping[str, np.ndarray], client: int) -> World:
     """Make the world as one process sees it. Clients other than its own hold nothing in it.
 
     Args:
         settings: The run's settings.
         images: The images of the process.
-        held: Its arrays: of a site `valid` [n].
+        arrays: Its arrays: of a site `valid` [n].
         client: The site's number (-1: the server).
     """
     n, clients = len(images.x_train), len(settings.sites)
     offsets = np.where(np.arange(clients + 1) > client, n, 0)
-    partition = Partition(np.arange(n), offsets, held.get("valid", np.zeros(n, bool)), {})
+    partition = Partition(np.arange(n), offsets, arrays.get("valid", np.zeros(n, bool)), {})
     return World(images.as_arrays(), images.y_train, partition, settings.make_train(), settings.seed)
 
 
@@ -247,7 +247,7 @@ def write_folders(
     first = None if arrays.first is None else np.where(arrays.first != arrays.y_train, arrays.first, noisy)
     write_server(out / "server", settings, np.asarray(arrays.x_test[:]), arrays.y_test, public)
     for client, name in enumerate(partition.sites):
-        rows, at = partition.of(client), slice(*partition.offsets[client : client + 2])
+        rows, block = partition.of(client), slice(*partition.offsets[client : client + 2])
         origin = rows if arrays.origin is None else arrays.origin[rows]
         images = take_rows(arrays.x_train, rows)
         write_site(
@@ -257,7 +257,7 @@ def write_folders(
             images,
             noisy[rows],
             public,
-            valid=partition.valid[at],
+            valid=partition.valid[block],
             origin=origin,
             first=None if first is None else first[rows],
             release_seed=seed,
@@ -278,8 +278,8 @@ def write_server(
         public: Public images uint8, the same as at every site, for methods that need them.
     """
     test = {"x_test": as_images("images", images), "y_test": as_labels("labels", labels)}
-    more = {} if public is None else {"public": public}
-    _write_folder(folder, settings, SERVER_DATA, {"x": images[:0], **test, **more}, -1, settings.seed)
+    extras = {} if public is None else {"public": public}
+    _write_folder(folder, settings, SERVER_DATA, {"x": images[:0], **test, **extras}, -1, settings.seed)
 
 
 def write_site(
@@ -313,18 +313,18 @@ def write_site(
     Raises:
         SpecError: The arrays do not fit.
     """
-    held = {"x": as_images("images", images) if len(images) else images, "labels": as_labels("labels", labels)}
-    held["valid"] = np.zeros(len(images), bool) if valid is None else valid
-    held |= {
+    arrays = {"x": as_images("images", images) if len(images) else images, "labels": as_labels("labels", labels)}
+    arrays["valid"] = np.zeros(len(images), bool) if valid is None else valid
+    arrays |= {
         name: value for name, value in (("public", public), ("origin", origin), ("first", first)) if value is not None
     }
     if (
-        len({len(images), len(labels), len(held["valid"])}) > 1
-        or held["labels"].max(initial=0) >= settings.data["classes"]
+        len({len(images), len(labels), len(arrays["valid"])}) > 1
+        or arrays["labels"].max(initial=0) >= settings.data["classes"]
     ):
         raise SpecError(f"{folder}: expected a label below {settings.data['classes']} for each of {len(images)} images")
     seed = secrets.randbits(63) if release_seed is None else release_seed
-    _write_folder(folder, settings, SITE_DATA, held, client, seed)
+    _write_folder(folder, settings, SITE_DATA, arrays, client, seed)
 
 
 def write_app(out: Path, server: Path, deadline: float = 600.0, wait: float = 600.0) -> None:

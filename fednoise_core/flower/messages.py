@@ -54,9 +54,9 @@ def encode_message(message: Mapping[str, Any]) -> bytes:
 
     def describe(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {"map": [[key, describe(one)] for key, one in value.items()]}
+            return {"map": [[key, describe(item)] for key, item in value.items()]}
         if isinstance(value, list):
-            return [describe(one) for one in value]
+            return [describe(item) for item in value]
         if not isinstance(value, Tensor):
             return value
         number = numbers.setdefault((value.data_ptr(), value.shape, value.stride(), value.dtype), str(len(numbers)))
@@ -88,24 +88,24 @@ def decode_message(content: bytes, layouts: Collection[Layout] | None = None) ->
         raise MessageError(f"not a message ({type(error).__name__})") from error
     if not isinstance(message, dict):
         raise MessageError("not a message (no mapping)")
-    known = {layout: layout for layout in layouts or ()}
+    shared = {layout: layout for layout in layouts or ()}
     for weights in iterate_weights(message):
         if weights.flat.shape != (weights.layout.size,) or not weights.flat.is_floating_point():
             raise MessageError(f"weights of shape {list(weights.flat.shape)}, [{weights.layout.size}] expected")
-        if layouts is not None and weights.layout not in known:
+        if layouts is not None and weights.layout not in shared:
             raise MessageError("weights of another net")
-        weights.layout = known.get(weights.layout, weights.layout)  # that of a stranger may say 2.0 for 2
+        weights.layout = shared.get(weights.layout, weights.layout)  # that of a stranger may say 2.0 for 2
     return message
 
 
 def _restore_tensors(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     if isinstance(value, list):
-        return [_restore_tensors(one, tensors) for one in value]
+        return [_restore_tensors(item, tensors) for item in value]
     if not isinstance(value, dict):
         return value
     if "tensor" in value:
         return tensors[value["tensor"]]
-    return {key: _restore_tensors(one, tensors) for key, one in value["map"]}
+    return {key: _restore_tensors(item, tensors) for key, item in value["map"]}
 
 
 def iterate_weights(tree: Any) -> list[Weights]:
@@ -113,7 +113,7 @@ def iterate_weights(tree: Any) -> list[Weights]:
     if isinstance(tree, Weights):
         return [tree]
     parts = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list) else ()
-    return [found for part in parts for found in iterate_weights(part)]
+    return [weights for part in parts for weights in iterate_weights(part)]
 
 
 # code, by name
@@ -130,13 +130,13 @@ def describe_local(local: Local, train: Train) -> dict[str, Any]:
         TypeError: A field is something else than a plain value.
     """
     fields = {}
-    for one in dataclasses.fields(local):  # type: ignore[arg-type]
-        value = getattr(local, one.name)
-        if one.name == "train" and value == train:
+    for attribute in dataclasses.fields(local):  # type: ignore[arg-type]
+        value = getattr(local, attribute.name)
+        if attribute.name == "train" and value == train:
             continue
         if any(not isinstance(leaf, str | int | float | None) for leaf in iterate_leaves(value)):
-            raise TypeError(f"{type(local).__name__}.{one.name}: {type(value).__name__} cannot be sent to a site")
-        fields[one.name] = value
+            raise TypeError(f"{type(local).__name__}.{attribute.name}: {type(value).__name__} cannot be sent to a site")
+        fields[attribute.name] = value
     return {"class": _name_of(type(local)), "fields": fields}
 
 
@@ -193,8 +193,8 @@ def restore_function(described: Mapping[str, Any], method: FedAvg) -> Callable[.
     name = described["name"]
     if "local" in described:
         local = restore_local(described["local"], method)
-        own = name in KEPT_ANSWERS or name[:2] == "__"
-        if isinstance(getattr(type(local), name, None), FunctionType) and not own:
+        reserved = name in KEPT_ANSWERS or name[:2] == "__"
+        if isinstance(getattr(type(local), name, None), FunctionType) and not reserved:
             return getattr(local, name)
     elif name == _name_of(RELEASE) and "epsilon?" in method.wire.get("broadcast", ()):
         return RELEASE
@@ -208,9 +208,9 @@ def _name_of(thing: Any) -> str:
 
 
 def _find_named(name: str, method: FedAvg) -> Any:
-    """What a module of the method's classes itself defines under a name; None if there is no such thing."""
+    """Find what a module of the method's classes itself defines under a name; None if there is nothing."""
     module, _, word = str(name).partition(":")
     if module not in {cls.__module__ for cls in type(method).__mro__ if issubclass(cls, Local)}:
         raise MessageError(f"{module} is no module of {type(method).__name__}")
-    found = vars(sys.modules[module]).get(word)
-    return found if getattr(found, "__module__", None) == module else None
+    defined = vars(sys.modules[module]).get(word)
+    return defined if getattr(defined, "__module__", None) == module else None

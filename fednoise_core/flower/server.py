@@ -36,8 +36,10 @@ class _SitesRun(RunLoop):
 
     def init_state(self) -> State:
         state = super().init_state()
-        made = {c: state.store.copy_for(c) for c in state.store}
-        state.clients = ClientStore({c: kept if VERSION in kept else {VERSION: INITIAL} for c, kept in made.items()})
+        states = {c: state.store.copy_for(c) for c in state.store}
+        state.clients = ClientStore(
+            {c: client_state if VERSION in client_state else {VERSION: INITIAL} for c, client_state in states.items()}
+        )
         return state
 
     def list_evaluated(self) -> tuple[EvaluatedModels, dict[str, Any]]:
@@ -61,28 +63,28 @@ class _SitesRun(RunLoop):
         save_checkpoint(saving.path, saving.key, state, {**self.record.to_plain(), "spent": self.spent})
         with state.store.server_side():
             views, sent = self.method.list_models(fed, state), self.method.make_broadcast(fed, state)
-        judges = {c: found for c in fed.all if (found := _list_judges(views, c)) is not None}
+        judges = {c: models for c in fed.all if (models := _list_judges(views, c)) is not None}
         if absent := self.executor.judge_labels(state, judges, sent):
             self.print_line(f"{name_clients(absent)} wrote no suspects.csv. Start them, and run this again")
         if len(judges) < len(fed.all):
             self.print_line("the sites write no suspects.csv: the server does not have what their models are made of")
-        shown, _ = self.list_evaluated()
-        return Outcome(fed, state, self.record, shown, [], None, self.resumed, self.spent)
+        evaluated, _ = self.list_evaluated()
+        return Outcome(fed, state, self.record, evaluated, [], None, self.resumed, self.spent)
 
 
 def _is_servers(members: Any) -> bool:
-    return all(c == SERVER and all(isinstance(one, Weights) for one in list_named(named)) for c, named in members)
+    return all(c == SERVER and all(isinstance(model, Weights) for model in list_named(named)) for c, named in members)
 
 
 def _list_judges(views: EvaluatedModels, client: int) -> list[tuple[int, list[Weights | str]]] | None:
     """The models by which a client's labels are judged (`judge_sites`), its own by name. None: they cannot be told."""
-    own = [member for member in next(iter(views.values())) if member[0] == client]
+    personal = [member for member in next(iter(views.values())) if member[0] == client]
     shared = next((members for members in views.values() if members[0][0] == SERVER), [])
     judges = [
-        (c, [one.name if isinstance(one, ClientEntry) else one for one in list_named(named)])
-        for c, named in own or shared
+        (c, [model.name if isinstance(model, ClientEntry) else model for model in list_named(named)])
+        for c, named in personal or shared
     ]
-    plain = all(isinstance(one, str | Weights) for _, models in judges for one in models)
+    plain = all(isinstance(model, str | Weights) for _, models in judges for model in models)
     return judges if judges and plain else None
 
 
@@ -105,8 +107,8 @@ def run_on_sites(folder: Path, exchange: Exchange, sizes: Mapping[int, int], con
     """
     settings = RunSettings.load(folder)
     method = settings.make_method()
-    images, held, _ = load_data(folder, settings, SERVER_DATA)
-    world = make_world(settings, images, held, NOWHERE)
+    images, arrays, _ = load_data(folder, settings, SERVER_DATA)
+    world = make_world(settings, images, arrays, NOWHERE)
     check_pools(settings.method["name"], method, world.train, world)
     world.sizes = [sizes[c] for c in range(world.n)]
     world.max_label_copies = settings.copies
@@ -114,11 +116,11 @@ def run_on_sites(folder: Path, exchange: Exchange, sizes: Mapping[int, int], con
     world.samples_a_round = world.cohort * sum(used) / max(len(used), 1)
     saving = Saving(folder / "checkpoint.pt", json_digest(settings.digest, world.sizes), seconds=1e9, rounds=1)
     truth = Truth(None, np.zeros(0, np.int64), [np.zeros(0, np.int64)] * world.n, world.classes)
-    test = Pool(held["x_test"], images.mean, images.std)
+    test = Pool(arrays["x_test"], images.mean, images.std)
     with torch_switches(1), closing(Sites(world, method, settings.digest, exchange, console)) as executor:
         run = _SitesRun(world, executor, method, truth, saving, settings.method["name"], console)
         run.executor = executor
-        run.start_run(ROOM, Evaluator(run.fed, test, torch.from_numpy(held["y_test"])))
+        run.start_run(ROOM, Evaluator(run.fed, test, torch.from_numpy(arrays["y_test"])))
         outcome = run.play_rounds(folder / "progress.jsonl", None)
     write_metrics(folder / "metrics.parquet", outcome.record)
     if outcome.views:

@@ -175,18 +175,18 @@ class Site:
     def _judge(self, request: Mapping[str, Any], digest: str) -> dict[str, Any]:
         """Judge the site's labels, and write its results. Nothing of them is sent."""
         client_state, targets = self.load_state(request["state"])
-        judges: list[Any] = [(c, [_restore_member(one) for one in models]) for c, models in request["judges"]]
+        judges: list[Any] = [(c, [_restore_member(member) for member in models]) for c, models in request["judges"]]
         views: EvaluatedModels = {"headline": judges}
         client = Client(self.world, self.client, client_state, targets, request["round"])
         fed = Federation(self.world, self._runner)
         held_out = call_on(client, self.method.predict_held_out, request["broadcast"])
         if held_out is not None:
-            found = judge_held_out(fed, {self.client: held_out})
+            judged = judge_held_out(fed, {self.client: held_out})
         else:
             answer = call_on(client, self.method.suspect_labels, request["broadcast"])
-            found = judge_sites(fed, views, {self.client: client_state}, {self.client: answer})
+            judged = judge_sites(fed, views, {self.client: client_state}, {self.client: answer})
         state = State(clients={self.client: client_state})
-        self._write_results(Outcome(fed, state, Record(), views, found, None, 0, []))
+        self._write_results(Outcome(fed, state, Record(), views, judged, None, 0, []))
         return {}
 
     def _write_results(self, outcome: Outcome) -> None:
@@ -219,10 +219,10 @@ class Site:
             state = self.method.init_state(Federation(self.world, self._runner))
             return dict(state.clients.get(self.client, {})), None
         try:
-            kept = decode_message(self._state_file(version).read_bytes())
+            stored = decode_message(self._state_file(version).read_bytes())
         except OSError as error:
             raise MessageError(f"client {self.client} does not have version {version} of its state") from error
-        return kept["state"], kept["targets"]
+        return stored["state"], stored["targets"]
 
     def _keep_state(self, base: str | None, digest: str, client_state: Any, targets: Any) -> str | None:
         """Write the next version. Returns its name, or None if nothing changed."""
@@ -230,9 +230,9 @@ class Site:
             return None
         had, relabelled = self.load_state(base)
         version = f"{_number_of(base) + 1:08d}-{digest}"
-        kept = had if client_state is None else client_state
+        next_state = had if client_state is None else client_state
         file = self._state_file(version)
-        self._write(file, {"state": kept, "targets": relabelled if targets is None else targets})
+        self._write(file, {"state": next_state, "targets": relabelled if targets is None else targets})
         return version
 
     def _remove_states(self, oldest: str | None) -> None:
@@ -252,8 +252,8 @@ class Site:
             out.write(encode_message(content))
 
 
-def _restore_member(one: Any) -> Any:
-    return ClientEntry(one) if isinstance(one, str) else one
+def _restore_member(member: Any) -> Any:
+    return ClientEntry(member) if isinstance(member, str) else member
 
 
 def _number_of(version: str | None) -> int:

@@ -67,5 +67,5 @@ def make_slug(text: str) -> str:
 
 
 def _csp_hash(text: str) -> str:
-    """What a Content-Security-Policy calls an inline script or style."""
+    """Hash an inline script or style for a Content-Security-Policy."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -18,7 +18,7 @@ APART = ("x_test", "y_test", "x_public", "names")  # arrays of an npz that have 
 Corrected = tuple[int, list[Decision]]  # number of samples, what was decided, one entry per sample
 
 
-def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str | None = None) -> Corrected:
+def correct_npz(path: Path, out: Path, decisions: Sequence[Decision], labels: str | None = None) -> Corrected:
     """Write an npz with these labels changed and rows dropped, of every array that has one for each training image.
 
     What was given at first goes to `first_given`, so that the next list does not take a correction for evidence.
@@ -26,7 +26,7 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
     Args:
         path: The npz to correct. All else in it stays as it is.
         out: The npz to write.
-        wanted: The decisions.
+        decisions: The decisions.
         labels: The array of labels. Left out, it is the given labels, or y_train where there are none.
 
     Returns:
@@ -35,63 +35,69 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
     Raises:
         ArtifactError: A row, a label or the data are not those that the decisions are about. Nothing is written.
     """
-    found = read_npz(path, lambda name: True)
-    key = _label_array(path, found, labels)
-    y = found[key]
+    arrays = read_npz(path, lambda name: True)
+    key = _label_array(path, arrays, labels)
+    y = arrays[key]
     if y.ndim != 1 or y.dtype.kind not in "ui":
         raise ArtifactError(f"{path}: {key} is {y.dtype} {list(y.shape)}; a vector of integers is needed")
-    _check_data(path, data_digest(hash_content(found)), wanted)
-    names, classes = _class_names(found)
+    _check_data(path, data_digest(hash_content(arrays)), decisions)
+    names, classes = _class_names(arrays)
 
-    def find_row(one: Decision) -> int:
-        i = int(one.source) if one.source.isascii() and one.source.isdecimal() else len(y)
+    def find_row(decision: Decision) -> int:
+        i = int(decision.source) if decision.source.isascii() and decision.source.isdecimal() else len(y)
         if i >= len(y):
-            raise ArtifactError(f"{one.where}: expected a row of {path}, which has {len(y)}, got {one.source!r}")
-        if int(y[i]) != one.given:
-            raise ArtifactError(f"{one.where}: row {i} of {path} has the label {int(y[i])} in {key}, not {one.given}")
-        _check_class(path, one, names, classes)
+            raise ArtifactError(
+                f"{decision.where}: expected a row of {path}, which has {len(y)}, got {decision.source!r}"
+            )
+        if int(y[i]) != decision.given:
+            raise ArtifactError(
+                f"{decision.where}: row {i} of {path} has the label {int(y[i])} in {key}, not {decision.given}"
+            )
+        _check_class(path, decision, names, classes)
         return i
 
-    chosen = _by_sample(wanted, find_row)
-    before = np.unique(np.concatenate(_training_labels(found, np.ones(len(y), bool))))
-    found.setdefault("first_given", y)
-    found[key], stays = y.copy(), np.ones(len(y), bool)
-    for i, one in chosen.items():
-        found[key][i] = one.label if one.decision == "relabel" else y[i]
-        stays[i] = one.decision != "drop"
+    chosen = _by_sample(decisions, find_row)
+    before = np.unique(np.concatenate(_training_labels(arrays, np.ones(len(y), bool))))
+    arrays.setdefault("first_given", y)
+    arrays[key], stays = y.copy(), np.ones(len(y), bool)
+    for i, decision in chosen.items():
+        arrays[key][i] = decision.label if decision.decision == "relabel" else y[i]
+        stays[i] = decision.decision != "drop"
     if (before >= 0).sum() == classes:  # a site of a real federation may lack some
-        all_classes_occur(_training_labels(found, stays), classes, names, f"{path}, corrected")
-    own = {name for name, array in found.items() if name not in APART and array.ndim and len(array) == len(y)}
-    write_npz(out, {name: array[stays] if name in own else array for name, array in found.items()})
+        all_classes_occur(_training_labels(arrays, stays), classes, names, f"{path}, corrected")
+    per_image = {name for name, array in arrays.items() if name not in APART and array.ndim and len(array) == len(y)}
+    write_npz(out, {name: array[stays] if name in per_image else array for name, array in arrays.items()})
     return len(y), list(chosen.values())
 
 
-def _training_labels(found: Mapping[str, np.ndarray], rows: np.ndarray) -> list[np.ndarray]:
-    return [array[rows] for name, array in found.items() if name == "y_train" or is_given(name)]
+def _training_labels(arrays: Mapping[str, np.ndarray], rows: np.ndarray) -> list[np.ndarray]:
+    return [array[rows] for name, array in arrays.items() if name == "y_train" or is_given(name)]
 
 
-def _check_class(path: Path, one: Decision, names: Sequence[str], classes: int) -> None:
-    if one.label >= classes or (names and one.label_name != names[one.label]):
+def _check_class(path: Path, decision: Decision, names: Sequence[str], classes: int) -> None:
+    if decision.label >= classes or (names and decision.label_name != names[decision.label]):
         has = ", ".join(names[:20]) if names else f"0..{classes - 1}"
-        raise ArtifactError(f"{one.where}: {one.label} {one.label_name!r} is not a class of {path}: {has}")
+        raise ArtifactError(
+            f"{decision.where}: {decision.label} {decision.label_name!r} is not a class of {path}: {has}"
+        )
 
 
-def _class_names(found: Mapping[str, np.ndarray]) -> tuple[list[str], int]:
+def _class_names(arrays: Mapping[str, np.ndarray]) -> tuple[list[str], int]:
     """Names of the classes, if there are any, and their number."""
-    names = [str(name) for name in found["names"]] if "names" in found else []
-    sets = [array for name, array in found.items() if name in ("y_train", "y_test") or is_given(name)]
+    names = [str(name) for name in arrays["names"]] if "names" in arrays else []
+    sets = [array for name, array in arrays.items() if name in ("y_train", "y_test") or is_given(name)]
     return names, len(names) or 1 + max(int(array.max(initial=0)) for array in sets)
 
 
-def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Corrected:
-    """Write a CSV of corrected labels, as the setting `given` of an image folder takes it.
+def correct_files(path: Path, out: Path, decisions: Sequence[Decision]) -> Corrected:
+    """Write a CSV of corrected labels, as the setting `old_labels` of an image folder takes it.
 
     What was given at first goes to the column `first_label`.
 
     Args:
         path: Such a CSV, all of whose columns stay, or the folder itself, whose class folders are the labels.
         out: The CSV to write. A dropped image keeps its line and says yes in the column drop.
-        wanted: The decisions.
+        decisions: The decisions.
 
     Returns:
         The number of images, and what was decided, one entry per image.
@@ -107,35 +113,37 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Correcte
         rows, digest = [row for _, row in lines], data_digest({path.name: sha256_file(path)})
     if "label" not in columns:
         raise ArtifactError(f"{path}: the column label is missing. Where class folders are the labels, name the folder")
-    _check_data(path, digest, wanted)
-    given = [plain_cell(row["label"].strip()) for row in rows]
+    _check_data(path, digest, decisions)
+    old_labels = [plain_cell(row["label"].strip()) for row in rows]
     place = {plain_cell(row["file"]): i for i, row in enumerate(rows)} | {row["file"]: i for i, row in enumerate(rows)}
-    known = sorted({*given, *_class_folders(path if path.is_dir() else path.parent)})
+    classes = sorted({*old_labels, *_class_folders(path if path.is_dir() else path.parent)})
 
-    def find_line(one: Decision) -> int:
-        i = place.get(one.source)
+    def find_line(decision: Decision) -> int:
+        i = place.get(decision.source)
         if i is None:
-            raise ArtifactError(f"{one.where}: {one.source!r} is not in {path}")
-        if given[i] != one.given_name:
+            raise ArtifactError(f"{decision.where}: {decision.source!r} is not in {path}")
+        if old_labels[i] != decision.given_name:
             raise ArtifactError(
-                f"{one.where}: {one.source} has the label {given[i]!r} in {path}, not {one.given_name!r}"
+                f"{decision.where}: {decision.source} has the label {old_labels[i]!r} in {path}, "
+                f"not {decision.given_name!r}"
             )
-        if one.label_name not in known:
+        if decision.label_name not in classes:
             raise ArtifactError(
-                f"{one.where}: {one.label_name!r} is not a class of {path}{did_you_mean(one.label_name, known)}"
+                f"{decision.where}: {decision.label_name!r} is not a class of {path}"
+                f"{did_you_mean(decision.label_name, classes)}"
             )
         return i
 
-    chosen = _by_sample(wanted, find_line)
+    chosen = _by_sample(decisions, find_line)
     for row in rows:
         row.setdefault("first_label", row["label"])
-    for i, one in chosen.items():
-        if one.decision == "relabel":
-            rows[i]["label"] = safe_cell(one.label_name)
-        elif one.decision == "drop":
+    for i, decision in chosen.items():
+        if decision.decision == "relabel":
+            rows[i]["label"] = safe_cell(decision.label_name)
+        elif decision.decision == "drop":
             rows[i]["drop"] = "yes"
     left = {plain_cell(row["label"].strip()) for row in rows if row.get("drop", "").strip() != "yes"}
-    if gone := sorted(set(given) - left):
+    if gone := sorted(set(old_labels) - left):
         raise ArtifactError(f"{path}, corrected: no image would be left of {gone[0]!r}")
     _write_rows(out, columns, rows)
     return len(rows), list(chosen.values())
@@ -154,31 +162,31 @@ def _class_folders(root: Path) -> set[str]:
     return {folder.name for part in ("train", "test") for folder in root.glob(f"{part}/[!.]*/")}
 
 
-def _label_array(path: Path, found: Mapping[str, np.ndarray], labels: str | None) -> str:
-    known = [name for name in found if is_given(name) or name == "y_train"]
-    sets = [name for name in known if is_given(name)] or ["y_train"]
+def _label_array(path: Path, arrays: Mapping[str, np.ndarray], labels: str | None) -> str:
+    candidates = [name for name in arrays if is_given(name) or name == "y_train"]
+    sets = [name for name in candidates if is_given(name)] or ["y_train"]
     key = labels or sets[0]
     if len(sets) > 1 and labels is None:
         raise ArtifactError(f"{path}: it has several sets of given labels ({', '.join(sets)}). Name one with --labels")
-    if key not in known:
-        raise ArtifactError(f"{path}: it has no labels of training images {key!r}{did_you_mean(key, known)}")
+    if key not in candidates:
+        raise ArtifactError(f"{path}: it has no labels of training images {key!r}{did_you_mean(key, candidates)}")
     return key
 
 
-def _check_data(path: Path, digest: str, wanted: Sequence[Decision]) -> None:
-    for one in wanted:
-        if one.data and one.data != digest:
+def _check_data(path: Path, digest: str, decisions: Sequence[Decision]) -> None:
+    for decision in decisions:
+        if decision.data and decision.data != digest:
             raise ArtifactError(
-                f"{one.where}: it was decided for other data than {path} (digest {one.data}, here {digest}): name the "
-                "file that the page was made of, or make the page of this one"
+                f"{decision.where}: it was decided for other data than {path} (digest {decision.data}, here {digest}): "
+                "name the file that the page was made of, or make the page of this one"
             )
 
 
-def _by_sample(wanted: Sequence[Decision], place: Callable[[Decision], int]) -> dict[int, Decision]:
+def _by_sample(decisions: Sequence[Decision], place: Callable[[Decision], int]) -> dict[int, Decision]:
     """Index of a sample → its decision. Raises ArtifactError if two lines say different things about one."""
     chosen: dict[int, Decision] = {}
-    for one in wanted:
-        before = chosen.setdefault(place(one), one)
-        if (before.decision, before.label) != (one.decision, one.label):
-            raise ArtifactError(f"{one.where}: {one.source} has another decision before ({before.where})")
+    for decision in decisions:
+        before = chosen.setdefault(place(decision), decision)
+        if (before.decision, before.label) != (decision.decision, decision.label):
+            raise ArtifactError(f"{decision.where}: {decision.source} has another decision before ({before.where})")
     return chosen

@@ -49,14 +49,14 @@ def read_rows(path: Path, kind: type[R]) -> list[R]:
     Raises:
         ArtifactError: With file, line and column of the first cell that does not fit.
     """
-    found = []
+    rows = []
     for line, cells in enumerate(read_texts(path).to_dict("records"), 2):
         where = f"{path}, line {line}"
         try:
-            found.append(kind.model_validate({**cells, "where": where}))
+            rows.append(kind.model_validate({**cells, "where": where}))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             column = first["loc"][0]
-            wanted = first["msg"].replace("Input should be", "expected")
-            raise ArtifactError(f"{where}: {column}: {wanted}, got {str(cells.get(column))[:40]!r}") from None
-    return found
+            problem = first["msg"].replace("Input should be", "expected")
+            raise ArtifactError(f"{where}: {column}: {problem}, got {str(cells.get(column))[:40]!r}") from None
+    return rows

@@ -1,4 +1,4 @@
-"""What is read of suspects.csv and decisions.csv, and the digest by which a decision knows its data."""
+"""Rows of suspects.csv and decisions.csv, and the digest that ties a decision to its data."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal

@@ -90,7 +90,7 @@ class MethodScores:
 
 def estimate_label_errors(
     log_p: Sequence[np.ndarray],
-    given: Sequence[np.ndarray],
+    labels: Sequence[np.ndarray],
     samples: Sequence[np.ndarray],
     sites: Sequence[int],
     opinions: Mapping[int, MethodScores] | None = None,
@@ -102,7 +102,7 @@ def estimate_label_errors(
 
     Args:
         log_p: Log-probabilities of the model for each site, finite [n, K].
-        given: Given labels of each site, int64 [n].
+        labels: Given labels of each site, int64 [n].
         samples: Rows of the data set for each site, int64 [n]. They are only copied into the result.
         sites: Numbers of the sites, all different.
         opinions: Scores of a method, by the number of the site.
@@ -110,11 +110,11 @@ def estimate_label_errors(
     Returns:
         The estimates, in the order of the sites.
     """
-    data = [_Site(np.asarray(p, np.float64), y) for p, y in zip(log_p, given, strict=True)]
+    data = [_Site(np.asarray(p, np.float64), y) for p, y in zip(log_p, labels, strict=True)]
     best = _climb_to_maximum(lambda k: sum(site.estimate_posterior(STEPS[k])[1] for site in data))
     ends = [STEPS[max(best - DOUBT, 0)], STEPS[min(best + DOUBT, len(STEPS) - 1)]]
-    found = []
-    for site, y, rows, number in zip(data, given, samples, sites, strict=True):
+    judged = []
+    for site, y, rows, number in zip(data, labels, samples, sites, strict=True):
         posterior = site.estimate_posterior(STEPS[best])[0]
         p_wrong = 1.0 - _pick_columns(posterior, y)
         noise = Z90 * float(np.sqrt((p_wrong * (1.0 - p_wrong)).sum()))
@@ -129,23 +129,23 @@ def estimate_label_errors(
         proposed = others.argmax(1)
         share = _pick_columns(posterior, proposed) / np.maximum(p_wrong, TINY)  # P(proposed is right | given is wrong)
         if (opinion := (opinions or {}).get(number)) is not None:
-            at = np.flatnonzero(opinion.which)
-            order = np.lexsort((p_wrong[at], opinion.score))  # equal scores: by the estimate
-            own = np.where(opinion.proposed != y[at], opinion.proposed, proposed[at])
-            share[at] = posterior[at, own] / np.maximum(p_wrong[at], TINY)
-            proposed[at] = own
-            p_wrong[at[order]] = np.sort(p_wrong[at])
+            listed = np.flatnonzero(opinion.which)
+            order = np.lexsort((p_wrong[listed], opinion.score))  # equal scores: by the estimate
+            proposals = np.where(opinion.proposed != y[listed], opinion.proposed, proposed[listed])
+            share[listed] = posterior[listed, proposals] / np.maximum(p_wrong[listed], TINY)
+            proposed[listed] = proposals
+            p_wrong[listed[order]] = np.sort(p_wrong[listed])
         p_proposed = p_wrong * np.minimum(share, 1.0)
-        found.append(SiteLabels(number, rows, p_wrong, proposed, p_proposed, wrong, low, high))
-    return found
+        judged.append(SiteLabels(number, rows, p_wrong, proposed, p_proposed, wrong, low, high))
+    return judged
 
 
 class _Site:
     """EM for one site. The samples lie sorted by given label, so that sums by label are sums of stretches."""
 
-    def __init__(self, log_p: np.ndarray, given: np.ndarray):
-        self.order = np.argsort(given, kind="stable")
-        self.log_p, self.given = log_p[self.order], given[self.order]
+    def __init__(self, log_p: np.ndarray, labels: np.ndarray):
+        self.order = np.argsort(labels, kind="stable")
+        self.log_p, self.given = log_p[self.order], labels[self.order]
         self.K = log_p.shape[1]
         self.present, self.starts = np.unique(self.given, return_index=True)
 
@@ -207,13 +207,13 @@ class Count:
 
 
 def estimate_held_out(
-    held: Sequence[np.ndarray],
+    held_out_log_p: Sequence[np.ndarray],
     mixed: Sequence[np.ndarray],
-    given: Sequence[np.ndarray],
+    labels: Sequence[np.ndarray],
     samples: Sequence[np.ndarray],
     sites: Sequence[int],
     current: Sequence[np.ndarray] | None = None,
-    more: Sequence[Mapping[str, np.ndarray]] | None = None,
+    extra_columns: Sequence[Mapping[str, np.ndarray]] | None = None,
 ) -> list[SiteLabels]:
     """Estimate which given labels are wrong, by models that have not seen a sample and by models that have.
 
@@ -221,19 +221,19 @@ def estimate_held_out(
     still show how often labels are wrong at a site. What is reported is about the labels as they are now.
 
     Args:
-        held: Log-probabilities for each site by models that have not seen the sample, finite [n, K].
+        held_out_log_p: Log-probabilities for each site by models that have not seen the sample, finite [n, K].
         mixed: The same by all models.
-        given: Given labels of each site, int64 [n].
+        labels: Given labels of each site, int64 [n].
         samples: Rows of the data set for each site, int64 [n]. They are only copied into the result.
         sites: Numbers of the sites, all different.
         current: Labels of each site as they are now, int64 [n]. Default: the given ones.
-        more: Further columns of each site. They are only copied into the result.
+        extra_columns: Further columns of each site. They are only copied into the result.
 
     Returns:
         The estimates, in the order of the sites.
     """
-    site = np.repeat(np.arange(len(sites)), [len(y) for y in given])
-    y, held_out, by_all = np.concatenate(given), np.concatenate(held), np.concatenate(mixed)
+    site = np.repeat(np.arange(len(sites)), [len(y) for y in labels])
+    y, held_out, by_all = np.concatenate(labels), np.concatenate(held_out_log_p), np.concatenate(mixed)
     counts = count_wrong(held_out, y, site)
     posterior = judge_labels(by_all, y, site)
     p_wrong = judge_by_number(held_out, by_all, posterior, y, site, counts)
@@ -246,23 +246,23 @@ def estimate_held_out(
     belief[row, now] = -1.0
     proposed = belief.argmax(1)
     p_proposed = np.maximum(_pick_columns(belief, proposed), 0.0)
-    found = []
+    results = []
     for number, (name, rows, count) in enumerate(zip(sites, samples, counts, strict=True)):
-        at = site == number
-        less = float((p_wrong - p_now)[at].sum())  # wrong labels that the corrections have put right
-        low, wrong, high = (min(max(one - less, 0.0), len(rows)) for one in (count.low, count.wrong, count.high))
-        columns = {} if more is None else more[number]
-        judged = (p_now[at], proposed[at], p_proposed[at])
-        found.append(SiteLabels(name, rows, *judged, wrong, low, high, count.told, columns))
-    return found
+        of_site = site == number
+        less = float((p_wrong - p_now)[of_site].sum())  # wrong labels that the corrections have put right
+        low, wrong, high = (min(max(bound - less, 0.0), len(rows)) for bound in (count.low, count.wrong, count.high))
+        columns = {} if extra_columns is None else extra_columns[number]
+        judged = (p_now[of_site], proposed[of_site], p_proposed[of_site])
+        results.append(SiteLabels(name, rows, *judged, wrong, low, high, count.told, columns))
+    return results
 
 
-def judge_labels(log_p: np.ndarray, given: np.ndarray, site: np.ndarray) -> np.ndarray:
+def judge_labels(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> np.ndarray:
     """P(true label) by a smoothed matrix for each site, at the sharpness of the largest likelihood of all sites.
 
     Args:
         log_p: Log-probabilities, float64 [n, K].
-        given: Given labels, int64 [n].
+        labels: Given labels, int64 [n].
         site: Site of each sample, int64 [n], from 0.
 
     Returns:
@@ -271,15 +271,15 @@ def judge_labels(log_p: np.ndarray, given: np.ndarray, site: np.ndarray) -> np.n
     rows = [np.flatnonzero(site == number) for number in range(site.max() + 1)]
     best, largest = np.zeros_like(log_p), -np.inf
     for step in STEPS:
-        found = [fit_site(log_p[r], given[r], step) for r in rows]
-        likelihood = sum(one for _, one in found)
+        fits = [fit_site(log_p[r], labels[r], step) for r in rows]
+        likelihood = sum(site_likelihood for _, site_likelihood in fits)
         if likelihood > largest:
             largest = likelihood
-            best[np.concatenate(rows)] = np.concatenate([posterior for posterior, _ in found])
+            best[np.concatenate(rows)] = np.concatenate([posterior for posterior, _ in fits])
     return best
 
 
-def fit_site(log_p: np.ndarray, given: np.ndarray, sharpness: float) -> tuple[np.ndarray, float]:
+def fit_site(log_p: np.ndarray, labels: np.ndarray, sharpness: float) -> tuple[np.ndarray, float]:
     """(P(true label) [n, K] of one site, log-likelihood of its labels), by EM with a smoothed T.
 
     A row's rate of errors is pulled to the site's, and where its errors go to all classes alike. With all of the pull
@@ -290,21 +290,21 @@ def fit_site(log_p: np.ndarray, given: np.ndarray, sharpness: float) -> tuple[np
     q = np.exp(z - z.max(1, keepdims=True))
     q /= q.sum(1, keepdims=True)
     off = 1.0 - np.eye(K)
-    even, one_hot = off / (K - 1), np.eye(K)[given]
+    even, one_hot = off / (K - 1), np.eye(K)[labels]
     T = LIKELY * np.eye(K) + (1.0 - LIKELY) * even
     for _ in range(ROUNDS):
-        joint = q * T.T[given]
+        joint = q * T.T[labels]
         counts = (joint / joint.sum(1, keepdims=True)).T @ one_hot
         wrong = (counts * off).sum(1)
         rate = (wrong.sum() + 1) / (n + 20)
         rates = (wrong + RATE * rate) / (counts.sum(1) + RATE)
         T = rates[:, None] * (counts * off + SHAPE * even) / (wrong + SHAPE)[:, None] + np.diag(1 - rates)
-    joint = q * T.T[given]
+    joint = q * T.T[labels]
     total = joint.sum(1)
     return joint / total[:, None], float(np.log(total).sum())
 
 
-def count_wrong(log_p: np.ndarray, given: np.ndarray, site: np.ndarray) -> list[Count]:
+def count_wrong(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> list[Count]:
     """Number of wrong labels of every site, by two estimates from predictions out of fold.
 
     One is the sum of P(wrong), which is too small where the model has learnt the errors. The other takes the site
@@ -314,32 +314,35 @@ def count_wrong(log_p: np.ndarray, given: np.ndarray, site: np.ndarray) -> list[
 
     Args:
         log_p: Log-probabilities of models that have not seen the sample, float64 [n, K].
-        given: Given labels, int64 [n].
+        labels: Given labels, int64 [n].
         site: Site of each sample, int64 [n], from 0.
     """
     sizes = np.bincount(site)
-    by_model = np.bincount(site, 1.0 - _pick_columns(judge_labels(log_p, given, site), given))
-    disagree = np.bincount(site, log_p.argmax(1) != given)
+    by_model = np.bincount(site, 1.0 - _pick_columns(judge_labels(log_p, labels, site), labels))
+    disagree = np.bincount(site, log_p.argmax(1) != labels)
     least = (disagree / sizes).min()
     alone = len(sizes) == 1
     beyond = by_model if alone else (disagree - least * sizes) / max(1 - least, TINY)
-    found = []
-    for n, *both, most in zip(sizes, by_model, beyond, disagree, strict=True):
-        few, many = min(both), max(both)
-        told = bool(max(most if alone else 0, many) <= 2 * few + APART * n)
-        noise = Z90 * float(np.sqrt(many * (1 - many / n)))
-        rest = max(most - many, 0.0)
-        wrong = many + MISSED * rest
-        low, high = max(few - BELOW * few - noise, 0.0), min(many + (1.0 if alone else ABOVE) * rest + noise, n)
-        found.append(Count(wrong, low, high, told))
-    return found
+    results = []
+    for n, *estimates, most in zip(sizes, by_model, beyond, disagree, strict=True):
+        few, most_likely = min(estimates), max(estimates)
+        told = bool(max(most if alone else 0, most_likely) <= 2 * few + APART * n)
+        noise = Z90 * float(np.sqrt(most_likely * (1 - most_likely / n)))
+        unexplained = max(most - most_likely, 0.0)
+        wrong = most_likely + MISSED * unexplained
+        low, high = (
+            max(few - BELOW * few - noise, 0.0),
+            min(most_likely + (1.0 if alone else ABOVE) * unexplained + noise, n),
+        )
+        results.append(Count(wrong, low, high, told))
+    return results
 
 
 def judge_by_number(
-    held: np.ndarray,
+    held_out: np.ndarray,
     mixed: np.ndarray,
     posterior: np.ndarray,
-    given: np.ndarray,
+    labels: np.ndarray,
     site: np.ndarray,
     counts: Sequence[Count],
 ) -> np.ndarray:
@@ -350,28 +353,28 @@ def judge_by_number(
     one at which the sum of P(wrong) is the estimated number.
 
     Args:
-        held: Log-probabilities of models that have not seen the sample, float64 [n, K].
+        held_out: Log-probabilities of models that have not seen the sample, float64 [n, K].
         mixed: Of all models.
         posterior: What `judge_labels` makes of `mixed`.
-        given: Given labels, int64 [n].
+        labels: Given labels, int64 [n].
         site: Site of each sample, int64 [n], from 0.
-        counts: What `count_wrong` makes of `held`.
+        counts: What `count_wrong` makes of `held_out`.
     """
-    by_matrix, own = 1.0 - _pick_columns(posterior, given), 1.0 - np.exp(_pick_columns(mixed, given))
-    p_wrong = np.zeros(len(given))
+    by_matrix, by_model = 1.0 - _pick_columns(posterior, labels), 1.0 - np.exp(_pick_columns(mixed, labels))
+    p_wrong = np.zeros(len(labels))
     for number, count in enumerate(counts):
         rows = np.flatnonzero(site == number)
-        known = count.told and by_matrix[rows].sum() >= ENOUGH
-        order = np.lexsort((own[rows], by_matrix[rows] if known else own[rows]))
-        p_wrong[rows[order]] = np.sort(match_number(held[rows], given[rows], count.wrong))
+        by_matrix_first = count.told and by_matrix[rows].sum() >= ENOUGH
+        order = np.lexsort((by_model[rows], by_matrix[rows] if by_matrix_first else by_model[rows]))
+        p_wrong[rows[order]] = np.sort(match_number(held_out[rows], labels[rows], count.wrong))
     return p_wrong
 
 
-def match_number(log_p: np.ndarray, given: np.ndarray, wrong: float) -> np.ndarray:
+def match_number(log_p: np.ndarray, labels: np.ndarray, wrong: float) -> np.ndarray:
     """P(wrong) [n] of a site at the sharpness where its sum is this number, as far as there is one."""
 
     def judge_at(power: float) -> np.ndarray:
-        return 1.0 - _pick_columns(fit_site(log_p, given, 2.0**power)[0], given)
+        return 1.0 - _pick_columns(fit_site(log_p, labels, 2.0**power)[0], labels)
 
     low, high = -2.0, 5.0  # log2 of the sharpness
     for _ in range(9):

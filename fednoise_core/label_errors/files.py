@@ -24,7 +24,7 @@ SITES = ("client", "site", "samples", "wrong", "wrong_low", "wrong_high", "share
 
 
 def write_suspects(
-    path: Path, found: Sequence[SiteLabels], arrays: Arrays, given: np.ndarray, sites: Sequence[str]
+    path: Path, judged: Sequence[SiteLabels], arrays: Arrays, labels: np.ndarray, sites: Sequence[str]
 ) -> None:
     """Write every judged sample, most suspect first.
 
@@ -32,72 +32,80 @@ def write_suspects(
 
     Args:
         path: The file, written whole or not at all.
-        found: The judged labels of each site.
+        judged: The judged labels of each site.
         arrays: The data set, for class names and sources of samples.
-        given: Given labels [n].
+        labels: Given labels [n].
         sites: The user's name of each client.
     """
     with open_atomic(path) as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(list_columns(found))
-        for row in list_suspects(found, arrays, given, sites):
+        table.writerow(list_columns(judged))
+        for row in list_suspects(judged, arrays, labels, sites):
             table.writerow(map(_format_cell, row))
 
 
-def list_columns(found: Sequence[SiteLabels]) -> list[str]:
+def list_columns(judged: Sequence[SiteLabels]) -> list[str]:
     """The columns of suspects.csv for these judged labels."""
-    return [*SUSPECTS, *(found[0].more if found else ())]
+    return [*SUSPECTS, *(judged[0].more if judged else ())]
 
 
 def list_suspects(
-    found: Sequence[SiteLabels], arrays: Arrays, given: np.ndarray, sites: Sequence[str]
+    judged: Sequence[SiteLabels], arrays: Arrays, labels: np.ndarray, sites: Sequence[str]
 ) -> Iterator[list[Any]]:
     """The rows of suspects.csv as values. The arguments are those of `write_suspects`."""
     names = list(arrays.names) or [str(label) for label in range(arrays.classes)]
-    sample = _join_column(found, "samples", np.int64)
-    site = np.repeat(np.array([one.site for one in found], np.int64), [len(one.samples) for one in found])
-    p_wrong, p_proposed = (_join_column(found, name, np.float64) for name in ("p_wrong", "p_proposed"))
-    proposed, verdict = _join_column(found, "proposed", np.int64), classify_labels(p_wrong)
-    contradicts, blank = _check_images(arrays, np.unique(sample), given)
-    more = [np.concatenate([one.more[name] for one in found]) for name in list_columns(found)[len(SUSPECTS) :]]
+    sample = _join_column(judged, "samples", np.int64)
+    site = np.repeat(
+        np.array([site_labels.site for site_labels in judged], np.int64),
+        [len(site_labels.samples) for site_labels in judged],
+    )
+    p_wrong, p_proposed = (_join_column(judged, name, np.float64) for name in ("p_wrong", "p_proposed"))
+    proposed, verdict = _join_column(judged, "proposed", np.int64), classify_labels(p_wrong)
+    contradicts, blank = _check_images(arrays, np.unique(sample), labels)
+    extra_values = [
+        np.concatenate([site_labels.more[name] for site_labels in judged])
+        for name in list_columns(judged)[len(SUSPECTS) :]
+    ]
     for k in np.lexsort((site, sample, -p_wrong)).tolist():
-        i, c, y, other = int(sample[k]), int(site[k]), int(given[sample[k]]), int(proposed[k])
+        i, c, y, proposal = int(sample[k]), int(site[k]), int(labels[sample[k]]), int(proposed[k])
         numbers = [float(p_wrong[k]), float(p_proposed[k])]
-        row = [i, arrays.source(i), c, sites[c], y, names[y], other, names[other], *numbers, str(verdict[k])]
-        yield [*row, bool(contradicts[i]), bool(blank[i]), *(values[k].item() for values in more)]
+        row = [i, arrays.source(i), c, sites[c], y, names[y], proposal, names[proposal], *numbers, str(verdict[k])]
+        yield [*row, bool(contradicts[i]), bool(blank[i]), *(values[k].item() for values in extra_values)]
 
 
-def _check_images(arrays: Arrays, rows: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _check_images(arrays: Arrays, rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which of these samples equal one with another label, and which show nothing, bool [n] each."""
     contradicts, blank = np.zeros(arrays.n, bool), np.zeros(arrays.n, bool)
-    contradicts[rows] = find_contradictions((np.asarray(arrays.x_train[row]) for row in rows), given[rows])
+    contradicts[rows] = find_contradictions((np.asarray(arrays.x_train[row]) for row in rows), labels[rows])
     blank[rows] = find_blank(np.asarray(arrays.x_train[row]) for row in rows)
     return contradicts, blank
 
 
-def write_sites(path: Path, found: Sequence[SiteLabels], sites: Sequence[str]) -> None:
+def write_sites(path: Path, judged: Sequence[SiteLabels], sites: Sequence[str]) -> None:
     """Write one row per judged site: how many labels are wrong there, by estimate and by verdict.
 
     Args:
         path: The file, written whole or not at all.
-        found: The judged labels of each site.
+        judged: The judged labels of each site.
         sites: The user's name of each client.
     """
     with open_atomic(path) as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(SITES)
-        for client, site, n, *counts, share, named, check, told in list_sites(found, sites):
+        for client, site, n, *counts, share, named, check, told in list_sites(judged, sites):
             numbers = [*(f"{value:.1f}" for value in counts), f"{share:.4f}"]
             table.writerow([client, safe_cell(site), n, *numbers, named, check, int(told)])
 
 
-def list_sites(found: Sequence[SiteLabels], sites: Sequence[str]) -> Iterator[list[Any]]:
+def list_sites(judged: Sequence[SiteLabels], sites: Sequence[str]) -> Iterator[list[Any]]:
     """The rows of sites.csv as values. The arguments are those of `write_sites`."""
-    for one in found:
-        n, verdict = len(one.samples), classify_labels(one.p_wrong)
-        counts = [float(value) for value in (one.wrong, one.low, one.high, one.wrong / n)]
+    for site_labels in judged:
+        n, verdict = len(site_labels.samples), classify_labels(site_labels.p_wrong)
+        counts = [
+            float(value) for value in (site_labels.wrong, site_labels.low, site_labels.high, site_labels.wrong / n)
+        ]
         by_verdict = [int((verdict == word).sum()) for word in ("wrong", "check")]
-        yield [one.site, sites[one.site], n, *counts, *by_verdict, one.told]
+        yield [site_labels.site, sites[site_labels.site], n, *counts, *by_verdict, site_labels.told]
 
 
 def write_confusion(path: Path, counts: Tensor | None, arrays: Arrays) -> None:
@@ -126,5 +134,5 @@ def _name_classes(arrays: Arrays) -> list[str]:
     return [safe_cell(name) for name in arrays.names or map(str, range(arrays.classes))]
 
 
-def _join_column(found: Sequence[SiteLabels], name: str, dtype: type) -> np.ndarray:
-    return np.concatenate([np.zeros(0, dtype), *(getattr(one, name) for one in found)])
+def _join_column(judged: Sequence[SiteLabels], name: str, dtype: type) -> np.ndarray:
+    return np.concatenate([np.zeros(0, dtype), *(getattr(site_labels, name) for site_labels in judged)])

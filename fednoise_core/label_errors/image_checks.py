@@ -23,12 +23,14 @@ def find_contradictions(images: Iterable[np.ndarray], labels: np.ndarray) -> np.
     Returns:
         bool [n].
     """
-    digests, said = [], dict[bytes, set[bytes]]()
+    digests, labels_by_digest = [], dict[bytes, set[bytes]]()
     for image, label in zip(images, labels.tolist(), strict=True):
         content = np.ascontiguousarray(image).tobytes()
         digests.append(hashlib.sha256(content).digest()[:HASH_BYTES])
-        said.setdefault(digests[-1], set()).add(hashlib.sha256(content + b"%d" % label).digest()[:HASH_BYTES])
-    return np.array([len(said[digest]) > 1 for digest in digests], bool)
+        labels_by_digest.setdefault(digests[-1], set()).add(
+            hashlib.sha256(content + b"%d" % label).digest()[:HASH_BYTES]
+        )
+    return np.array([len(labels_by_digest[digest]) > 1 for digest in digests], bool)
 
 
 def find_blank(images: Iterable[np.ndarray]) -> np.ndarray:

@@ -65,12 +65,12 @@ def labels_page(
     _check_files(arrays, labels, suspects, sites)
     kinds = _find_kinds(suspects)
     chosen, drawn = _choose_suspects(suspects, kinds, per_site, most), _draw_samples(suspects)
-    taken = {(one.client, one.sample) for one in chosen}
-    page_rows = [*chosen, *(one for one in suspects if (one.client, one.sample) in drawn.keys() - taken)]
-    images = shown_images(arrays, labels, donor, [one.sample for one in page_rows])
+    taken = {(entry.client, entry.sample) for entry in chosen}
+    page_rows = [*chosen, *(entry for entry in suspects if (entry.client, entry.sample) in drawn.keys() - taken)]
+    images = shown_images(arrays, labels, donor, [entry.sample for entry in page_rows])
     packed = pack_sheets(images, len(page_rows), max(arrays.x_train.shape[1:3]))
     worst_first = sorted(enumerate(sites), key=lambda pair: -_site_share(pair[1].wrong, pair[1]))
-    longest = max([1.0, *(math.ceil(100 * _site_share(one.wrong_high, one)) for one in sites)])
+    longest = max([1.0, *(math.ceil(100 * _site_share(entry.wrong_high, entry)) for entry in sites)])
     return render_page(
         "labels.html",
         ("page.css", "labels.css"),
@@ -78,11 +78,11 @@ def labels_page(
         folder=Path(__file__).parent,
         title=title,
         tiles=_summary_counts(sites),
-        sites=[_site_row(number, one, longest) for number, one in worst_first],
+        sites=[_site_row(number, entry, longest) for number, entry in worst_first],
         longest=f"{longest:.0f}",
         accuracy=_describe_accuracy(summary),
         shown=len(chosen),
-        total=sum(one.verdict in SHOWN or one.sample in kinds for one in suspects),
+        total=sum(entry.verdict in SHOWN or entry.sample in kinds for entry in suspects),
         judged=len(suspects),
         per_site=per_site,
         most=most,
@@ -104,25 +104,28 @@ def _page_data(
     packed: Sheets,
     title: str,
 ) -> dict[str, Any]:
-    """What the page's script reads. The first `listed` rows are its suspects, the others are in random samples only."""
-    number = {one.client: at for at, one in enumerate(sites)}
+    """Collect what the page's script reads.
+
+    The first `listed` rows are its suspects, the others are in random samples only.
+    """
+    number = {entry.client: place for place, entry in enumerate(sites)}
     return {
-        "key": json_digest(title, [(one.sample, one.given, one.proposed) for one in suspects]),
+        "key": json_digest(title, [(entry.sample, entry.given, entry.proposed) for entry in suspects]),
         "data": data_digest(arrays.source_sha256),
         "columns": DECISIONS,
         "classes": list(arrays.names) or [str(label) for label in range(arrays.classes)],
-        "sites": [[one.client, one.site] for one in sites],
+        "sites": [[entry.client, entry.site] for entry in sites],
         "verdicts": VERDICTS,
         "listed": listed,
         "kinds": KINDS,
         "classless": CLASSLESS,
         "rows": [
             [
-                *(one.sample, one.source, number[one.client], one.given, one.proposed),
-                *(round(one.p_wrong, 3), round(one.p_proposed, 3), VERDICTS.index(one.verdict)),
-                *(drawn.get((one.client, one.sample), 0), kinds.get(one.sample, 0)),
+                *(entry.sample, entry.source, number[entry.client], entry.given, entry.proposed),
+                *(round(entry.p_wrong, 3), round(entry.p_proposed, 3), VERDICTS.index(entry.verdict)),
+                *(drawn.get((entry.client, entry.sample), 0), kinds.get(entry.sample, 0)),
             ]
-            for one in page_rows
+            for entry in page_rows
         ],
         "side": packed.side,
         "type": packed.type,
@@ -132,52 +135,58 @@ def _page_data(
 
 
 def _check_files(arrays: Arrays, labels: Labels, suspects: Sequence[Suspect], sites: Sequence[Site]) -> None:
-    known = {one.client for one in sites}
-    for one in suspects:
-        fits = one.sample < arrays.n and one.proposed < arrays.classes and int(labels.noisy[one.sample]) == one.given
-        if not fits or arrays.source(one.sample) != one.source:
+    clients = {entry.client for entry in sites}
+    for entry in suspects:
+        fits = (
+            entry.sample < arrays.n
+            and entry.proposed < arrays.classes
+            and int(labels.noisy[entry.sample]) == entry.given
+        )
+        if not fits or arrays.source(entry.sample) != entry.source:
             raise ArtifactError(
-                f"{one.where}: sample {one.sample} ({one.source}) with label {one.given} is not in "
+                f"{entry.where}: sample {entry.sample} ({entry.source}) with label {entry.given} is not in "
                 "the arrays and labels of this run; make the run again"
             )
-        if one.client not in known:
-            raise ArtifactError(f"{one.where}: client {one.client} is not in sites.csv")
+        if entry.client not in clients:
+            raise ArtifactError(f"{entry.where}: client {entry.client} is not in sites.csv")
 
 
 def _find_kinds(suspects: Sequence[Suspect]) -> dict[int, int]:
     """Sample -> number of its kind in KINDS, from 1, for samples that more than their P(wrong) speaks about."""
-    kinds = {one.sample: 3 for one in suspects if one.near_copy}
-    kinds |= {one.sample: 1 for one in suspects if one.contradicts}
-    kinds |= {one.sample: 4 for one in suspects if one.out_of_scope > FAR}  # after copies: CLASSLESS ones come last
-    return kinds | {one.sample: 2 for one in suspects if one.blank}
+    kinds = {suspect.sample: 3 for suspect in suspects if suspect.near_copy}
+    kinds |= {suspect.sample: 1 for suspect in suspects if suspect.contradicts}
+    kinds |= {
+        suspect.sample: 4 for suspect in suspects if suspect.out_of_scope > FAR
+    }  # after copies: CLASSLESS ones come last
+    return kinds | {suspect.sample: 2 for suspect in suspects if suspect.blank}
 
 
 def _choose_suspects(suspects: Sequence[Suspect], kinds: Mapping[int, int], per_site: int, most: int) -> list[Suspect]:
     """Those that the page holds, in the order of the file: most suspect first."""
     taken: Counter[int] = Counter()
-    found: list[Suspect] = []
-    for one in suspects:
-        listed = one.verdict in SHOWN or one.sample in kinds
-        if listed and taken[one.client] < per_site and len(found) < most:
-            taken[one.client] += 1
-            found.append(one)
-    return found
+    chosen: list[Suspect] = []
+    for suspect in suspects:
+        listed = suspect.verdict in SHOWN or suspect.sample in kinds
+        if listed and taken[suspect.client] < per_site and len(chosen) < most:
+            taken[suspect.client] += 1
+            chosen.append(suspect)
+    return chosen
 
 
 def _draw_samples(suspects: Sequence[Suspect]) -> dict[tuple[int, int], int]:
     """Samples of each site that are drawn at random: (client, sample) -> place in the draw, from 1."""
-    held: dict[int, list[int]] = {}
-    for one in suspects:
-        held.setdefault(one.client, []).append(one.sample)
+    samples_of: dict[int, list[int]] = {}
+    for suspect in suspects:
+        samples_of.setdefault(suspect.client, []).append(suspect.sample)
     drawn: dict[tuple[int, int], int] = {}
-    for client, samples in held.items():
+    for client, samples in samples_of.items():
         taken = stream(0, "random sample", client).permutation(sorted(samples))[:RANDOM]
         drawn |= {(client, int(sample)): place for place, sample in enumerate(taken, 1)}
     return drawn
 
 
 def _describe_accuracy(summary: Mapping[str, Any]) -> str:
-    """What the run's models are able to, "" if they diverged."""
+    """Describe the accuracy of the run's models; "" if they diverged."""
     last = summary["accuracy"].get("last")
     if last is None:
         return ""
@@ -190,35 +199,35 @@ def _site_share(count: float, site: Site) -> float:
     return count / site.samples if site.samples else 0.0
 
 
-def _site_row(number: int, one: Site, longest: float) -> dict[str, Any]:
+def _site_row(number: int, site: Site, longest: float) -> dict[str, Any]:
     """A site's row; its bar ends at `longest` per cent. Where the number cannot be told, the interval stays."""
-    low, share, high = (100 * _site_share(count, one) for count in (one.wrong_low, one.wrong, one.wrong_high))
+    low, share, high = (100 * _site_share(count, site) for count in (site.wrong_low, site.wrong, site.wrong_high))
     return {
         "number": number,
-        "name": one.site,
-        "samples": f"{one.samples:,}",
-        "wrong": f"{one.wrong:,.0f}" if one.told else "cannot tell",
-        "interval": f"{one.wrong_low:,.0f} to {one.wrong_high:,.0f}",
-        "share": f"{share:.1f} %" if one.told else "",
-        "told": one.told,
+        "name": site.site,
+        "samples": f"{site.samples:,}",
+        "wrong": f"{site.wrong:,.0f}" if site.told else "cannot tell",
+        "interval": f"{site.wrong_low:,.0f} to {site.wrong_high:,.0f}",
+        "share": f"{share:.1f} %" if site.told else "",
+        "told": site.told,
         "range": f"{low:.1f} to {high:.1f} %",
         "bar": [f"{100 * value / longest:.2f}" for value in (low, high - low, share)],
-        "named": f"{one.named:,}",
-        "check": f"{one.check:,}",
-        "random": min(RANDOM, one.samples),
+        "named": f"{site.named:,}",
+        "check": f"{site.check:,}",
+        "random": min(RANDOM, site.samples),
     }
 
 
 def _summary_counts(sites: Sequence[Site]) -> list[tuple[str, str]]:
     """The run in numbers. The sites' intervals do not simply add up, so the total has none."""
-    told = [one for one in sites if one.told]
-    samples, wrong = sum(one.samples for one in told), sum(one.wrong for one in told)
-    missing = f" at {len(told):,} of {len(sites):,} sites" if len(told) < len(sites) else ""
-    total = f"{wrong:,.0f} ({100 * wrong / max(samples, 1):.1f} %){missing}" if told else "cannot tell"
+    estimated = [site for site in sites if site.told]
+    samples, wrong = sum(site.samples for site in estimated), sum(site.wrong for site in estimated)
+    missing = f" at {len(estimated):,} of {len(sites):,} sites" if len(estimated) < len(sites) else ""
+    total = f"{wrong:,.0f} ({100 * wrong / max(samples, 1):.1f} %){missing}" if estimated else "cannot tell"
     return [
-        ("labels judged", f"{sum(one.samples for one in sites):,}"),
+        ("labels judged", f"{sum(site.samples for site in sites):,}"),
         ("wrong, estimated", total),
-        ("verdict wrong", f"{sum(one.named for one in sites):,}"),
-        ("verdict check", f"{sum(one.check for one in sites):,}"),
+        ("verdict wrong", f"{sum(site.named for site in sites):,}"),
+        ("verdict check", f"{sum(site.check for site in sites):,}"),
         ("sites", f"{len(sites):,}"),
     ]

@@ -35,7 +35,7 @@ class Sheets:
 
 
 def shown_images(arrays: Arrays, labels: Labels, donor: np.ndarray | None, rows: Sequence[int]) -> Iterator[np.ndarray]:
-    """What training samples showed in training, one after another.
+    """Yield training samples as training saw them, one after another.
 
     Args:
         arrays: The arrays of the run.
@@ -72,16 +72,16 @@ def pack_sheets(images: Iterator[np.ndarray], count: int, longest: int) -> Sheet
     sharp = longest <= SHARP
     side = longest if sharp else min(longest, LARGE if count <= FEW else SMALL)
     kind, options = ("PNG", {"optimize": True}) if sharp else ("JPEG", {"quality": 85})
-    found = []
+    sheets = []
     for start in range(0, count, PER_SHEET):
         part = [_square_picture(image, side) for image in itertools.islice(images, min(PER_SHEET, count - start))]
         sheet = Image.new(part[0].mode, (COLUMNS * side, -(-len(part) // COLUMNS) * side))
-        for at, picture in enumerate(part):
-            sheet.paste(picture, (at % COLUMNS * side, at // COLUMNS * side))
+        for place, picture in enumerate(part):
+            sheet.paste(picture, (place % COLUMNS * side, place // COLUMNS * side))
         file = io.BytesIO()
         sheet.save(file, kind, **options)
-        found.append(base64.b64encode(file.getvalue()).decode())
-    return Sheets(side, f"image/{kind.lower()}", found)
+        sheets.append(base64.b64encode(file.getvalue()).decode())
+    return Sheets(side, f"image/{kind.lower()}", sheets)
 
 
 def _square_picture(image: np.ndarray, side: int) -> Image.Image:

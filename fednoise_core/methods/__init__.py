@@ -75,10 +75,10 @@ def method_class(name: str) -> type[FedAvg]:
         return resolve_kind({"name": name}, METHODS, "method", "name")
     from fednoise_core.methods.fedavg import FedAvg
 
-    found = import_named(name, "method.name")
-    if not (isinstance(found, type) and issubclass(found, FedAvg)):
+    imported = import_named(name, "method.name")
+    if not (isinstance(imported, type) and issubclass(imported, FedAvg)):
         raise SpecError(f"method.name: {name!r} is not a subclass of fednoise_core.methods.fedavg.FedAvg")
-    return found
+    return imported
 
 
 def make_method(spec: dict[str, Any], train: Train) -> FedAvg:

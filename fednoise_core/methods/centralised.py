@@ -68,6 +68,6 @@ class Centralised(FedAvg):
         return {"global": [(SERVER, FromClientState(_take_pooled_model))]}
 
 
-def _take_pooled_model(kept: Mapping[int, Mapping[str, Any]]) -> Weights:
+def _take_pooled_model(client_states: Mapping[int, Mapping[str, Any]]) -> Weights:
     """The model of the only client."""
-    return kept[0]["model"]
+    return client_states[0]["model"]

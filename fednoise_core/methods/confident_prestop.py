@@ -41,9 +41,9 @@ class ConfidentPrestop(Prestop):
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         if "stopped" not in broadcast:
             return None
-        kept = (~self._find_issues(client, broadcast["model"])).nonzero().squeeze(1)
-        client.state["kept"] = kept
-        return Work(samples=kept)
+        samples = (~self._find_issues(client, broadcast["model"])).nonzero().squeeze(1)
+        client.state["kept"] = samples
+        return Work(samples=samples)
 
     def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
         update = super().after_fit(client, update, broadcast)

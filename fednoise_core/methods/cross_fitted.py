@@ -93,11 +93,11 @@ class CrossFitted(FedAvg):
         self.keep_predictions(client, broadcast)
         features = torch.cat([client.features(broadcast["model"], on=on) for on in ("train", "valid")])
         labels = torch.cat([client.labels, client.labels.new_full((len(features) - client.n,), -1)])
-        found = torch.stack(measure_distances(features, labels))
-        client.state = {**client.state, "distances": client.state.get("distances", 0) + found}
+        distances = torch.stack(measure_distances(features, labels))
+        client.state = {**client.state, "distances": client.state.get("distances", 0) + distances}
 
     def predict_held_out(self, client: Client, broadcast: Mapping[str, Any]) -> HeldOut:
-        held, seen = (client.state[name] / client.state[name].sum(1, keepdim=True) for name in ("held", "seen"))
-        mixed, (mean, nearest) = (held + seen) / 2, client.state["distances"]
-        near = find_near_copies(mean, nearest, client.net.features_size)
-        return held, mixed, {"out_of_scope": score_scope(mean, mixed), "near_copy": near}
+        held_out, seen = (client.state[name] / client.state[name].sum(1, keepdim=True) for name in ("held", "seen"))
+        mixed, (mean, nearest) = (held_out + seen) / 2, client.state["distances"]
+        near_copies = find_near_copies(mean, nearest, client.net.features_size)
+        return held_out, mixed, {"out_of_scope": score_scope(mean, mixed), "near_copy": near_copies}

@@ -54,10 +54,10 @@ class Ditto(FedAvg):
         client_state: Mapping[str, Any],
     ) -> None:
         super().train_step(net, carry, batch, broadcast, client_state)  # FedAvg's: the personal model has no part in it
-        own = carry["personal"]
-        grad = own.backward(self.compute_objective(net, own.w, batch, broadcast, client_state))
-        grad.add_(own.w.trained.detach() - broadcast["model"].trained, alpha=self.strength)
-        own.update(broadcast["lr"])
+        personal = carry["personal"]
+        grad = personal.backward(self.compute_objective(net, personal.w, batch, broadcast, client_state))
+        grad.add_(personal.w.trained.detach() - broadcast["model"].trained, alpha=self.strength)
+        personal.update(broadcast["lr"])
 
     def make_update(
         self,
@@ -80,5 +80,5 @@ class Ditto(FedAvg):
         The personal view is the headline.
         """
         start = [(SERVER, state.server["model"])]
-        own = [(c, ClientEntry("personal")) for c in state.server["trained"]]
-        return {"personal": own or start, "global": start}  # type: ignore[dict-item]
+        personal = [(c, ClientEntry("personal")) for c in state.server["trained"]]
+        return {"personal": personal or start, "global": start}  # type: ignore[dict-item]

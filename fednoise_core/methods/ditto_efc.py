@@ -1,4 +1,4 @@
-"""What Yu et al. (2025) call FedDitto: one model, pulled towards the broadcast one and uploaded."""
+"""FedDitto of Yu et al. (2025): one model, pulled towards the broadcast one and uploaded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

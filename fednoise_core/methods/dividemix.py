@@ -84,7 +84,10 @@ class DivideMix(TwoNets):
         return self._make_work(client, [carry[name].values() for name in NAMES], epoch) if broadcast["divide"] else None
 
     def _make_work(self, client: Client, nets: list[Weights], half: int) -> Work:
-        """What the next half of an epoch trains on: net one in even halves, before which both divide the samples."""
+        """Make the work of the next half of an epoch.
+
+        Net one trains in even halves. Before each of these, both nets divide the samples.
+        """
         if half % 2 == 0:
             client.state["clean"] = torch.stack(
                 [self._clean_posterior(client, w, f"{half}", k) for k, w in enumerate(nets)]
@@ -93,8 +96,8 @@ class DivideMix(TwoNets):
         trusted = clean > self.threshold
         if not trusted.any():
             trusted = clean >= clean.median()
-        given = torch.bincount(client.labels, minlength=client.classes) / max(client.n, 1)
-        prior = given if self.prior == "local" else torch.full_like(given, 1 / client.classes)
+        label_shares = torch.bincount(client.labels, minlength=client.classes) / max(client.n, 1)
+        prior = label_shares if self.prior == "local" else torch.full_like(label_shares, 1 / client.classes)
         return Work(
             samples=trusted.nonzero().squeeze(1),
             aux={"clean": clean.float()},
@@ -102,10 +105,10 @@ class DivideMix(TwoNets):
             facts={"trains": NAMES[half % 2], "prior": prior},
         )
 
-    def _clean_posterior(self, client: Client, w: Weights, *words: str | int) -> Tensor:
+    def _clean_posterior(self, client: Client, w: Weights, *key: str | int) -> Tensor:
         """P(label is right) [n], by a mixture of two groups of losses."""
         return low_loss(
-            losses.ce(client.predict(w), client.labels), seed=client.derive_seed("division", *words), max_iter=10
+            losses.ce(client.predict(w), client.labels), seed=client.derive_seed("division", *key), max_iter=10
         )
 
     def train_step(
@@ -117,9 +120,11 @@ class DivideMix(TwoNets):
         client_state: Mapping[str, Any],
     ) -> None:
         for k, name in enumerate(NAMES if not broadcast["divide"] else [client_state["trains"]]):
-            trained, other = carry[name], carry[NAMES[1 - NAMES.index(name)]]
+            trained, partner = carry[name], carry[NAMES[1 - NAMES.index(name)]]
             if broadcast["divide"]:
-                loss = self._mixed_loss(net, trained.w, other.w, batch, broadcast["unlabelled"], client_state["prior"])
+                loss = self._mixed_loss(
+                    net, trained.w, partner.w, batch, broadcast["unlabelled"], client_state["prior"]
+                )
             else:
                 logits = net.train(trained.w, batch.x, batch.drop(net, k))
                 loss = losses.mean_ce(logits, batch.y)
@@ -128,11 +133,11 @@ class DivideMix(TwoNets):
             trained.backward(loss)
             trained.update(broadcast["lr"])
 
-    def _mixed_loss(self, net: Net, w: Weights, other: Weights, batch: Batch, weight: Any, prior: Tensor) -> Tensor:
+    def _mixed_loss(self, net: Net, w: Weights, partner: Weights, batch: Batch, weight: Any, prior: Tensor) -> Tensor:
         """The loss of net `w` on labelled and unlabelled images mixed with each other."""
         pools = [batch, *batch.more.values()]
         with torch.no_grad():
-            targets = [self._make_targets(net, w, other, pool, pool is batch) for pool in pools]
+            targets = [self._make_targets(net, w, partner, pool, pool is batch) for pool in pools]
         x = torch.cat([view for pool in pools for view in pool.views])
         q = torch.cat([target for target in targets for _ in range(2)])
         order = torch.argsort(torch.cat([pool.u[:, k] for pool in pools for k in range(2)]))
@@ -148,15 +153,15 @@ class DivideMix(TwoNets):
         mean_p = log_p.exp().mean(0)
         return loss + (prior * (prior.clamp_min(1e-12) / mean_p.clamp_min(1e-12)).log()).sum()
 
-    def _make_targets(self, net: Net, w: Weights, other: Weights, pool: Batch, labelled: bool) -> Tensor:
+    def _make_targets(self, net: Net, w: Weights, partner: Weights, pool: Batch, labelled: bool) -> Tensor:
         """[B, K]: given labels refined by the net's own guesses, or the mean guess of both nets; sharpened."""
         guess = [net.train(w, x, pool.drop(net, k)) for k, x in enumerate(pool.views)]
         if not labelled:
-            guess += [net.predict(other, x, pool.drop(net, k)) for k, x in enumerate(pool.views)]
+            guess += [net.predict(partner, x, pool.drop(net, k)) for k, x in enumerate(pool.views)]
         mean = torch.stack([torch.softmax(z.float(), -1) for z in guess]).mean(0)
         if labelled:
-            given = (pool.y[:, None] == torch.arange(mean.shape[1], device=mean.device)).to(mean.dtype)
-            mean = pool.aux["clean"][:, None] * given + (1 - pool.aux["clean"][:, None]) * mean
+            one_hot = (pool.y[:, None] == torch.arange(mean.shape[1], device=mean.device)).to(mean.dtype)
+            mean = pool.aux["clean"][:, None] * one_hot + (1 - pool.aux["clean"][:, None]) * mean
         return losses.sharpen_probs(mean, self.temperature)
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:

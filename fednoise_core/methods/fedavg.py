@@ -191,9 +191,9 @@ def check_hooks(cls: type[FedAvg]) -> None:
         SpecError: It overrides none.
     """
     hooks = {name for base in (Local, FedAvg) for name in public_functions(base)}
-    own = {name for base in cls.__mro__ if not issubclass(FedAvg, base) for name in public_functions(base)}
-    if own and not own & hooks:
+    functions = {name for base in cls.__mro__ if not issubclass(FedAvg, base) for name in public_functions(base)}
+    if functions and not functions & hooks:
         raise SpecError(
             f"method: {cls.__name__}: it overrides none of the hooks, so nobody calls "
-            f"{', '.join(sorted(own))}; the hooks are {', '.join(sorted(hooks))}"
+            f"{', '.join(sorted(functions))}; the hooks are {', '.join(sorted(hooks))}"
         )

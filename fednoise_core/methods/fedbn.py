@@ -24,20 +24,20 @@ from fednoise_core.methods.fedavg import FedAvg
 
 
 @functools.cache
-def _split_layout(whole: Layout) -> tuple[Layout, Layout]:
+def _split_layout(layout: Layout) -> tuple[Layout, Layout]:
     """Of what is averaged, and of the normalisation layers. Both are stretches of the whole: it is sorted by kind."""
-    entries = whole.entries
+    entries = layout.entries
     return Layout(e for e in entries if e.kind == "weight"), Layout(e for e in entries if e.kind != "weight")
 
 
 def _split_weights(w: Weights) -> tuple[Weights, Weights]:
     """Copies of what is averaged, and of the normalisation layers."""
-    shared, own = _split_layout(w.layout)
-    return Weights(shared, w.flat[: shared.size].clone()), Weights(own, w.flat[shared.size :].clone())
+    shared, norms = _split_layout(w.layout)
+    return Weights(shared, w.flat[: shared.size].clone()), Weights(norms, w.flat[shared.size :].clone())
 
 
-def _join_weights(layout: Layout, shared: Weights, own: Weights) -> Weights:
-    return Weights(layout, torch.cat([shared.flat, own.flat]))
+def _join_weights(layout: Layout, shared: Weights, norms: Weights) -> Weights:
+    return Weights(layout, torch.cat([shared.flat, norms.flat]))
 
 
 def _average_norms(
@@ -45,9 +45,9 @@ def _average_norms(
     shared: Weights,
     clients: Sequence[int],
     shares: Sequence[float],
-    kept: Mapping[int, Mapping[str, Any]],
+    client_states: Mapping[int, Mapping[str, Any]],
 ) -> Weights:
-    return _join_weights(layout, shared, weighted_mean([kept[c]["own"] for c in clients], shares))
+    return _join_weights(layout, shared, weighted_mean([client_states[c]["own"] for c in clients], shares))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +60,8 @@ class FedBN(FedAvg):
     family = "personal"
 
     def init_state(self, fed: Federation) -> State:
-        shared, own = _split_weights(fed.init_weights("model"))
-        state = State.of_clients((c, {"own": own}) for c in fed.all)
+        shared, norms = _split_weights(fed.init_weights("model"))
+        state = State.of_clients((c, {"own": norms}) for c in fed.all)
         state.server |= {"model": shared, "cohort": [], "trained": []}
         return state
 
@@ -76,8 +76,8 @@ class FedBN(FedAvg):
         client_state: Mapping[str, Any],
         steps: int,
     ) -> dict[str, Any]:
-        shared, own = _split_weights(carry["model"].values())
-        return {"model": shared, "client_state": {"own": own}}
+        shared, norms = _split_weights(carry["model"].values())
+        return {"model": shared, "client_state": {"own": norms}}
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         super().merge_updates(fed, state, clients, updates)
@@ -94,9 +94,9 @@ class FedBN(FedAvg):
         if not cohort:  # before the first round all have the same layers
             start = [(SERVER, fed.init_weights("model"))]
             return {"personal": start, "avg_bn": start}  # type: ignore[dict-item]
-        shown = state.server["trained"] if state.round >= self.train.rounds else cohort
+        evaluated = state.server["trained"] if state.round >= self.train.rounds else cohort
         shares = self.weigh_updates(fed, state, cohort)
         return {
-            "personal": [(c, FromClientState(partial(_average_norms, layout, shared, [c], [1.0]))) for c in shown],
+            "personal": [(c, FromClientState(partial(_average_norms, layout, shared, [c], [1.0]))) for c in evaluated],
             "avg_bn": [(SERVER, FromClientState(partial(_average_norms, layout, shared, cohort, shares)))],
         }

@@ -59,9 +59,9 @@ class FedCorr(FedAvg):
         """
         rounds = self.train.rounds
         first = self.iterations or (5 if rounds >= 200 else 2)
-        rest = max(2, rounds - round(first * len(fed.all) / fed.cohort))
-        tune = resolve_rounds(rounds, self.tune_rounds) if self.tune_rounds else max(1, round(0.53 * rest))
-        return first, tune, resolve_rounds(rounds, self.full_rounds) if self.full_rounds else max(1, rest - tune)
+        remaining = max(2, rounds - round(first * len(fed.all) / fed.cohort))
+        tune = resolve_rounds(rounds, self.tune_rounds) if self.tune_rounds else max(1, round(0.53 * remaining))
+        return first, tune, resolve_rounds(rounds, self.full_rounds) if self.full_rounds else max(1, remaining - tune)
 
     def init_state(self, fed: Federation) -> State:
         state = super().init_state(fed)
@@ -100,15 +100,15 @@ class FedCorr(FedAvg):
             self.merge_updates(fed, state, clients, updates)
         seed = fed.derive_seed("noisy clients", state.round)
         noisy = two_groups(state.server["lid"][fed.all].cpu().numpy(), seed=seed) > 0.5
-        found = [c for c, is_noisy in zip(fed.all, noisy, strict=True) if is_noisy and c in answered]
-        state.notes["noisy"] = found
-        answers = fed.run_on_clients(state, found, self._correct_worst, self.make_broadcast(fed, state))
+        noisy_clients = [c for c, is_noisy in zip(fed.all, noisy, strict=True) if is_noisy and c in answered]
+        state.notes["noisy"] = noisy_clients
+        answers = fed.run_on_clients(state, noisy_clients, self._correct_worst, self.make_broadcast(fed, state))
         state.notes["level"] = [0.0] * fed.n
-        for c, answer in zip(found, answers, strict=True):
+        for c, answer in zip(noisy_clients, answers, strict=True):
             state.notes["level"][c] = answer["level"]
         return {
             "clients": len(fed.all),
-            "noisy_clients": len(found),
+            "noisy_clients": len(noisy_clients),
             "relabelled": sum(one["changed"] for one in answers),
         }
 

@@ -92,10 +92,10 @@ class FedDPCont(FedAvg):
     def __post_init__(self) -> None:
         super().__post_init__()
         randomised = self.draw == "global" and self.dp == "rr"
-        for key, given in (("epsilon", self.epsilon is not None), ("release", self.release == "every_round")):
-            if given and not randomised:
-                how = f"draw {self.draw!r} and dp {self.dp!r}"
-                raise SpecError(f"method.{key}: with {how} no randomised label is released: leave it out")
+        for key, is_set in (("epsilon", self.epsilon is not None), ("release", self.release == "every_round")):
+            if is_set and not randomised:
+                setting = f"draw {self.draw!r} and dp {self.dp!r}"
+                raise SpecError(f"method.{key}: with {setting} no randomised label is released: leave it out")
 
     # the exchange of labels
 

@@ -1,4 +1,4 @@
-"""What Yu et al. (2025) call FedDyn: FedAvg whose server takes a little of the clients' summed displacements back."""
+"""FedDyn of Yu et al. (2025): FedAvg whose server takes a little of the clients' summed displacements back."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

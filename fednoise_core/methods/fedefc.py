@@ -96,5 +96,5 @@ def _pool_counts(clients: Mapping[int, Mapping[str, Any]]) -> Any:
     """T [K, K] of the clients' summed counts; {} if nobody has counted."""
     # one after the other: they may lie in a file because they do not fit into memory
     counts = (clients[c].get("counts") for c in sorted(clients))
-    total = sum(one for one in counts if one is not None)
+    total = sum(matrix for matrix in counts if matrix is not None)
     return normalise_counts(total) if isinstance(total, Tensor) else {}

@@ -59,8 +59,10 @@ class FedELC(FedNoRo):
             return super().compute_objective(net, w, batch, broadcast, client_state)
         log_p, U = losses.log_probs(net.train(w, batch.x, batch.drop(net))), batch.state["label_logits"]
         batch.state["label_logits"] = U - self.label_lr * self.label_gradient(U, log_p.detach().exp(), batch.y)
-        own = (log_p.exp() * log_p).sum(-1)  # -H(p)
-        return (own - (log_p.exp() * losses.log_probs(U)).sum(-1) - self.entropy * own).mean() / log_p.shape[1]
+        negative_entropy = (log_p.exp() * log_p).sum(-1)  # -H(p)
+        return (
+            negative_entropy - (log_p.exp() * losses.log_probs(U)).sum(-1) - self.entropy * negative_entropy
+        ).mean() / log_p.shape[1]
 
     def label_gradient(self, U: Tensor, p: Tensor, y: Tensor) -> Tensor:
         """Compute the gradient of the batch's mean loss for the label logits.
@@ -85,11 +87,11 @@ class FedELC(FedNoRo):
         They start its next round from the scaled mean of its labels and its trained model's predictions.
         """
         if "noisy" in broadcast:
-            both = (
+            summed_probs = (
                 torch.softmax(client.state["label_logits"], -1)
                 + losses.log_probs(client.predict(update["model"])).exp()
             )
-            client.state["label_logits"] = self.scale * both / 2
+            client.state["label_logits"] = self.scale * summed_probs / 2
         return update
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:

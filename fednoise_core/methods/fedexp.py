@@ -50,7 +50,7 @@ class FedExP(FedAvg):
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         last = state.server["model"]
-        shown = last.clone()
+        averaged = last.clone()
         if "before" in state.server:
-            shown.trained.copy_((last.trained + state.server["before"].trained) / 2)
-        return {"averaged": [(SERVER, shown)], "global": [(SERVER, last)]}
+            averaged.trained.copy_((last.trained + state.server["before"].trained) / 2)
+        return {"averaged": [(SERVER, averaged)], "global": [(SERVER, last)]}

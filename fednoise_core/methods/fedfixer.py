@@ -63,16 +63,16 @@ class FedFixer(Ditto):
         broadcast: Mapping[str, Any],
         client_state: Mapping[str, Any],
     ) -> None:
-        model, own = carry["model"], carry["personal"]
-        logits = [net.train(t.w, batch.x, batch.drop(net, k)) for k, t in enumerate((model, own))]
+        model, personal = carry["model"], carry["personal"]
+        logits = [net.train(t.w, batch.x, batch.drop(net, k)) for k, t in enumerate((model, personal))]
         picks = [
             pass_sieve(z, batch.y) if client_state["choose"] else torch.ones_like(z[:, 0].detach()) for z in logits
         ]
         model.backward(self._mean_loss(logits[0], batch.y, picks[1], client_state["prior"]))
-        grad = own.backward(self._mean_loss(logits[1], batch.y, picks[0], client_state["prior"]))
-        grad.add_(own.w.trained.detach() - broadcast["model"].trained, alpha=self.strength)
+        grad = personal.backward(self._mean_loss(logits[1], batch.y, picks[0], client_state["prior"]))
+        grad.add_(personal.w.trained.detach() - broadcast["model"].trained, alpha=self.strength)
         model.update(broadcast["lr"])
-        own.update(broadcast["lr"])
+        personal.update(broadcast["lr"])
 
     def _mean_loss(self, logits: Tensor, y: Tensor, pick: Tensor, prior: Tensor) -> Tensor:
         """Mean over the picked samples, 0 if there is none, of CE - beta·E[CE(f, y')]; CE(f, y') counts to 18.42."""
@@ -84,8 +84,8 @@ class FedFixer(Ditto):
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         """Global is the headline; personal as Ditto's."""
-        both = super().list_models(fed, state)
-        return {"global": both["global"], "personal": both["personal"]}
+        views = super().list_models(fed, state)
+        return {"global": views["global"], "personal": views["personal"]}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """Score labels by 1 - p of the given label.

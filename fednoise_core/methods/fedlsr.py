@@ -59,7 +59,7 @@ class FedLSR(MixedPrediction):
     ) -> Tensor:
         z = [net.head(w, h) for h in self.features(net, w, batch)]
         loss = self.prediction_loss(z[0], z[1], batch)
-        q = [torch.softmax(losses.to_float32(one) / self.self_temperature, -1).clamp(1e-6, 1.0) for one in z]
+        q = [torch.softmax(losses.to_float32(logits) / self.self_temperature, -1).clamp(1e-6, 1.0) for logits in z]
         if self.gamma:
             apart = jensen_shannon(q[0], q[1]).mean()
             if self.js_mode == "code":
@@ -67,5 +67,5 @@ class FedLSR(MixedPrediction):
             loss = loss + self.gamma * broadcast["ramp"] * apart
         if self.entropy_weight:
             spread = [torch.softmax(q[0], -1)] if self.entropy_mode == "code" else q
-            loss = loss + self.entropy_weight * torch.stack([_sum_entropy(one) for one in spread]).mean()
+            loss = loss + self.entropy_weight * torch.stack([_sum_entropy(logits) for logits in spread]).mean()
         return loss

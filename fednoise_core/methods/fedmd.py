@@ -62,7 +62,7 @@ class FedMD(LocalOnly):
         clients = fed.sample_cohort(state.round, candidates=candidates)
         ids = fed.draw_public_ids(state.round, "consensus", self.public)
         answers = fed.run_on_clients(state, clients, self._predict_public, {"ids": ids})
-        consensus = torch.stack([one["logits"] for one in answers]).mean(0)
+        consensus = torch.stack([answer["logits"] for answer in answers]).mean(0)
         fed.fit(
             Digest(self.train, self.digest_loss),
             state,

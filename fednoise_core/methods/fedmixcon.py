@@ -26,8 +26,8 @@ def contrast_loss(h1: Tensor, h2: Tensor, y: Tensor, tau: float, denominator: st
     positive = (h1 * h2).sum(1) / (long1 * long2).clamp_min(1e-8) / tau
     others = losses.matmul_full_precision(h1, h1.T) / (long1[:, None] * long1).clamp_min(1e-8) / tau
     if denominator == "all":
-        at = torch.arange(len(y), device=y.device)
-        counts = at[:, None] != at
+        positions = torch.arange(len(y), device=y.device)
+        counts = positions[:, None] != positions
     else:
         counts = y[:, None] != y
     terms = torch.where(counts, others, -math.inf)

@@ -30,9 +30,9 @@ def scale_losses(rows: np.ndarray) -> np.ndarray:
     NaN, for a class that the client lacks, counts as the class's smallest loss. Classes that no client has are left
     out, so there may be fewer columns.
     """
-    known = rows[:, ~np.isnan(rows).all(0)]
-    low, high = np.nanmin(known, 0), np.nanmax(known, 0)
-    return np.nan_to_num((known - low) / np.where(high > low, high - low, 1.0), nan=0.0)
+    measured = rows[:, ~np.isnan(rows).all(0)]
+    low, high = np.nanmin(measured, 0), np.nanmax(measured, 0)
+    return np.nan_to_num((measured - low) / np.where(high > low, high - low, 1.0), nan=0.0)
 
 
 def adjusted_kl(teacher: Tensor, adjusted: Tensor, log_prior: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ def measure_distances(models: Sequence[Weights], noisy: Sequence[bool]) -> list[
     if not clean:
         return [0.0] * len(models)
     far = [
-        min(_measure_distance(w, other) for other in clean) if bad else 0.0
+        min(_measure_distance(w, clean_model) for clean_model in clean) if bad else 0.0
         for w, bad in zip(models, noisy, strict=True)
     ]
     return [d / max(far) if d else 0.0 for d in far]
@@ -122,7 +122,7 @@ class FedNoRo(FedAvg):
         noisy. The split is a majority vote over several seeds.
         """
         answers = fed.run_on_clients(state, fed.all, self._class_losses, self.make_broadcast(fed, state))
-        points = scale_losses(np.stack([one["losses"].cpu().numpy() for one in answers]))
+        points = scale_losses(np.stack([answer["losses"].cpu().numpy() for answer in answers]))
         seeds = [fed.derive_seed("noisy clients", k, state.round) for k in range(SPLITS)]
         state.notes["noisy"] = [c for c, high in zip(fed.all, majority_group(points, seeds), strict=True) if high]
 
@@ -172,8 +172,8 @@ class FedNoRo(FedAvg):
             .double()
             .nan_to_num(nan=LARGEST, posinf=LARGEST)
         )
-        own = torch.nn.functional.one_hot(client.labels, client.classes).double()
-        return {"losses": ((own.T @ loss) / own.sum(0)).float()}
+        one_hot = torch.nn.functional.one_hot(client.labels, client.classes).double()
+        return {"losses": ((one_hot.T @ loss) / one_hot.sum(0)).float()}
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         """The logarithm of its label shares [K] (-inf for a class that it lacks), and the teacher's weight."""
@@ -186,13 +186,13 @@ class FedNoRo(FedAvg):
     ) -> Tensor:
         """Logit-adjusted cross entropy; on a noisy client mixed with the divergence from the teacher."""
         adjusted = net.train(w, batch.x, batch.drop(net)).float() + client_state["log_prior"]
-        given = losses.mean_ce(adjusted, batch.y)
+        label_loss = losses.mean_ce(adjusted, batch.y)
         if "noisy" not in broadcast:
-            return given
+            return label_loss
         with torch.no_grad():
             seen = net.predict(broadcast["model"], batch.x, batch.drop(net)).float()
         kl = adjusted_kl(torch.softmax(seen / self.temperature, -1), adjusted, client_state["log_prior"]).mean()
-        return client_state["teacher_weight"] * kl + (1 - client_state["teacher_weight"]) * given
+        return client_state["teacher_weight"] * kl + (1 - client_state["teacher_weight"]) * label_loss
 
     # what the engine asks
 

@@ -66,10 +66,10 @@ class Heads(Local):
         return ["none"]  # features were made of the images as they are
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
-        own = score_labels(client, _take_own_model(client, broadcast), "own")
-        client.state["clean"] = own
+        scores = score_labels(client, _take_own_model(client, broadcast), "own")
+        client.state["clean"] = scores
         aux = {name: client.features(broadcast[name]) for name in _list_neighbours(broadcast)}
-        return Work(samples=(own > TRUSTED).nonzero().squeeze(1), aux=aux)
+        return Work(samples=(scores > TRUSTED).nonzero().squeeze(1), aux=aux)
 
     def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
         return {name: _copy_head(broadcast[name]) for name in _list_neighbours(broadcast)}
@@ -168,12 +168,14 @@ class FedRN(FedAvg):
         """
         clients, asked, per_client = fed.sample_cohort(state.round, candidates=candidates), [], []
         for c in clients:
-            near, scores = self.choose_neighbours(fed, state, c)
-            if near:
-                own = {} if c in state.server["told"] else self.make_broadcast(fed, state)
-                models = {f"near{k}": fed.relayed_message(state, other, "model") for k, other in enumerate(near)}
+            neighbours, scores = self.choose_neighbours(fed, state, c)
+            if neighbours:
+                extra = {} if c in state.server["told"] else self.make_broadcast(fed, state)
+                models = {
+                    f"near{k}": fed.relayed_message(state, neighbour, "model") for k, neighbour in enumerate(neighbours)
+                }
                 asked.append(c)
-                per_client.append({**own, **models, "scores": torch.tensor(scores, dtype=torch.float64)})
+                per_client.append({**extra, **models, "scores": torch.tensor(scores, dtype=torch.float64)})
         tuned = set(
             fed.fit(Heads(self.train), state, asked, {}, per_client=per_client, epochs=1, tag="heads").participants
         )
@@ -191,20 +193,22 @@ class FedRN(FedAvg):
         Returns:
             The neighbours, and scores in 0..1: the client's own, then theirs.
         """
-        server, told = state.server, state.server["told"]
-        known = sorted(told)
-        if not known:
+        server, answers = state.server, state.server["told"]
+        answered = sorted(answers)
+        if not answered:
             return [], [1.0]
-        answer = told[c]["answer"] if c in told else _answer_probe(fed.net(), server["model"], server["probe"])
-        able = scale_to_unit(torch.tensor([told[j]["skill"] for j in known], dtype=torch.float64, device=answer.device))
-        alike = cosine_similarity(answer.double(), torch.stack([told[j]["answer"] for j in known]).double())
+        answer = answers[c]["answer"] if c in answers else _answer_probe(fed.net(), server["model"], server["probe"])
+        able = scale_to_unit(
+            torch.tensor([answers[j]["skill"] for j in answered], dtype=torch.float64, device=answer.device)
+        )
+        alike = cosine_similarity(answer.double(), torch.stack([answers[j]["answer"] for j in answered]).double())
         alike = scale_to_unit(torch.cat([alike, torch.ones_like(alike[:1])]))[:-1]  # to itself it is 1
         scores = self.weight * able + (1 - self.weight) * alike
-        own = self.weight * (float(able[known.index(c)]) if c in told else 0.5) + 1 - self.weight
-        best = [j for j in torch.argsort(scores, descending=True, stable=True).tolist() if known[j] != c]
+        own_score = self.weight * (float(able[answered.index(c)]) if c in answers else 0.5) + 1 - self.weight
+        best = [j for j in torch.argsort(scores, descending=True, stable=True).tolist() if answered[j] != c]
         best = best[: self.neighbours]
-        found = [own, *scores[best].tolist()]
-        return [known[j] for j in best], found if sum(found) > 0 else [1.0] * len(found)
+        weights = [own_score, *scores[best].tolist()]
+        return [answered[j] for j in best], weights if sum(weights) > 0 else [1.0] * len(weights)
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         super().merge_updates(fed, state, clients, updates)

@@ -1,4 +1,4 @@
-"""What FedLSR and FedMixCon share: a second view of each image, and one sharpened prediction mixed from both views."""
+"""Base of FedLSR and FedMixCon: two views of each image, and one sharpened prediction mixed from both."""
 
 import math
 from dataclasses import dataclass

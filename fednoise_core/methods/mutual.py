@@ -81,7 +81,7 @@ def mix_messages(messages: Sequence[Mapping[str, Any]], weights: Sequence[float]
         kl: "forward" gives others = sum_{i != k} W_i p_i, all that the gradient of sum_i W_i KL(p_i || p_k) needs.
             "reverse" gives others = sum_{i != k} W_i log p_i, and weight = sum_{i != k} W_i.
     """
-    log_p = torch.stack([one["log_p"] for one in messages])  # [M, B, K]
+    log_p = torch.stack([message["log_p"] for message in messages])  # [M, B, K]
     sound = torch.isfinite(log_p).flatten(1).all(1)
     w = torch.tensor(weights, dtype=log_p.dtype, device=log_p.device) * sound
     spoken = torch.where(sound[:, None, None], log_p if kl == "reverse" else log_p.exp(), 0.0)
@@ -89,7 +89,7 @@ def mix_messages(messages: Sequence[Mapping[str, Any]], weights: Sequence[float]
     total = parts.sum(0)
     if kl == "forward":
         return [{"others": total - part} for part in parts]
-    return [{"others": total - part, "weight": w.sum() - own} for part, own in zip(parts, w, strict=True)]
+    return [{"others": total - part, "weight": w.sum() - own_weight} for part, own_weight in zip(parts, w, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Align(OwnModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Mutual(LocalOnly):
-    """What RHFL and FedHNL share.
+    """Base of RHFL and FedHNL.
 
     Clients pre-train. Then each round weighs clients, aligns them on public images, and lets them train alone. There
     are three switches: hma (align), cl (a robust loss on one's own data), cws (weigh). All off is `local`.
@@ -237,11 +237,13 @@ class Mutual(LocalOnly):
 
     def _weigh_clients(self, fed: Federation, state: State, clients: list[int], alike: list[float]) -> list[float]:
         """Ask for the clients' losses. In the first round there is no progress to tell, and all weigh alike."""
-        known = state.notes["losses"]
+        last_losses = state.notes["losses"]
         now = [answer["loss"] for answer in fed.run_on_clients(state, clients, self._measure_loss)]
-        before, first = [known[c] for c in clients], all(loss is None for loss in known)
+        before, first = [last_losses[c] for c in clients], all(loss is None for loss in last_losses)
         for c, loss in zip(clients, now, strict=True):
-            known[c] = loss if math.isfinite(loss) else None  # as if it had not taken part; JSON knows no infinity
+            last_losses[c] = (
+                loss if math.isfinite(loss) else None
+            )  # as if it had not taken part; JSON knows no infinity
         return alike if first else client_weights(now, before, self.eta, self.denominator, self.normalise)
 
     def _measure_loss(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, float]:
@@ -288,8 +290,8 @@ class Mutual(LocalOnly):
         return {**everybody, "participants": [(c, ClientEntry("model")) for c in state.server["cohort"] or fed.all]}
 
     def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
-        known = {c: loss for c, loss in enumerate(state.notes["losses"]) if loss is not None}
-        return {"client_noise": known} if known else {}
+        losses_by_client = {c: loss for c, loss in enumerate(state.notes["losses"]) if loss is not None}
+        return {"client_noise": losses_by_client} if losses_by_client else {}
 
 
 @dataclass(frozen=True, kw_only=True)

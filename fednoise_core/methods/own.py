@@ -36,8 +36,8 @@ def own_method(method: Any, train: Any) -> tuple[Any, Any, FedAvg | None]:
         settings = build_settings(Train, train or {}, "train")
     if not isinstance(settings, Train):
         return method, train, None  # refused by name, with the other arguments
-    made = build_settings(check_class(cls), fields, "method", train=settings)
-    return {"name": _name_class(cls), **fields}, settings, made
+    instance = build_settings(check_class(cls), fields, "method", train=settings)
+    return {"name": _name_class(cls), **fields}, settings, instance
 
 
 def check_class(cls: type) -> type[FedAvg]:
@@ -58,13 +58,13 @@ def check_class(cls: type) -> type[FedAvg]:
     return cls
 
 
-def _of_instance(made: FedAvg, train: Any) -> tuple[Any, Any, FedAvg]:
-    given = build_settings(Train, train, "train") if isinstance(train, Mapping) else train
-    if given is not None and given != made.train:
+def _of_instance(instance: FedAvg, train: Any) -> tuple[Any, Any, FedAvg]:
+    settings = build_settings(Train, train, "train") if isinstance(train, Mapping) else train
+    if settings is not None and settings != instance.train:
         raise SpecError("train: the method was made with other training settings; leave `train` out")
-    model = model_of(type(made))
-    given = model.model_construct(**{name: getattr(made, name) for name in model.model_fields})
-    return {"name": _name_class(type(made)), **given.model_dump(exclude_defaults=True)}, made.train, made
+    model = model_of(type(instance))
+    settings = model.model_construct(**{name: getattr(instance, name) for name in model.model_fields})
+    return {"name": _name_class(type(instance)), **settings.model_dump(exclude_defaults=True)}, instance.train, instance
 
 
 def _name_class(cls: type) -> str:

@@ -54,9 +54,9 @@ class TrimmedMean(FedAvg):
         """
         models, cut = [update["model"] for update in updates], self.cut(len(updates))
         parts = [torch.stack(several).sort(0).values for several in _iterate_chunks([w.flat for w in models])]
-        one = models[0].like(torch.cat([part[cut : len(models) - cut].mean(0) for part in parts]))
+        trimmed = models[0].like(torch.cat([part[cut : len(models) - cut].mean(0) for part in parts]))
         super().merge_updates(
-            fed, state, clients[:1], [{"model": one}]
+            fed, state, clients[:1], [{"model": trimmed}]
         )  # the "mean" of one model, and the server's step
 
 
@@ -95,11 +95,11 @@ class Krum(FedAvg):
         shares, n = super().weigh_updates(fed, state, clients, updates), len(updates)
         f = int(self.faulty * n + 1e-9)
         product = _multiply_displacements([update["model"] for update in updates], state.server["model"])
-        own = product.diagonal()
-        apart = own[:, None] + own[None, :] - 2 * product
+        norms = product.diagonal()
+        apart = norms[:, None] + norms[None, :] - 2 * product
         apart = apart.fill_diagonal_(torch.inf).sort(1).values
-        near = min(max(n - f - 2, 1), max(n - 1, 1))  # at least one neighbour counts, however few there are
-        taken = apart[:, :near].sum(1).argsort(stable=True)
+        neighbours = min(max(n - f - 2, 1), max(n - 1, 1))  # at least one neighbour counts, however few there are
+        taken = apart[:, :neighbours].sum(1).argsort(stable=True)
         best = set(taken[: self.average or n - f].tolist())
         return [share if k in best else 0.0 for k, share in enumerate(shares)]
 

@@ -96,7 +96,7 @@ class RoFL(FedAvg):
     # the client's side
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
-        """What the round number and the broadcast model say: guesses, centroids of classes new to all, rates."""
+        """Prepare guesses, centroids of classes new to all, and rates, from the round and the broadcast model."""
         f, w, t, warmup = (
             broadcast["centroids"],
             broadcast["model"],

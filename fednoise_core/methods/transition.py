@@ -27,8 +27,10 @@ def confident_rows(p: Tensor, y: Tensor, threshold: float) -> Tensor:
     sure, guess = p.max(1)
     picked = sure > threshold
     counts = torch.bincount(guess[picked] * K + y[picked], minlength=K * K).view(K, K).to(torch.float64)
-    held = counts.sum(1, keepdim=True)
-    return torch.where(held > 0, counts / held.clamp_min(1), torch.eye(K, dtype=torch.float64, device=p.device)).float()
+    totals = counts.sum(1, keepdim=True)
+    return torch.where(
+        totals > 0, counts / totals.clamp_min(1), torch.eye(K, dtype=torch.float64, device=p.device)
+    ).float()
 
 
 def anchor_rows(p: Tensor, percentile: float) -> Tensor:

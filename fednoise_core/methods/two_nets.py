@@ -1,4 +1,4 @@
-"""What methods with two nets share: each is averaged on its own, and both are evaluated."""
+"""Base of methods with two nets: each is averaged on its own, and both are evaluated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,5 +46,5 @@ class TwoNets(FedAvg):
         The first is the mean accuracy of the two nets, and the headline.
         In the second their logits are summed.
         """
-        one, two = state.server["one"], state.server["two"]
-        return {"mean": [(SERVER, one), (SERVER, two)], "ensemble": [(SERVER, [one, two])]}
+        first, second = state.server["one"], state.server["two"]
+        return {"mean": [(SERVER, first), (SERVER, second)], "ensemble": [(SERVER, [first, second])]}

@@ -42,12 +42,12 @@ def build_net(spec: Any, shape: tuple[int, int, int], classes: int) -> Net:
     options = spec_of(spec, "name", "train.net")
     make: Any = resolve_kind(options, NETS, "train.net", "name")
     name = options.pop("name")
-    own = settings_of(make)
+    declared = settings_of(make)
     checked = dict(check_value(model_of(make, Net.__init__), options, "train.net"))
-    body = make(**{key: value for key, value in checked.items() if key in own})
-    common = {key: value for key, value in checked.items() if key not in own}
+    body = make(**{key: value for key, value in checked.items() if key in declared})
+    common = {key: value for key, value in checked.items() if key not in declared}
     if name != "module":  # a module of one's own gives the Net itself
         body = functools.partial(Net, body=body)
     net = body(name=name, shape=shape, classes=classes, **common)
-    net.options = {key: checked[key] for key in options if key in own}
+    net.options = {key: checked[key] for key in options if key in declared}
     return net

@@ -61,14 +61,14 @@ def factory_of(name: str) -> Factory:
     Raises:
         SpecError: it cannot be imported.
     """
-    found = import_named(name, "train.net.factory")
-    if not callable(found):
+    factory = import_named(name, "train.net.factory")
+    if not callable(factory):
         raise SpecError(f"train.net.factory: {name!r} is no function")
-    return found
+    return factory
 
 
 class _Draws:
-    """What the dropout layers of a module share: where the next one's random numbers are."""
+    """Random numbers that the dropout layers of a module share, and the position of the next ones."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -89,8 +89,8 @@ class _Dropout(nn.Module):
         if draws.u is None:
             return x
         drawn = draws.u[:, first : draws.at]
-        kept = ((drawn >= self.rate).to(x.dtype) / (1.0 - self.rate)).view(len(x), *shape)
-        return x * (kept[(...,) + (None,) * (x.dim() - 2)] if self.whole else kept)
+        scale = ((drawn >= self.rate).to(x.dtype) / (1.0 - self.rate)).view(len(x), *shape)
+        return x * (scale[(...,) + (None,) * (x.dim() - 2)] if self.whole else scale)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Dropout:
         return _Dropout(self.rate, self.whole, self.draws)  # both copies of the module share the random numbers
@@ -123,25 +123,25 @@ class ModuleNet(Net):
         self._called = getattr(factory, "__name__", repr(factory))
         if init != "default":
             raise self._make_error("its factory draws the first weights: `init` does nothing")
-        made = self._make_module(0)
-        self.head_name = self._find_head(made)
+        module = self._make_module(0)
+        self.head_name = self._find_head(module)
         self._norms = {
-            f"{at}.{own}" if at else own
-            for at, part in made.named_modules()
+            f"{path}.{parameter}" if path else parameter
+            for path, part in module.named_modules()
             if isinstance(part, NORMS)
-            for own, _ in part.named_parameters(recurse=False)
+            for parameter, _ in part.named_parameters(recurse=False)
         }
-        self._entries = [self._make_entry(n, t) for n, t in _state_entries(made).items()]
+        self._entries = [self._make_entry(n, t) for n, t in _state_entries(module).items()]
         self.layout = Layout(entry for _, entry in self._entries)
         self.parameters = self.layout.trained
         self._draws, self._elsewhere = _Draws(), torch.device("cpu")
-        body = _prepare_copy(made, self.head_name, self._draws)
+        body = _prepare_copy(module, self.head_name, self._draws)
         self._copies = {True: body.train(), False: copy.deepcopy(body).eval()}
         in_head = (f"{self.head_name}.weight", f"{self.head_name}.bias")
         self._names = [(n, entry.name) for n, entry in self._entries if n not in in_head]
-        named = made.named_modules()
-        self._batch_norms = tuple(at for at, part in named if isinstance(part, nn.modules.batchnorm._NormBase))
-        self._measure_shapes(made)
+        named = module.named_modules()
+        self._batch_norms = tuple(path for path, part in named if isinstance(part, nn.modules.batchnorm._NormBase))
+        self._measure_shapes(module)
 
     # what the module is
 
@@ -153,19 +153,19 @@ class ModuleNet(Net):
         try:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
-                made = self._make()
+                module = self._make()
         except Exception as error:  # the user's code
             raise self._make_error(f"{type(error).__name__}: {error}") from error
-        if not isinstance(made, nn.Module):
-            raise self._make_error(f"it returned {type(made).__name__}, no torch.nn.Module")
-        return made
+        if not isinstance(module, nn.Module):
+            raise self._make_error(f"it returned {type(module).__name__}, no torch.nn.Module")
+        return module
 
-    def _find_head(self, made: nn.Module) -> str:
+    def _find_head(self, module: nn.Module) -> str:
         """The name of the last linear layer."""
-        linear = [name for name, part in made.named_modules() if isinstance(part, nn.Linear)]
+        linear = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)]
         if not linear:
             raise self._make_error("its last layer must be a torch.nn.Linear")
-        head = made.get_submodule(linear[-1])
+        head = module.get_submodule(linear[-1])
         if head.out_features != self.classes or head.bias is None:
             needed = f"torch.nn.Linear(…, {self.classes}) with a bias"
             raise self._make_error(f"its last linear layer {linear[-1]!r} is {head}; {needed} is needed")
@@ -173,25 +173,25 @@ class ModuleNet(Net):
 
     def _make_entry(self, name: str, tensor: Tensor) -> tuple[str, Entry]:
         kind = "norm" if name in self._norms else "weight" if isinstance(tensor, nn.Parameter) else "stat"
-        own = name.removeprefix(f"{self.head_name}.")
-        return name, Entry(f"head.{own}" if own != name else name, tuple(tensor.shape), kind)
+        local_name = name.removeprefix(f"{self.head_name}.")
+        return name, Entry(f"head.{local_name}" if local_name != name else name, tuple(tensor.shape), kind)
 
-    def _measure_shapes(self, made: nn.Module) -> None:
+    def _measure_shapes(self, module: nn.Module) -> None:
         """Features, random numbers and the smallest batch, found by running it; and whether it runs as a Net does."""
         x = torch.rand(3, *self.shape, generator=torch.Generator().manual_seed(0))
-        w = self._fill_weights(made)
+        w = self._fill_weights(module)
         try:
             with torch.no_grad():
                 h = self._call_module(w, x, False, None)
-                wanted = made.eval()(x)
+                expected = module.eval()(x)
         except Exception as error:  # the user's code
             raise self._make_error(f"images {tuple(x.shape)}: {type(error).__name__}: {error}") from error
         self.draws = self._draws.at
-        if h.dim() != 2 or wanted.shape != (3, self.classes):
-            problem = f"it gives {tuple(wanted.shape)} for 3 images; logits (3, {self.classes}) are needed"
+        if h.dim() != 2 or expected.shape != (3, self.classes):
+            problem = f"it gives {tuple(expected.shape)} for 3 images; logits (3, {self.classes}) are needed"
             raise self._make_error(problem)
         self.features_size = int(h.shape[1])
-        if not torch.allclose(self.head(w, h), wanted, atol=1e-4):
+        if not torch.allclose(self.head(w, h), expected, atol=1e-4):
             raise self._make_error(f"its output is not that of {self.head_name!r}, which must be its last layer")
         self.single_ok = self._check_training(w, x[:1])
         if not self.single_ok and not self._check_training(w, x):
@@ -219,11 +219,11 @@ class ModuleNet(Net):
 
     # weights, and the two modes
 
-    def _fill_weights(self, made: nn.Module) -> Weights:
-        weights, own = self.layout.zeros(), _state_entries(made)
+    def _fill_weights(self, module: nn.Module) -> Weights:
+        weights, tensors = self.layout.zeros(), _state_entries(module)
         with torch.no_grad():
             for name, entry in self._entries:
-                weights[entry.name].copy_(own[name])
+                weights[entry.name].copy_(tensors[name])
         return weights
 
     def fresh(self, generator: torch.Generator, device: torch.device | str = "cpu") -> Weights:
@@ -233,13 +233,13 @@ class ModuleNet(Net):
             generator: one number of it keys the factory's draws.
         """
         seed = int(torch.randint(1 << 62, (), generator=generator))
-        made = self._fill_weights(self._make_module(seed))
+        weights = self._fill_weights(self._make_module(seed))
         if self.weights is not None:
             from fednoise_core.nets.weights import fill_weights, read_tensors
 
-            ours = {own: entry.name for own, entry in self._entries}
-            fill_weights(made, {ours.get(n, n): t for n, t in read_tensors(self.weights).items()}, self.weights)
-        return made.to(device)
+            ours = {path: entry.name for path, entry in self._entries}
+            fill_weights(weights, {ours.get(n, n): t for n, t in read_tensors(self.weights).items()}, self.weights)
+        return weights.to(device)
 
     def features(self, w: Weights, x: Tensor, *, train: bool = False, u: Tensor | None = None) -> Tensor:
         """[B, C, H, W] -> what goes into the head [B, features_size]. With train=True statistics of `w` move."""
@@ -252,39 +252,39 @@ class ModuleNet(Net):
         body, draws = self._copies[train], self._draws
         draws.u, draws.at = u, 0
         if self._elsewhere != x.device:  # constants of the module that are no weights
-            for one in self._copies.values():
-                one.to(x.device)
+            for module in self._copies.values():
+                module.to(x.device)
             self._elsewhere = x.device
-        given = {name: w.views[ours] for name, ours in self._names}
+        tensors = {name: w.views[ours] for name, ours in self._names}
         # cuDNN's normalisation reads 16 bytes at once, and a layout's tensors begin anywhere (pytorch #195186)
         aligned = self._batch_norms if x.is_cuda else ()
-        copies = {name: tensor.clone() for name, tensor in given.items() if name.rpartition(".")[0] in aligned}
+        copies = {name: tensor.clone() for name, tensor in tensors.items() if name.rpartition(".")[0] in aligned}
         try:
-            features = functional_call(body, {**given, **copies}, (x,))
+            features = functional_call(body, {**tensors, **copies}, (x,))
         finally:
             draws.u = None
         for name, copied in copies.items():
             if train and not copied.requires_grad:  # a running statistic
-                given[name].data.copy_(copied)  # .data: autograd would take the weights beside it for changed
+                tensors[name].data.copy_(copied)  # .data: autograd would take the weights beside it for changed
         return features
 
 
-def _state_entries(made: nn.Module) -> dict[str, Tensor]:
+def _state_entries(module: nn.Module) -> dict[str, Tensor]:
     """Parameters, and buffers of floats: running statistics. Other buffers are constants and stay in the module."""
-    buffers = {name: b for name, b in made.named_buffers() if b.is_floating_point()}
-    return {**dict(made.named_parameters()), **buffers}
+    buffers = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
+    return {**dict(module.named_parameters()), **buffers}
 
 
-def _prepare_copy(made: nn.Module, head: str, draws: _Draws) -> nn.Module:
+def _prepare_copy(module: nn.Module, head: str, draws: _Draws) -> nn.Module:
     """A copy without head, whose dropout layers take given random numbers and whose norms count no batches."""
-    body = copy.deepcopy(made)
+    body = copy.deepcopy(module)
     for name, part in list(body.named_modules()):
-        parent, _, own = name.rpartition(".")
+        parent, _, attribute = name.rpartition(".")
         owner = body.get_submodule(parent)
         if name == head:
-            setattr(owner, own, nn.Identity())
+            setattr(owner, attribute, nn.Identity())
         elif isinstance(part, DROPOUT):
-            setattr(owner, own, _Dropout(part.p, not isinstance(part, nn.Dropout), draws))
+            setattr(owner, attribute, _Dropout(part.p, not isinstance(part, nn.Dropout), draws))
         elif isinstance(part, nn.modules.batchnorm._NormBase):
             part.num_batches_tracked = None
     return body
@@ -310,7 +310,7 @@ def with_named_nets(train: Any) -> Any:
 
 def _name_nets(net: Any) -> Any:
     if isinstance(net, list | tuple):
-        return [_name_nets(one) for one in net]
+        return [_name_nets(item) for item in net]
     if isinstance(net, Mapping) and callable(net.get("factory")):
         return {**net, "factory": factory_name(net["factory"])}
     return {"name": "module", "factory": factory_name(net)} if callable(net) else net
@@ -323,7 +323,7 @@ def factory_name(factory: Any) -> str:
         SpecError: no name leads to it.
     """
     module, name = getattr(factory, "__module__", None), getattr(factory, "__qualname__", None)
-    found = getattr(sys.modules.get(str(module)), str(name), None)
-    if found is not factory:
+    named = getattr(sys.modules.get(str(module)), str(name), None)
+    if named is not factory:
         raise SpecError(f"train.net: {factory!r} has no name; define a function at the top level of a module")
     return f"{module}:{name}"

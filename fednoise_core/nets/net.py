@@ -207,14 +207,14 @@ class Net:
             ArtifactError: the file is missing, damaged or of another architecture. The message names it and a tensor.
         """
         weights = self.layout.zeros()
-        for made in self._inits:
-            tensor = weights[made.entry.name]
-            if made.role in ("scale", "var"):
+        for parameter in self._inits:
+            tensor = weights[parameter.entry.name]
+            if parameter.role in ("scale", "var"):
                 tensor.fill_(1.0)
-            elif made.role in ("weight", "bias"):
-                xavier = math.sqrt(6.0 / (made.fan_in + made.fan_out)) if made.role == "weight" else 0.0
-                bound = xavier if self.init == "xavier" else 1.0 / math.sqrt(made.fan_in)
-                drawn = torch.rand(made.entry.shape, generator=generator)
+            elif parameter.role in ("weight", "bias"):
+                xavier = math.sqrt(6.0 / (parameter.fan_in + parameter.fan_out)) if parameter.role == "weight" else 0.0
+                bound = xavier if self.init == "xavier" else 1.0 / math.sqrt(parameter.fan_in)
+                drawn = torch.rand(parameter.entry.shape, generator=generator)
                 tensor.copy_((2 * drawn - 1) * bound)
         if self.weights is not None:
             from fednoise_core.nets.weights import fill_weights, read_tensors
@@ -277,7 +277,7 @@ class Net:
         return f"{self.head_name}.{name[5:]}" if name.startswith("head.") else name
 
     def describe_net(self) -> dict[str, Any]:
-        """What identifies the net, for the facts of a model file (JSON)."""
+        """Describe the net for the facts of a model file (JSON)."""
         return {
             "name": self.name,
             "options": self.options,

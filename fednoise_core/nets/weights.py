@@ -28,7 +28,7 @@ def weight_files(net: Any) -> list[str]:
         Sorted paths.
     """
     nets = net if isinstance(net, list | tuple) else [net]
-    return sorted({str(one["weights"]) for one in nets if isinstance(one, Mapping) and one.get("weights")})
+    return sorted({str(spec["weights"]) for spec in nets if isinstance(spec, Mapping) and spec.get("weights")})
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
@@ -51,8 +51,8 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
 
 def rename_torchvision(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Torchvision's names as ours: `fc` is `head`, and the counters of batch norm, which nothing uses, are left out."""
-    kept = {name: tensor for name, tensor in named.items() if not name.endswith(".num_batches_tracked")}
-    return {f"head.{name[3:]}" if name.startswith("fc.") else name: tensor for name, tensor in kept.items()}
+    used = {name: tensor for name, tensor in named.items() if not name.endswith(".num_batches_tracked")}
+    return {f"head.{name[3:]}" if name.startswith("fc.") else name: tensor for name, tensor in used.items()}
 
 
 def fill_weights(weights: Weights, named: Mapping[str, Tensor], where: str | Path) -> None:

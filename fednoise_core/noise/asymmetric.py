@@ -89,9 +89,9 @@ def asymmetric_matrix(
         noisy = np.flatnonzero(d != 1)
         zeros = max(0, int(K * (K - 1) * sparsity) - (K - len(noisy)) * (K - 1))
         for j, empty in zip(noisy, _into_bins(zeros, len(noisy), K - 2, rng), strict=True):
-            some = K - 1 - empty
-            values = random_sum(some, 1 - d[j], 1 - 1e-5, 0.0, rng)
-            rows = rng.choice(np.delete(np.arange(K), j), some, replace=False)
+            filled = K - 1 - empty
+            values = random_sum(filled, 1 - d[j], 1 - 1e-5, 0.0, rng)
+            rows = rng.choice(np.delete(np.arange(K), j), filled, replace=False)
             M[rows, j] = values[::-1]  # the published order: values are taken from the end
         if (np.diagonal(M) > M @ prior).all():
             return M

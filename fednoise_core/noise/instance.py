@@ -50,8 +50,8 @@ def instance(
         members = np.flatnonzero(y == k)
         if len(members):
             W = weights(k)
-            for at in range(0, len(members), BLOCK):
-                part = members[at : at + BLOCK]
+            for start in range(0, len(members), BLOCK):
+                part = members[start : start + BLOCK]
                 P[part] = _flip_probabilities(
                     np.asarray(images[part], dtype=np.float64).reshape(len(part), D) @ W * factor, k
                 )

@@ -77,14 +77,16 @@ class Labels:
         if not clean_known:
             return cls(noisy, float("nan"), spec, **arrays)
         clean = y_train.astype(np.int64)
-        made = cls(noisy, 0.0, spec, clean=clean, T_realised=realised_matrix(clean, noisy, classes), **arrays)
-        assert made.wrong is not None
-        found: dict[str, Any] = {"rate": float(made.wrong.mean())}
+        labels = cls(noisy, 0.0, spec, clean=clean, T_realised=realised_matrix(clean, noisy, classes), **arrays)
+        assert labels.wrong is not None
+        measures: dict[str, Any] = {"rate": float(labels.wrong.mean())}
         if clients is not None:
-            found["client_rate"] = wrong_share(made.wrong, clients)
+            measures["client_rate"] = wrong_share(labels.wrong, clients)
             if len(clients) * classes**2 <= LARGEST:
-                found["T_client"] = np.stack([realised_matrix(clean[part], noisy[part], classes) for part in clients])
-        return dataclasses.replace(made, **found)
+                measures["T_client"] = np.stack(
+                    [realised_matrix(clean[part], noisy[part], classes) for part in clients]
+                )
+        return dataclasses.replace(labels, **measures)
 
     def __repr__(self) -> str:
         kind = self.spec.get("noise", {}).get("kind", "own")
@@ -199,13 +201,13 @@ class Labels:
             SpecError: they were made for another one.
         """
         cure = "make labels and partition from the arrays that the run gets"
-        n, found = len(y_train), len(self.noisy)
-        if found != n or self.classes != classes:
-            made = f"{found} labels of {self.classes} classes for {n} training images of {classes}"
-            raise SpecError(f"labels: {made} do not belong together; {cure}")
+        n, count = len(y_train), len(self.noisy)
+        if count != n or self.classes != classes:
+            mismatch = f"{count} labels of {self.classes} classes for {n} training images of {classes}"
+            raise SpecError(f"labels: {mismatch} do not belong together; {cure}")
         if self.clean is not None and clean_known:
-            other = int(np.not_equal(self.clean, y_train).sum())
-            if other:
-                raise SpecError(f"labels: made for other arrays: {other} of {n} clean labels differ; {cure}")
+            differing = int(np.not_equal(self.clean, y_train).sum())
+            if differing:
+                raise SpecError(f"labels: made for other arrays: {differing} of {n} clean labels differ; {cure}")
         elif self.spec.get("data", digest := labels_digest(y_train, classes)) != digest:
             raise SpecError(f"labels: made for other arrays, whose training labels differ; {cure}")

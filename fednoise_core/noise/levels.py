@@ -86,14 +86,14 @@ def _flip_uniformly(
 ) -> NoiseResult:
     """Each sample of client c gets a label uniform over all K classes (or the K-1 others) with probability level[c]."""
     rate = np.zeros(len(y))
-    for part, own in zip(clients, level, strict=True):
-        rate[part] = own
+    for part, share in zip(clients, level, strict=True):
+        rate[part] = share
     hit = rng.random(len(y)) < rate
     label = rng.integers(0, K, len(y)) if inclusive else (y + rng.integers(1, K, len(y))) % K
     if inclusive:
-        T = [(1 - own) * np.eye(K) + own * np.full((K, K), 1 / K) for own in level]
+        T = [(1 - share) * np.eye(K) + share * np.full((K, K), 1 / K) for share in level]
     else:
-        T = [symmetric_matrix(K, own) for own in level]
+        T = [symmetric_matrix(K, share) for share in level]
     return NoiseResult(np.where(hit, label, y), np.stack(T), level)
 
 
@@ -112,7 +112,7 @@ class Group(Settings):
 @noise_model(
     example={"groups": [{"share": 1.0, "low": 0.0, "high": 0.4}]},
     display_name="groups of clients with noise",
-    nominal_rate=lambda spec, K: sum(one["share"] * (one["low"] + one["high"]) / 2 for one in spec["groups"]),
+    nominal_rate=lambda spec, K: sum(ramp["share"] * (ramp["low"] + ramp["high"]) / 2 for ramp in spec["groups"]),
 )
 def client_groups(
     y: np.ndarray,
@@ -138,7 +138,9 @@ def client_groups(
     counts = largest_remainder(np.array(shares), len(clients))
     for group in groups:
         check_float(group.low, "groups: low", 0, group.high)
-    level = np.concatenate([np.linspace(one.low, one.high, count) for one, count in zip(groups, counts, strict=True)])
+    level = np.concatenate(
+        [np.linspace(ramp.low, ramp.high, count) for ramp, count in zip(groups, counts, strict=True)]
+    )
     group_of = [group for group, count in zip(groups, counts, strict=True) for _ in range(count)]
     noisy, T = y.copy(), []
     for part, rate, group in zip(clients, level, group_of, strict=True):
@@ -202,21 +204,21 @@ def localized(
     check_float(low, "low", 0, high)
     blocks = superclass_of(K, within_superclass, coarse)
     level = rng.uniform(low, high, len(clients))
-    own = [np.unique(y[part]) for part in clients]
-    level[[len(classes) < 2 for classes in own]] = 0
+    client_classes = [np.unique(y[part]) for part in clients]
+    level[[len(classes) < 2 for classes in client_classes]] = 0
     noisy, T = y.copy(), np.tile(np.eye(K), (len(clients), 1, 1))
-    for c, (part, classes, rate) in enumerate(zip(clients, own, level, strict=True)):
+    for c, (part, classes, rate) in enumerate(zip(clients, client_classes, level, strict=True)):
         if rate == 0:
             continue
         chosen = rng.permutation(part)[: int(len(part) * rate + 1e-9)]
-        at = np.searchsorted(classes, y[chosen])
+        positions = np.searchsorted(classes, y[chosen])
         if flip == "symmetric":
-            noisy[chosen] = classes[(at + rng.integers(1, len(classes), len(chosen))) % len(classes)]
+            noisy[chosen] = classes[(positions + rng.integers(1, len(classes), len(chosen))) % len(classes)]
             T[c][np.ix_(classes, classes)] = symmetric_matrix(len(classes), rate)
         else:
             following = next_classes(classes, blocks)
-            noisy[chosen] = following[at]
+            noisy[chosen] = following[positions]
             T[c][classes] *= 1 - rate
             T[c][classes, following] += rate
-    left = [c for c, classes in enumerate(own) if len(classes) < 2]
+    left = [c for c, classes in enumerate(client_classes) if len(classes) < 2]
     return NoiseResult(noisy, T, level, notes={"clean_clients": left})

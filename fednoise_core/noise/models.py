@@ -106,10 +106,10 @@ def random(
     if rate == 0 and diag == "corrected":
         return none(y, K, rng)  # η = 0 is no noise, also where U(…) would have added some
     u = rng.uniform(-spread, spread, K)
-    kept = np.clip((1 - rate if diag == "corrected" else rate) + u, 0, 1)
-    T = np.diag(kept)
+    diagonal = np.clip((1 - rate if diag == "corrected" else rate) + u, 0, 1)
+    T = np.diag(diagonal)
     for i in range(K):
-        T[i, np.arange(K) != i] = (1 - kept[i]) * rng.dirichlet(np.ones(K - 1))
+        T[i, np.arange(K) != i] = (1 - diagonal[i]) * rng.dirichlet(np.ones(K - 1))
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 

@@ -63,7 +63,7 @@ def _takes_input(spec: Mapping[str, Any], name: str) -> bool:
 
 
 def needs_partition(spec: Mapping[str, Any]) -> bool:
-    """Whether this noise depends on which client holds a sample."""
+    """Return True if this noise depends on which client holds a sample."""
     return _takes_input(spec, "clients")
 
 
@@ -83,7 +83,7 @@ def needs_file(spec: Mapping[str, Any]) -> str | None:
 
 
 def keeps_generator(spec: Mapping[str, Any]) -> bool:
-    """Whether the labels artifact keeps the generator as drawing the labels left it (`Labels.generator`)."""
+    """Return True if the labels artifact keeps the generator after the labels were drawn (`Labels.generator`)."""
     return spec.get("noise_seed") is not None and _load_model(spec).random_state
 
 
@@ -120,13 +120,13 @@ def inject(
         partition.check_made_for(len(source.y), labels_digest(source.y, K))
         clients = [partition.of(c) for c in range(partition.clients)]
 
-    wanted = inspect.signature(function).parameters
-    if not source.clean_known and "given" not in wanted:
+    parameters = inspect.signature(function).parameters
+    if not source.clean_known and "given" not in parameters:
         cure = "use kind: given (or say clean_known: true if they are right)"
         raise SpecError(f"noise {kind}: the clean labels of this data set are unknown; {cure}")
-    if "clients" in wanted and partition is None:
+    if "clients" in parameters and partition is None:
         raise SpecError(f"noise {kind}: needs a partition")
-    if "clients" in wanted and partition is not None and partition.overlap:
+    if "clients" in parameters and partition is not None and partition.overlap:
         raise SpecError(f"noise {kind}: the partition overlaps, a sample would have two labels")
     makers: dict[str, Callable[[], Any]] = {
         "clients": lambda: clients,
@@ -136,7 +136,7 @@ def inject(
         "coarse": lambda: source.coarse,
         "donor_count": lambda: len(_donor_images(donor, spec) if needs_donor(spec) else source.read_images("x_public")),
     }
-    inputs = {name: make() for name, make in makers.items() if name in wanted}
+    inputs = {name: make() for name, make in makers.items() if name in parameters}
     y = plain_labels(source.y, len(source.y), K)
     result = function(y, K, rng, **inputs, **settings)
     arrays = {"T_nominal": result.T_nominal, "client_level": result.level, **result.arrays}

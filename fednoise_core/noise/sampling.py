@@ -44,7 +44,7 @@ Flip = Annotated[Literal["symmetric", "pair"], Field(description="To any other c
 
 @dataclass(frozen=True)
 class NoiseResult:
-    """What a noise model returns.
+    """Result of a noise model.
 
     y_noisy int64 [n]; T_nominal [K, K], [C, K, K] or None (unknown); level [C]: the rate each client was assigned, or
     None; arrays: further arrays for the artifact; notes: further facts (JSON).

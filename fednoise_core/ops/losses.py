@@ -167,8 +167,8 @@ def reweighted_ce(logits: Tensor, y: Tensor, T: Tensor) -> Tensor:
         Losses [B].
     """
     p = log_probs(logits).exp()
-    clean, given = (-F.nll_loss(one, y, reduction="none") for one in (p, matmul_full_precision(p, T)))
-    return clean / given.clamp_min(1e-12) * ce(logits, y)
+    clean, noisy = (-F.nll_loss(probs, y, reduction="none") for probs in (p, matmul_full_precision(p, T)))
+    return clean / noisy.clamp_min(1e-12) * ce(logits, y)
 
 
 def sharpen_probs(p: Tensor, temperature: float) -> Tensor:

@@ -35,9 +35,9 @@ def two_groups(
     """
     points = np.asarray(values, dtype=np.float64)
     points = points[:, None] if points.ndim == 1 else points
-    known = np.isfinite(points)
-    if not known.all():  # a loss that overflowed is a large one
-        points = np.where(known, points, points[known].max() if known.any() else 0.0)
+    finite = np.isfinite(points)
+    if not finite.all():  # a loss that overflowed is a large one
+        points = np.where(finite, points, points[finite].max() if finite.any() else 0.0)
     if len(points) < 2 or float(np.ptp(points, axis=0).max()) < 1e-12:
         return np.zeros(len(points))
     from sklearn.exceptions import ConvergenceWarning  # on first use: importing it costs more than torch
@@ -62,8 +62,8 @@ def majority_group(values: np.ndarray, seeds: Sequence[int]) -> np.ndarray:
     Returns:
         Mask bool [n] of the high group. It is empty if one of the two groups is.
     """
-    found = [tuple(two_groups(values, seed=seed) > 0.5) for seed in seeds]
-    high = np.array(max(found, key=found.count), dtype=bool)
+    splits = [tuple(two_groups(values, seed=seed) > 0.5) for seed in seeds]
+    high = np.array(max(splits, key=splits.count), dtype=bool)
     return high & ~high.all()
 
 
@@ -86,10 +86,10 @@ def local_intrinsic_dim(x: Tensor, k: int = 20, eps: float = 1e-6) -> Tensor:
     if n < 3:
         return torch.zeros(n, dtype=torch.float64, device=x.device)
     points = x.to(torch.float64)
-    near = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
-    near.fill_diagonal_(torch.inf)  # itself is removed by position: a duplicate stays, at distance 0
+    distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    distances.fill_diagonal_(torch.inf)  # itself is removed by position: a duplicate stays, at distance 0
     used = min(k, n - 1)
-    r = near.topk(used, largest=False).values
+    r = distances.topk(used, largest=False).values
     total = (r / (r[:, -1:] + eps)).clamp_min(1e-300).log().sum(1) + eps
     return torch.where((r[:, 0] == 0) | (total == 0), 0.0, -used / total)
 
@@ -155,10 +155,10 @@ def beta_from_uniform(u: Tensor, a: float) -> Tensor:
     if a == 1.0:
         return u
     table = _beta_quantiles(float(a), u.device)
-    at = torch.asin(u.sqrt()) * (2 / math.pi * (len(table) - 1))  # knots lie closer at the steep ends
-    below = at.long().clamp_max(len(table) - 2)
+    position = torch.asin(u.sqrt()) * (2 / math.pi * (len(table) - 1))  # knots lie closer at the steep ends
+    below = position.long().clamp_max(len(table) - 2)
     low, high = (table.index_select(0, (below + k).flatten()).view_as(u) for k in (0, 1))
-    return low + (at - below) * (high - low)
+    return low + (position - below) * (high - low)
 
 
 @functools.cache  # captured steps go on reading them
@@ -212,13 +212,13 @@ def confident_counts(p: Tensor, y: Tensor, fill: bool = True) -> Tensor:
         Counts [K, K]. Rows are given labels and columns are confident guesses.
     """
     K = p.shape[1]
-    own = torch.nn.functional.one_hot(y, K).to(p.dtype)
-    held = own.sum(0)
-    threshold = torch.where(held > 0, ((p * own).sum(0) / held.clamp_min(1)).clamp_min(2e-6), 2.0)
+    one_hot = torch.nn.functional.one_hot(y, K).to(p.dtype)
+    totals = one_hot.sum(0)
+    threshold = torch.where(totals > 0, ((p * one_hot).sum(0) / totals.clamp_min(1)).clamp_min(2e-6), 2.0)
     above = p >= threshold - 1e-6
     guess = torch.where(above.sum(1) > 1, p.argmax(1), above.to(torch.int8).argmax(1))
-    found = torch.nn.functional.one_hot(guess, K).to(p.dtype) * above.any(1, keepdim=True)
-    counts = own.T @ found
+    guesses = torch.nn.functional.one_hot(guess, K).to(p.dtype) * above.any(1, keepdim=True)
+    counts = one_hot.T @ guesses
     return with_unit_diagonal(counts) if fill else counts
 
 
@@ -260,5 +260,5 @@ def label_issues(p: Tensor, y: Tensor) -> Tensor:
 
     with warnings.catch_warnings():  # it warns of classes with too few samples, which it then leaves alone
         warnings.simplefilter("ignore", UserWarning)
-        found = find_label_issues(y.cpu().numpy(), p.cpu().numpy(), filter_by="both", n_jobs=1)
-    return torch.as_tensor(found, device=y.device)
+        issues = find_label_issues(y.cpu().numpy(), p.cpu().numpy(), filter_by="both", n_jobs=1)
+    return torch.as_tensor(issues, device=y.device)

@@ -40,7 +40,7 @@ class Entry:
 
 
 class Layout:
-    """Where each named tensor lies in the flat buffer.
+    """Positions of the named tensors in the flat buffer.
 
     Entries are sorted by kind and otherwise keep their order.
 
@@ -58,11 +58,11 @@ class Layout:
     """
 
     def __init__(self, entries: Iterable[Entry]):
-        given = list(entries)
-        if len({e.name for e in given}) != len(given):
+        declared = list(entries)
+        if len({e.name for e in declared}) != len(declared):
             raise ValueError("a layout needs distinct names")
-        self.entries = tuple(e for kind in KINDS for e in given if e.kind == kind)
-        if len(self.entries) != len(given):
+        self.entries = tuple(e for kind in KINDS for e in declared if e.kind == kind)
+        if len(self.entries) != len(declared):
             raise ValueError(f"entry kinds must be among {KINDS}")
         ends = list(itertools.accumulate(e.size for e in self.entries))
         self.offsets = dict(zip((e.name for e in self.entries), [0, *ends], strict=False))
@@ -79,8 +79,8 @@ class Layout:
         Returns:
             The part of `flat` in the shape of the entry.
         """
-        at = self.offsets[entry.name]
-        piece = flat[at : at + entry.size]
+        start = self.offsets[entry.name]
+        piece = flat[start : start + entry.size]
         if len(entry.shape) == 4:
             out, into, high, wide = entry.shape
             return piece.view(out, high, wide, into).permute(0, 3, 1, 2)

@@ -93,19 +93,21 @@ def shared_settings(kind: str) -> type:
 
 
 def needs_labels(spec: Mapping[str, Any]) -> bool:
-    """Whether a partition is drawn over the noisy labels. The workflow then makes the noise first.
+    """Return True if a partition is drawn over the noisy labels. The workflow then makes the noise first.
 
     Args:
         spec: the partition.
     """
-    whose = _load_scheme(spec).labels
-    return whose is not None and spec.get("labels", whose) == "noisy"
+    default = _load_scheme(spec).labels
+    return default is not None and spec.get("labels", default) == "noisy"
 
 
 def make(
     data: Any, spec: Mapping[str, Any] | str, seed: int = 0, labels: Labels | np.ndarray | None = None
 ) -> Partition:
-    """Who holds which of the n training samples of `data`: an `Arrays`, a `LabelledData`, or the path of an artifact.
+    """Divide the n training samples of `data` among clients.
+
+    `data` is an `Arrays`, a `LabelledData`, or the path of an artifact.
 
     spec: `{"kind": …, "clients": C, settings…}` as in docs/reference.md, or the kind's name alone ("natural").
     seed: a whole number from 0; draws come from stream(seed, "partition"). labels: required by partitions over the
@@ -121,25 +123,25 @@ def make(
     function, settings = parse_spec(spec, PARTITIONS, "partition", shared_settings(kind))
     share, clients = settings.pop("validation"), settings.pop("clients", 0)
     settings.pop("labels", None)
-    wanted = _scheme_inputs(spec)
+    parameters = _scheme_inputs(spec)
     n = len(source.y)
 
-    used, whose = source.y, "no"
+    used, label_kind = source.y, "no"
     if _load_scheme(spec).labels is not None:
-        whose = "clean" if source.clean_known else "given"
+        label_kind = "clean" if source.clean_known else "given"
         if needs_labels(spec):
             if labels is None:
                 raise SpecError(f"partition {kind}: needs the noisy labels")
-            used, whose = _noisy_labels(labels, source), "noisy"
+            used, label_kind = _noisy_labels(labels, source), "noisy"
 
     notes: dict[str, Any] = {}
     if clients > n:
         raise SpecError(f"partition.clients: {clients} clients for {n} samples")
     inputs = {"classes": source.classes, "notes": notes, "client_ids": source.client}
     rng = stream(seed, "partition")
-    parts = function(used, clients, rng, **{k: v for k, v in inputs.items() if k in wanted}, **settings)
+    parts = function(used, clients, rng, **{k: v for k, v in inputs.items() if k in parameters}, **settings)
 
-    if "client_ids" in wanted and source.client is not None:  # the owners, in order of their ids, with their names
+    if "client_ids" in parameters and source.client is not None:  # the owners, in order of their ids, with their names
         notes["sites"] = [source.sites[i] if source.sites else str(i) for i in np.unique(source.client).tolist()]
     notes |= {
         "samples": n,
@@ -153,7 +155,7 @@ def make(
             "partition": dict(spec),
             "seed": int(seed),
             "data": labels_digest(source.y, source.classes),
-            "labels": whose,
+            "labels": label_kind,
             "notes": notes,
         },
         _draw_validation(parts, share, rng),

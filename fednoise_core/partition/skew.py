@@ -48,9 +48,9 @@ def dirichlet(
     owner = np.empty(n, dtype=np.int64)
     for samples, cut in zip(members, cuts, strict=True):
         owner[rng.permutation(samples)] = np.repeat(np.arange(C), np.diff(cut))
-    wanted = raise_floor(sizes, min_size)
-    notes["moved"] = int(np.maximum(wanted - sizes, 0).sum())
-    return by_owner(_move_samples(owner, sizes, wanted, rng), C)
+    targets = raise_floor(sizes, min_size)
+    notes["moved"] = int(np.maximum(targets - sizes, 0).sum())
+    return by_owner(_move_samples(owner, sizes, targets, rng), C)
 
 
 def _cut_shares(shares: np.ndarray, total: int) -> np.ndarray:
@@ -69,26 +69,26 @@ def raise_floor(sizes: np.ndarray, floor: int) -> np.ndarray:
     Returns:
         int64 [C] of the same sum.
     """
-    wanted = np.maximum(sizes, floor).astype(np.int64)
-    excess = int(wanted.sum() - sizes.sum())
+    targets = np.maximum(sizes, floor).astype(np.int64)
+    excess = int(targets.sum() - sizes.sum())
     if excess == 0:
-        return wanted
-    low, high = floor, int(wanted.max())
+        return targets
+    low, high = floor, int(targets.max())
     while low < high:  # the highest level at which the cut clients give at least `excess`
         level = (low + high + 1) // 2
-        if np.maximum(wanted - level, 0).sum() >= excess:
+        if np.maximum(targets - level, 0).sum() >= excess:
             low = level
         else:
             high = level - 1
-    cut = np.minimum(wanted, low)
-    back = int(wanted.sum() - cut.sum()) - excess
-    cut[np.flatnonzero(wanted > low)[:back]] += 1
+    cut = np.minimum(targets, low)
+    back = int(targets.sum() - cut.sum()) - excess
+    cut[np.flatnonzero(targets > low)[:back]] += 1
     return cut
 
 
-def _move_samples(owner: np.ndarray, sizes: np.ndarray, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _move_samples(owner: np.ndarray, sizes: np.ndarray, targets: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Owners after random samples of clients above their wanted size went to those below."""
-    gives, needs = np.maximum(sizes - wanted, 0), np.maximum(wanted - sizes, 0)
+    gives, needs = np.maximum(sizes - targets, 0), np.maximum(targets - sizes, 0)
     if not gives.any():
         return owner
     order = rng.permutation(len(owner))
@@ -182,9 +182,9 @@ def _fill_counts(counts: np.ndarray, room: np.ndarray) -> np.ndarray:
     """Counts capped at `room`; what does not fit goes to entries with room left, the roomiest first."""
     capped = np.minimum(counts, room)
     missing = int((counts - capped).sum())
-    for at in np.argsort(capped - room, kind="stable"):
-        extra = min(missing, int(room[at] - capped[at]))
-        capped[at] += extra
+    for index in np.argsort(capped - room, kind="stable"):
+        extra = min(missing, int(room[index] - capped[index]))
+        capped[index] += extra
         missing -= extra
     return capped
 
@@ -193,7 +193,7 @@ def _deal_shards(labels: np.ndarray, C: int, rng: np.random.Generator, n: int) -
     if C * n > len(labels):
         raise SpecError(f"partition classes_per_client: n: {C * n} shards for {len(labels)} samples")
     shards = np.array_split(np.argsort(labels, kind="stable"), C * n)
-    return [np.sort(np.concatenate([shards[s] for s in mine])) for mine in rng.permutation(C * n).reshape(C, n)]
+    return [np.sort(np.concatenate([shards[s] for s in hand])) for hand in rng.permutation(C * n).reshape(C, n)]
 
 
 def _deal_disjoint(members: list[np.ndarray], C: int, rng: np.random.Generator, n: int) -> list[np.ndarray]:
@@ -201,10 +201,10 @@ def _deal_disjoint(members: list[np.ndarray], C: int, rng: np.random.Generator, 
         raise SpecError(
             f"partition classes_per_client: n: {C} clients with {n} classes cannot hold {len(members)} classes"
         )
-    held = deal_classes(len(members), C, n, rng)
+    hands = deal_classes(len(members), C, n, rng)
     owner = np.empty(sum(map(len, members)), dtype=np.int64)
     for k, samples in enumerate(members):
-        holders = rng.permutation(np.flatnonzero((held == k).any(1)))
+        holders = rng.permutation(np.flatnonzero((hands == k).any(1)))
         counts = largest_remainder(np.ones(len(holders)), len(samples))
         owner[rng.permutation(samples)] = np.repeat(holders, counts)
     return by_owner(owner, C)
@@ -231,7 +231,7 @@ def deal_classes(K: int, C: int, n: int, rng: np.random.Generator) -> np.ndarray
         clients = rng.permutation(C)
         a, b = clients[: C // 2], clients[C // 2 : C // 2 * 2]
         i, j = rng.integers(0, n, len(a)), rng.integers(0, n, len(a))
-        mine, yours = hands[a, i], hands[b, j]
-        fits = ~(hands[a] == yours[:, None]).any(1) & ~(hands[b] == mine[:, None]).any(1)
-        hands[a[fits], i[fits]], hands[b[fits], j[fits]] = yours[fits], mine[fits]
+        left_class, right_class = hands[a, i], hands[b, j]
+        fits = ~(hands[a] == right_class[:, None]).any(1) & ~(hands[b] == left_class[:, None]).any(1)
+        hands[a[fits], i[fits]], hands[b[fits], j[fits]] = right_class[fits], left_class[fits]
     return hands

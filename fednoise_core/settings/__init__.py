@@ -1,1 +1,1 @@
-"""How a setting is declared, checked and described."""
+"""Declaration, checks and description of settings."""

@@ -79,7 +79,7 @@ class AlsoAccepts:
 
 @dataclass(frozen=True)
 class Shown:
-    """How the headings of tables and figures show a setting. Without it they show its name and value.
+    """Display of a setting in the headings of tables and figures. Without it they show its name and value.
 
     Attributes:
         display_name: Words in which {} is the value, or words by value.
@@ -113,13 +113,13 @@ def model_of(*owners: Any) -> type[Settings]:
 
 @functools.cache
 def _merged_model(owners: tuple[Any, ...]) -> type[Settings]:
-    found: dict[str, Any] = {}
+    declared: dict[str, Any] = {}
     for owner in owners:
         hints = typing.get_type_hints(owner, include_extras=True)
-        for name, one in inspect.signature(owner).parameters.items():
+        for name, parameter in inspect.signature(owner).parameters.items():
             if FieldInfo.from_annotation(hints.get(name, Any)).description:
-                found[name] = (hints[name], ... if one.default is one.empty else one.default)
-    return create_model(owners[0].__name__, __base__=Settings, **found)
+                declared[name] = (hints[name], ... if parameter.default is parameter.empty else parameter.default)
+    return create_model(owners[0].__name__, __base__=Settings, **declared)
 
 
 def settings_of(owner: Any) -> dict[str, FieldInfo]:
@@ -136,8 +136,10 @@ def settings_of(owner: Any) -> dict[str, FieldInfo]:
 
 def with_defaults(owner: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """`values` with the defaults of those settings that they leave out."""
-    defaults = {name: one.get_default() for name, one in settings_of(owner).items() if not one.is_required()}
-    return {name: one for name, one in defaults.items() if one is not MISSING} | dict(values)
+    defaults = {
+        name: setting.get_default() for name, setting in settings_of(owner).items() if not setting.is_required()
+    }
+    return {name: setting for name, setting in defaults.items() if setting is not MISSING} | dict(values)
 
 
 def json_schema(hint: Any) -> dict[str, Any]:
@@ -149,19 +151,19 @@ def json_schema(hint: Any) -> dict[str, Any]:
     Returns:
         The schema, without titles and references.
     """
-    whole = _type_adapter(hint).json_schema()
-    return _inline_refs(whole, whole.get("$defs", {}))
+    schema = _type_adapter(hint).json_schema()
+    return _inline_refs(schema, schema.get("$defs", {}))
 
 
 def _inline_refs(value: Any, defs: Schema, named: bool = False) -> Any:
     """Replace references by what they name. named: the keys of `value` are names of settings."""
     if isinstance(value, list):
-        return [_inline_refs(one, defs) for one in value]
+        return [_inline_refs(part, defs) for part in value]
     if not isinstance(value, dict):
         return value
     if "$ref" in value and not named:
-        inner = {key: one for key, one in defs[value["$ref"].rpartition("/")[2]].items() if key != "description"}
-        value = {**inner, **{key: one for key, one in value.items() if key != "$ref"}}
+        inner = {key: part for key, part in defs[value["$ref"].rpartition("/")[2]].items() if key != "description"}
+        value = {**inner, **{key: part for key, part in value.items() if key != "$ref"}}
     left_out = () if named else ("title", "$defs")
     order = value if named else sorted(value, key=("default", "description").__contains__)  # these last
     return {key: _inline_refs(value[key], defs, key == "properties") for key in order if key not in left_out}
@@ -207,7 +209,7 @@ def check_keys(hints: Mapping[str, Any], values: Mapping[str, Any], place: str) 
         check_value(hint, values.get(key), f"{place}.{key}")
 
 
-def build_settings(cls: type[T], values: Mapping[str, Any], place: str, **handed: Any) -> T:
+def build_settings(cls: type[T], values: Mapping[str, Any], place: str, **fields: Any) -> T:
     """Build a dataclass from the values of its settings.
 
     Args:
@@ -222,7 +224,7 @@ def build_settings(cls: type[T], values: Mapping[str, Any], place: str, **handed
     Raises:
         SpecError: `place.key: expected …, got …` for the first value that does not fit.
     """
-    return cls(**dict(check_value(model_of(cls), values, place)), **handed)
+    return cls(**dict(check_value(model_of(cls), values, place)), **fields)
 
 
 def _type_adapter(hint: Any) -> TypeAdapter[Any]:
@@ -235,8 +237,8 @@ def _to_python(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {key: _to_python(one) for key, one in value.items()}
-    return [_to_python(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _to_python(item) for key, item in value.items()}
+    return [_to_python(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 # messages
@@ -253,34 +255,36 @@ def describe_problem(error: ValidationError, value: Any, schema: Schema) -> tupl
     Returns:
         The keys that lead to the wrong value, and what is wrong with it.
     """
-    every = error.errors(include_url=False)
-    unknown = [one for one in every if one["type"] == "extra_forbidden"]  # says more than that another key is missing
-    about_first = unknown or [one for one in every if one["loc"][:1] == every[0]["loc"][:1]]
+    problems = error.errors(include_url=False)
+    unknown = [
+        entry for entry in problems if entry["type"] == "extra_forbidden"
+    ]  # says more than that another key is missing
+    about_first = unknown or [entry for entry in problems if entry["loc"][:1] == problems[0]["loc"][:1]]
     # of the branches of a union the one that fits best
-    found, keys = max(((one, _error_keys(one, value)) for one in about_first), key=lambda pair: len(pair[1]))
+    problem, keys = max(((entry, _error_keys(entry, value)) for entry in about_first), key=lambda pair: len(pair[1]))
     last = keys[-1] if keys else ""
-    if found["type"] == "missing":
+    if problem["type"] == "missing":
         return keys[:-1], f"the key {last!r} is missing"
-    if found["type"] == "invalid_key" or "[key]" in found["loc"]:
+    if problem["type"] == "invalid_key" or "[key]" in problem["loc"]:
         return keys[:-1], f"expected texts as keys, got {last!r}"
-    if found["type"] == "extra_forbidden":
+    if problem["type"] == "extra_forbidden":
         inner = _schema_at(schema, keys[:-1])
-        known = (one["properties"] for one in (inner, *inner.get("anyOf", [])) if "properties" in one)
-        return keys, unknown_key(last, next(known, {}))
+        properties = (entry["properties"] for entry in (inner, *inner.get("anyOf", [])) if "properties" in entry)
+        return keys, unknown_key(last, next(properties, {}))
     return keys, describe_mismatch(functools.reduce(operator.getitem, keys, value), _schema_at(schema, keys))
 
 
-def unknown_key(key: object, known: Iterable[object]) -> str:
+def unknown_key(key: object, allowed: Iterable[object]) -> str:
     """Message for an unknown key.
 
     Args:
         key: The key.
-        known: Keys that are allowed.
+        allowed: Keys that are allowed.
 
     Returns:
         Text with the nearest known key.
     """
-    return f"unknown key{did_you_mean(key, known)}"
+    return f"unknown key{did_you_mean(key, allowed)}"
 
 
 def describe_mismatch(value: Any, schema: Schema) -> str:
@@ -293,8 +297,8 @@ def describe_mismatch(value: Any, schema: Schema) -> str:
     Returns:
         `expected …, got …`.
     """
-    near = did_you_mean(value, schema["enum"], or_all=False) if "enum" in schema and isinstance(value, str) else ""
-    return f"expected {describe_schema(schema)}, got {short_repr(value)}{near}"
+    hint = did_you_mean(value, schema["enum"], or_all=False) if "enum" in schema and isinstance(value, str) else ""
+    return f"expected {describe_schema(schema)}, got {short_repr(value)}{hint}"
 
 
 def _format_key(keys: Iterable[str | int]) -> str:
@@ -322,9 +326,9 @@ def _error_keys(error: Any, value: Any) -> list[str | int]:
 def _schema_at(schema: Schema, keys: Iterable[str | int]) -> Schema:
     """The schema of the value at `keys`."""
     for key in keys:
-        for one in (schema, *schema.get("anyOf", [])):
-            part = "items" if isinstance(key, int) else "properties" if key in one.get("properties", {}) else ""
-            inner = one.get(part or "additionalProperties")
+        for branch in (schema, *schema.get("anyOf", [])):
+            part = "items" if isinstance(key, int) else "properties" if key in branch.get("properties", {}) else ""
+            inner = branch.get(part or "additionalProperties")
             if isinstance(inner, Mapping):
                 schema = inner[key] if part == "properties" else inner
                 break
@@ -334,21 +338,21 @@ def _schema_at(schema: Schema, keys: Iterable[str | int]) -> Schema:
 # words
 
 
-def did_you_mean(word: object, known: Iterable[object], *, or_all: bool = True) -> str:
+def did_you_mean(word: object, allowed: Iterable[object], *, or_all: bool = True) -> str:
     """Hint at the known word that is nearest to a wrong one.
 
     Args:
         word: The wrong word.
-        known: Words that are allowed.
+        allowed: Words that are allowed.
         or_all: Whether to list the known words if none is near.
 
     Returns:
         `; did you mean 'x'?`, `; known: …` or an empty text.
     """
-    names = sorted(str(item) for item in known)
-    near = get_close_matches(str(word), names, n=1, cutoff=0.5)
-    if near:
-        return f"; did you mean {near[0]!r}?"
+    names = sorted(str(item) for item in allowed)
+    matches = get_close_matches(str(word), names, n=1, cutoff=0.5)
+    if matches:
+        return f"; did you mean {matches[0]!r}?"
     return f"; known: {', '.join(names) or 'none'}" if or_all else ""
 
 

@@ -37,9 +37,9 @@ def with_settings(*, example: Mapping[str, Any], display_name: str = "", **facts
         model = model_of(function)
 
         @functools.wraps(function)
-        def call_checked(*args: Any, **given: Any) -> Any:
-            settings = {key: given.pop(key) for key in list(given) if key in model.model_fields}
-            return function(*args, **given, **dict(check_value(model, settings, function.__name__)))
+        def call_checked(*args: Any, **arguments: Any) -> Any:
+            settings = {key: arguments.pop(key) for key in list(arguments) if key in model.model_fields}
+            return function(*args, **arguments, **dict(check_value(model, settings, function.__name__)))
 
         vars(call_checked).update(example=dict(example), display_name=display_name, facts=facts)
         return cast("F", call_checked)
@@ -69,13 +69,13 @@ def import_named(where: str, place: str) -> Any:
         raise SpecError(f"{place}: {where!r}: {type(error).__name__}: {error}") from error
 
 
-def resolve_kind(spec: Mapping[str, Any], registry: Mapping[str, str | K], what: str, key: str = "kind") -> K:
+def resolve_kind(spec: Mapping[str, Any], registry: Mapping[str, str | K], place: str, key: str = "kind") -> K:
     """Find the function, class or object that a spec names.
 
     Args:
         spec: Settings with the key `key`.
         registry: Functions and classes by name, or "module:name" to import.
-        what: Beginning of the message, such as `noise`.
+        place: Beginning of the message, such as `noise`.
         key: The key that names it.
 
     Returns:
@@ -86,20 +86,22 @@ def resolve_kind(spec: Mapping[str, Any], registry: Mapping[str, str | K], what:
     """
     kind = spec.get(key)
     if not isinstance(kind, str) or kind not in registry:
-        raise SpecError(f"{what}.{key}: unknown {what.rpartition('.')[2]} {kind!r}{did_you_mean(str(kind), registry)}")
-    found = registry[kind]
-    return import_named(found, what) if isinstance(found, str) else found
+        raise SpecError(
+            f"{place}.{key}: unknown {place.rpartition('.')[2]} {kind!r}{did_you_mean(str(kind), registry)}"
+        )
+    entry = registry[kind]
+    return import_named(entry, place) if isinstance(entry, str) else entry
 
 
 def parse_spec(
-    spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], what: str, *shared: type
+    spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], place: str, *shared: type
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Find the function of a spec and check its settings.
 
     Args:
         spec: Settings with the key `kind`.
         registry: Functions by kind, or "module:name" to import.
-        what: Beginning of the message, such as `noise`.
+        place: Beginning of the message, such as `noise`.
         *shared: Dataclasses whose settings the spec may hold beside those of the function.
 
     Returns:
@@ -108,9 +110,9 @@ def parse_spec(
     Raises:
         SpecError: The kind or a key is unknown, a required key is missing, or a value does not fit.
     """
-    function = resolve_kind(spec, registry, what)
-    given = {key: value for key, value in spec.items() if key != "kind"}
-    return function, dict(check_value(model_of(function, *shared), given, what))
+    function = resolve_kind(spec, registry, place)
+    values = {key: value for key, value in spec.items() if key != "kind"}
+    return function, dict(check_value(model_of(function, *shared), values, place))
 
 
 def check_float(

@@ -56,7 +56,7 @@ NetSetting = Named | SkipJsonSchema[Callable[..., Any]]  # in Python also a func
 
 @dataclass(frozen=True, kw_only=True)
 class Train(ValidatedSettings):
-    """How every client trains. A method reads it as `self.train`."""
+    """Training settings of every client. A method reads them as `self.train`."""
 
     place = "train"
 

@@ -63,8 +63,8 @@ def index_of(names: Sequence[Any], value: Any) -> int | None:
     Returns:
         Its position, or None if it is not in the list.
     """
-    whole = base_method(value) if isinstance(value, str) else value
-    return next((names.index(one) for one in (value, whole) if one in names), None)
+    method = base_method(value) if isinstance(value, str) else value
+    return next((names.index(name) for name in (value, method) if name in names), None)
 
 
 def format_settings(values: Mapping[str, str]) -> str:
@@ -89,8 +89,8 @@ def strip_settings(label: str, method: str) -> str:
     Returns:
         The label without the swept values.
     """
-    words = format_settings(parse_settings(method))
-    return label.removesuffix(f", {words}") if words else label
+    text = format_settings(parse_settings(method))
+    return label.removesuffix(f", {text}") if text else label
 
 
 def swept_field(methods: Sequence[str], asked: str | None = None) -> str:

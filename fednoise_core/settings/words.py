@@ -37,24 +37,24 @@ def describe_schema(schema: Mapping[str, Any], quote: Callable[[Any], str] = sho
     if "enum" in schema or "const" in schema:
         return " | ".join(map(quote, schema.get("enum", [schema.get("const")])))
     if "anyOf" in schema:
-        return ", or ".join(describe_schema(one, quote) for one in schema["anyOf"])
+        return ", or ".join(describe_schema(branch, quote) for branch in schema["anyOf"])
     kind = schema.get("type", "a finite number, text, list or mapping")
     if isinstance(kind, list):
-        return ", or ".join(describe_schema({**schema, "type": one}, quote) for one in kind)
+        return ", or ".join(describe_schema({**schema, "type": branch}, quote) for branch in kind)
     if kind in ("integer", "number"):
         return kind + _describe_range(schema)
     if kind == "array":
-        many = _describe_size(schema, "Items")
+        size = _describe_size(schema, "Items")
         plural = re.sub(r"^(integer|number|text|list)\b", r"\1s", describe_schema(schema.get("items", {}), quote))
-        return f"list of {many}{'different ' * bool(schema.get('uniqueItems'))}{plural}"
+        return f"list of {size}{'different ' * bool(schema.get('uniqueItems'))}{plural}"
     if kind == "object":
         names = [*schema.get("properties", schema.get("required", []))]
         keys = "{" + ", ".join(names if "properties" in schema else [*names, "…"]) + "}"
-        return f"{keys} with {many}keys" if (many := _describe_size(schema, "Properties")) else keys
+        return f"{keys} with {size}keys" if (size := _describe_size(schema, "Properties")) else keys
     if kind == "string" and "pattern" in schema:
         return f"text that fits {schema['pattern']}"
-    if kind == "string" and (many := _describe_size(schema, "Length")):
-        return f"text of {many}letters"
+    if kind == "string" and (size := _describe_size(schema, "Length")):
+        return f"text of {size}letters"
     named = {"string": "text", "boolean": " | ".join(map(quote, (True, False))), "null": quote(None)}
     return str(named.get(kind, kind))
 

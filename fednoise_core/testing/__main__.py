@@ -6,11 +6,11 @@ Further options go to pytest.
 import sys
 
 
-def main(words: list[str]) -> int:
+def main(options: list[str]) -> int:
     """Run the suite.
 
     Args:
-        words: Options of pytest.
+        options: Options of pytest.
 
     Returns:
         pytest's exit status, or 2 without pytest.
@@ -21,7 +21,7 @@ def main(words: list[str]) -> int:
         print("the contract suite needs pytest: pip install pytest", file=sys.stderr)
         return 2
     suite = "fednoise_core.testing"
-    return pytest.main(["-p", f"{suite}.plugin", "--pyargs", f"{suite}.test_contract", *words])
+    return pytest.main(["-p", f"{suite}.plugin", "--pyargs", f"{suite}.test_contract", *options])
 
 
 if __name__ == "__main__":

@@ -29,25 +29,25 @@ def same_state(a: Any, b: Any) -> bool:
     return bool(a == b or (a != a and b != b))
 
 
-def golden_numbers(made: Any) -> dict[str, Any]:
+def golden_numbers(run: Any) -> dict[str, Any]:
     """Collect a few numbers of a run that move whenever its arithmetic does.
 
     Args:
-        made: The finished run.
+        run: The finished run.
 
     Returns:
         Numbers, lists and dicts, which JSON can hold.
     """
-    models = [w for _, several in made.outcome.models() for w in several]
-    view = made.summary["headline_view"]
+    models = [w for _, several in run.outcome.models() for w in several]
+    view = run.summary["headline_view"]
     return {
-        "accuracy": [v for _, v in made.curve],
-        "loss": [v for _, v in made.outcome.record.curve(view, "loss")],
+        "accuracy": [v for _, v in run.curve],
+        "loss": [v for _, v in run.outcome.record.curve(view, "loss")],
         "norms": [float(w.flat.double().norm()) for w in models],
-        "work": made.summary["work"],
-        "bytes": [made.summary["bytes_down"], made.summary["bytes_up"]],
-        "epsilon": made.summary["epsilon"],
-        "suspects": [list(s[:2]) for s in sorted(made.suspects, key=lambda s: (-s[2], s[0]))[:5]],
+        "work": run.summary["work"],
+        "bytes": [run.summary["bytes_down"], run.summary["bytes_up"]],
+        "epsilon": run.summary["epsilon"],
+        "suspects": [list(s[:2]) for s in sorted(run.suspects, key=lambda s: (-s[2], s[0]))[:5]],
     }
 
 

@@ -26,7 +26,7 @@ FEW = 5  # a client with fewer samples is not looked at: its labels could stand 
 
 @dataclass
 class Crossed:
-    """What crossed in a run.
+    """Record of everything that crossed between clients and server in a run.
 
     Attributes:
         names: side -> name -> the round in which it first crossed.
@@ -51,17 +51,17 @@ class Crossed:
             self.names["broadcast"].setdefault(name, state.round)
             self.bytes_down += state.relay.size(value) if isinstance(value, Relayed) else count_bytes(value)
 
-    def record_update(self, fed: Federation, state: Any, client: int, what: Any, source: str) -> None:
+    def record_update(self, fed: Federation, state: Any, client: int, values: Any, source: str) -> None:
         """Record what a client sends.
 
         Args:
             fed: The federation, for the client's labels.
             state: The run's state, for the round.
             client: The client's number.
-            what: Values by name, or one value.
+            values: Values by name, or one value.
             source: The name of such a single value.
         """
-        update = dict(what) if isinstance(what, Mapping) else {} if what is None else {source: what}
+        update = dict(values) if isinstance(values, Mapping) else {} if values is None else {source: values}
         for side, part in (("relay", update.pop("relay", {})), ("update", update)):
             for name, value in part.items():
                 self.names[side].setdefault(name, state.round)
@@ -80,7 +80,7 @@ class Crossed:
             self.bytes_up += fed.world.pooling_bytes
 
     def format_wire(self) -> str:
-        """What crossed, as a class would declare it."""
+        """Write what crossed as the declaration of a class."""
         sides = {side: tuple(sorted(names)) for side, names in self.names.items() if names or side != "relay"}
         return f"wire: ClassVar = {sides}".replace("'", '"')
 
@@ -95,16 +95,16 @@ def compare_wire(wire: Mapping[str, Sequence[str]], crossed: Crossed) -> list[st
     Returns:
         One line for each difference.
     """
-    found = [f"{side!r} is none of {', '.join(SIDES)}" for side in wire if side not in SIDES]
+    problems = [f"{side!r} is none of {', '.join(SIDES)}" for side in wire if side not in SIDES]
     for side in SIDES:
         seen, declared = crossed.names[side], wire.get(side, ())
         for name, round in seen.items():
             if not any(fnmatchcase(name, pattern.removesuffix("?")) for pattern in declared):
-                found.append(f"{side} {name!r} crossed in round {round} and is not declared")
+                problems.append(f"{side} {name!r} crossed in round {round} and is not declared")
         for pattern in declared:
             if not pattern.endswith("?") and not any(fnmatchcase(name, pattern) for name in seen):
-                found.append(f"{side} {pattern!r} is declared and never crossed in this run")
-    return found
+                problems.append(f"{side} {pattern!r} is declared and never crossed in this run")
+    return problems
 
 
 def tells_labels(value: Any, y: Tensor) -> bool:
@@ -147,8 +147,8 @@ def watch_crossing() -> Iterator[Crossed]:
     requests_of, collect = Federation._make_requests, Federation._collect_results
     on_clients, lockstep = Federation.run_on_clients, Federation.fit_lockstep
 
-    def seen_requests(self: Federation, state: Any, common: Any, clients: Any, per_client: Any, *rest: Any) -> Any:
-        made = requests_of(self, state, common, clients, per_client, *rest)
+    def seen_requests(self: Federation, state: Any, common: Any, clients: Any, per_client: Any, *arguments: Any) -> Any:
+        made = requests_of(self, state, common, clients, per_client, *arguments)
         crossed.count_pooling(self)
         for c, extra in zip(clients, per_client or [{}] * len(clients), strict=True):
             if c != SERVER:

@@ -50,7 +50,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test that asks for a `subject` on every method under test."""
     if "subject" in metafunc.fixturenames:
         subjects = _list_subjects(metafunc.config)
-        metafunc.parametrize("subject", subjects, ids=[one.name for one in subjects])
+        metafunc.parametrize("subject", subjects, ids=[subject.name for subject in subjects])
 
 
 @functools.cache
@@ -74,12 +74,12 @@ def _list_subjects(config: pytest.Config) -> list[Any]:
 
 def _parse_mapping(option: str, text: str) -> dict[str, Any]:
     try:
-        given = json.loads(text)
+        mapping = json.loads(text)
     except json.JSONDecodeError as error:
         raise pytest.UsageError(f"{option} {text!r}: no JSON: {error}") from error
-    if not isinstance(given, dict):
+    if not isinstance(mapping, dict):
         raise pytest.UsageError(f'{option} {text!r}: expected a mapping such as {{"mu": 0.1}}')
-    return given
+    return mapping
 
 
 @pytest.fixture(scope="session")

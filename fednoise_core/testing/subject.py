@@ -61,7 +61,7 @@ class Subject:
         saving: loop.Saving | None = None,
         executor: str = "sequential",
         split: Partition | None = None,
-        given: Labels | None = None,
+        labels: Labels | None = None,
         data: Arrays | None = None,
         room: int = ROOM,
         **train: Any,
@@ -75,14 +75,14 @@ class Subject:
             saving: How to write checkpoints.
             executor: Name of the executor.
             split: Another partition.
-            given: Other labels.
+            labels: Other labels.
             data: Other images.
             room: Bytes of client states that stay in memory.
             **train: Training settings that differ from the subject's.
         """
         return simulate.run_federation(
             data or world.arrays(),
-            given or world.toy_labels(),
+            labels or world.toy_labels(),
             split or world.toy_partition(),
             {**self.method, **(method or {})},
             {**self.train, **train},
@@ -105,8 +105,8 @@ class Subject:
             shutil.copy(path, path.with_name(f"{state.round}.pt"))
 
         with patch.object(loop, "save_checkpoint", keep_all), watch_crossing() as crossed:
-            made = self.play(out=folder / "out", saving=loop.Saving(folder / "checkpoint.pt", "key", rounds=1))
-        return Played(made, folder / "out", {int(p.stem): p for p in folder.glob("[0-9]*.pt")}, crossed)
+            run = self.play(out=folder / "out", saving=loop.Saving(folder / "checkpoint.pt", "key", rounds=1))
+        return Played(run, folder / "out", {int(p.stem): p for p in folder.glob("[0-9]*.pt")}, crossed)
 
 
 @dataclass
@@ -133,7 +133,7 @@ def find_subject(
         SpecError: There is no such method, or its settings do not fit.
     """
     cls = method_class(where)
-    needed = [name for name, one in settings_of(cls).items() if one.is_required() and name in cls.example]
+    needed = [name for name, declared in settings_of(cls).items() if declared.is_required() and name in cls.example]
     method = {"name": where, **{name: cls.example[name] for name in needed}, **(fields or {})}
     several = {"net": world.PAIR} if cls.several_nets else {}
     subject = Subject(method, {**world.TRAIN, **several, **(train or {})})
@@ -170,9 +170,9 @@ def _with_nan(result: FitResult) -> FitResult:
     for name in ("update", "relay", "client_state"):
         tree = getattr(result, name) or {}
         models = {key: value for key, value in tree.items() if isinstance(value, Weights)}
-        spoilt = _fill_nan(models if name == "client_state" else tree)
-        if not all_finite(spoilt):
-            changed: dict[str, Any] = {name: {**tree, **spoilt}}
+        filled = _fill_nan(models if name == "client_state" else tree)
+        if not all_finite(filled):
+            changed: dict[str, Any] = {name: {**tree, **filled}}
             return dataclasses.replace(result, **changed)
     return result
 

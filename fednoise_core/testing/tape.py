@@ -69,8 +69,8 @@ class _Call:
 
     def run_again(self) -> None:
         """Run it on the same tensors; what it gives goes to the same places."""
-        found = _list_tensors(self.function(*self.args, **self.kwargs))
-        for place, new in zip(self.given, found, strict=True):
+        results = _list_tensors(self.function(*self.args, **self.kwargs))
+        for place, new in zip(self.given, results, strict=True):
             if place.data_ptr() != new.data_ptr():  # else it was changed in place
                 place.copy_(new)
 
@@ -92,13 +92,13 @@ class _Tape(TorchDispatchMode):
             raise RuntimeError(f"{MESSAGE}: {str(function).removeprefix('aten.')}{_locate_call()}")
         # tensors of the tape's own over the same memory: squeeze_ and the like would change the shape of the method's
         own_args, own_kwargs = tree_map_only(Tensor, Tensor.detach, (tuple(args), kwargs))
-        found = function(*args, **kwargs)
-        given = [one.detach() for one in _list_tensors(found)]
-        view = (function.is_view and _shares_memory(given, args)) or torch.Tag.inplace_view in function.tags
+        result = function(*args, **kwargs)
+        outputs = [tensor.detach() for tensor in _list_tensors(result)]
+        view = (function.is_view and _shares_memory(outputs, args)) or torch.Tag.inplace_view in function.tags
         # A view shows recorded memory, as it did. What lies in new memory before anything is written there is nobody's.
         if not view and "empty" not in str(function):
-            self.calls.append(_Call(function, own_args, own_kwargs, given))
-        return found
+            self.calls.append(_Call(function, own_args, own_kwargs, outputs))
+        return result
 
     def replay(self) -> None:
         """Run what was recorded."""
@@ -129,17 +129,17 @@ def _locate_call() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = Path(frame.f_code.co_filename)
-        if not any(file.is_relative_to(other) for other in OTHERS):
+        if not any(file.is_relative_to(folder) for folder in OTHERS):
             return f", {file.name}, line {frame.f_lineno}"
         frame = frame.f_back
     return ""
 
 
 def _list_tensors(tree: Any) -> list[Tensor]:
-    return [one for one in tree_leaves(tree) if isinstance(one, Tensor)]
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def _shares_memory(given: list[Tensor], args: Any) -> bool:
-    """Whether these lie in the memory of what an operation was called with."""
-    memory = {one.untyped_storage().data_ptr() for one in _list_tensors(args)}
-    return all(one.untyped_storage().data_ptr() in memory for one in given)
+def _shares_memory(tensors: list[Tensor], args: Any) -> bool:
+    """Return True if these tensors lie in the memory of an operation's arguments."""
+    memory = {tensor.untyped_storage().data_ptr() for tensor in _list_tensors(args)}
+    return all(tensor.untyped_storage().data_ptr() in memory for tensor in tensors)

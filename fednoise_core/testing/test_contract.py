@@ -1,4 +1,4 @@
-"""What every method must keep, on the small world. docs/method_reference.md says how to run it on a class of your own.
+"""Contract of every method, on the small world. docs/method_reference.md explains how to run it on your own class.
 
 subject: the method under test. whole: its usual run. Both come from fednoise_core.testing.plugin.
 """
@@ -64,8 +64,8 @@ def test_its_confusion_matrix_counts_the_test_set_and_agrees_with_its_accuracy(w
     with open(whole.out / "confusion.csv", encoding="utf-8", newline="") as file:
         counts = np.array([row[2:] for row in list(csv.reader(file))[1:]], np.int64)
     models = len(list(whole.run.outcome.models()))
-    held = np.bincount(whole.run.arrays.y_test, minlength=world.CLASSES)
-    assert (counts.sum(1) == models * held).all(), "its rows are not the test images of each class"
+    class_sizes = np.bincount(whole.run.arrays.y_test, minlength=world.CLASSES)
+    assert (counts.sum(1) == models * class_sizes).all(), "its rows are not the test images of each class"
     assert np.trace(counts) / counts.sum() == pytest.approx(whole.run.summary["accuracy"]["last"], abs=1e-12)
 
 
@@ -90,13 +90,13 @@ def test_executors_agree(subject: Subject, executor: str, whole: Played, tmp_pat
     saving = Saving(tmp_path / "checkpoint.pt", "key", rounds=2)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* cannot be captured")  # told by the test of that
-        made = subject.play(out=tmp_path, executor=executor, saving=saving)
-        assert made.cost["executor"] == executor.partition(":")[0]
+        run = subject.play(out=tmp_path, executor=executor, saving=saving)
+        assert run.cost["executor"] == executor.partition(":")[0]
         if executor.startswith("lanes"):
-            assert nearly_same(golden_numbers(made), golden_numbers(whole.run)), "on lanes other numbers come out"
-            assert same_state(subject.play(executor=executor, saving=saving).outcome.state, made.outcome.state)
+            assert nearly_same(golden_numbers(run), golden_numbers(whole.run)), "on lanes other numbers come out"
+            assert same_state(subject.play(executor=executor, saving=saving).outcome.state, run.outcome.state)
             return
-    assert same_state(made.outcome.state, whole.run.outcome.state), f"{executor} and sequential end in other states"
+    assert same_state(run.outcome.state, whole.run.outcome.state), f"{executor} and sequential end in other states"
     for file in FILES:
         assert (tmp_path / file).read_bytes() == (whole.out / file).read_bytes(), f"{executor}: {file} differs"
 
@@ -104,9 +104,9 @@ def test_executors_agree(subject: Subject, executor: str, whole: Played, tmp_pat
 class _Counting(TapeGraphs):
     captures = 0
 
-    def capture(self, *how: Any) -> Any:
+    def capture(self, *arguments: Any) -> Any:
         self.captures += 1
-        return super().capture(*how)
+        return super().capture(*arguments)
 
 
 def test_its_step_can_be_captured_and_replayed(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,11 +117,11 @@ def test_its_step_can_be_captured_and_replayed(subject: Subject, monkeypatch: py
         eager = _play_quietly(subject, "lanes:1")[0]
     graphs = _Counting()
     monkeypatch.setattr(where, lambda device: graphs)
-    made, warned = _play_quietly(subject, "lanes:2")
+    run, warned = _play_quietly(subject, "lanes:2")
     if warned:
         pytest.fail(f'{warned[0]}; see "The rules of the step" in docs/method_reference.md', pytrace=False)
-    assert graphs.captures or not made.outcome.fed.passes, "it trains, but no step was captured"
-    assert same_state(made.outcome.state, eager.outcome.state), (
+    assert graphs.captures or not run.outcome.fed.passes, "it trains, but no step was captured"
+    assert same_state(run.outcome.state, eager.outcome.state), (
         "a replayed step gives other numbers than a step that is called: it uses something that changes between steps "
         "(a global, an attribute, a number worked out in Python)"
     )
@@ -131,26 +131,26 @@ def _play_quietly(subject: Subject, executor: str) -> tuple[simulate.FinishedRun
     """A run, and its warnings about steps that cannot be captured."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        made = subject.play(executor=executor)
-    return made, [str(one.message) for one in warned if "cannot be captured" in str(one.message)]
+        run = subject.play(executor=executor)
+    return run, [str(warning.message) for warning in warned if "cannot be captured" in str(warning.message)]
 
 
 def test_global_random_generators_are_neither_used_nor_changed(subject: Subject, whole: Played) -> None:
     expected = whole.run.outcome.state  # first: importing scikit-learn draws from Python's generator
-    kept = _global_states()
+    saved = _global_states()
     random.seed(5)
     np.random.seed(6)
     torch.manual_seed(7)
     before = _global_states()
-    made = subject.play()
+    run = subject.play()
     after = _global_states()
     changed = [name for name in before if not _same_state(before[name], after[name])]
-    random.setstate(kept["Python's"])
-    np.random.set_state(kept["numpy's"])
-    torch.set_rng_state(kept["torch's"])
+    random.setstate(saved["Python's"])
+    np.random.set_state(saved["numpy's"])
+    torch.set_rng_state(saved["torch's"])
     advice = "draw from client.random_stream(words), client.numpy_rng(words), fed.random_stream(words), or from batch.u"
     assert not changed, f"{subject.name} uses {' and '.join(changed)} global random generator: {advice}"
-    assert same_state(made.outcome.state, expected), f"its result depends on a global random generator: {advice}"
+    assert same_state(run.outcome.state, expected), f"its result depends on a global random generator: {advice}"
 
 
 def _global_states() -> dict[str, Any]:
@@ -188,15 +188,15 @@ def test_clean_labels_are_never_read_and_out_of_reach(
 
     monkeypatch.setattr(Sequential, "run", watched_run)
     monkeypatch.setattr(Sequential, "call", watched_call)
-    given = dataclasses.replace(world.toy_labels(), clean=clean, T_realised=None)  # type: ignore[arg-type]
+    labels = dataclasses.replace(world.toy_labels(), clean=clean, T_realised=None)  # type: ignore[arg-type]
     data = dataclasses.replace(world.arrays())
     object.__setattr__(data, "y_train", y_train)  # past the check of its type
     # before anything is made of them, labels and arrays are compared
     monkeypatch.setattr(simulate, "check_data", allow_clean(check_data))
-    made = subject.play(given=given, data=data)
-    assert same_state(made.outcome.state, whole.run.outcome.state)
-    assert made.summary["diagnostics"] == whole.run.summary["diagnostics"]
-    reached.append(reachable_ids([made.outcome.fed, made.outcome.state, made.outcome.views]))
+    run = subject.play(labels=labels, data=data)
+    assert same_state(run.outcome.state, whole.run.outcome.state)
+    assert run.summary["diagnostics"] == whole.run.summary["diagnostics"]
+    reached.append(reachable_ids([run.outcome.fed, run.outcome.state, run.outcome.views]))
     trapped = {id(clean), id(y_train), id(clean.__dict__["values"]), id(y_train.__dict__["values"])}
     assert all(not (ids & trapped) for ids in reached), "the clean labels are within its reach"
     assert max(len(ids) for ids in reached) > 100
@@ -215,16 +215,16 @@ def test_what_crosses_is_what_it_declares(subject: Subject, whole: Played) -> No
 
 def test_no_client_tells_its_labels(subject: Subject, whole: Played) -> None:
     """Not by content; what `fed.release_labels` sends are other labels, which fednoise_core/ops/label_dp.py drew."""
-    found = "\n".join(whole.crossed.labels)
-    assert not found, f"raw labels were sent, instead of through fed.release_labels:\n{found}"
+    leaks = "\n".join(whole.crossed.labels)
+    assert not leaks, f"raw labels were sent, instead of through fed.release_labels:\n{leaks}"
 
 
 def test_its_source_keeps_out_of_private_parts(subject: Subject) -> None:
     """The modules of the class and of its bases; those of fednoise_core have tests of their own."""
-    own = [sys.modules[cls.__module__] for cls in subject.cls.__mro__ if cls is not object]
-    modules = {module.__name__: module for module in own if not module.__name__.startswith("fednoise_core.")}
-    found = [f"{name}, {where}" for name, one in modules.items() for where in find_reaches(inspect.getsource(one))]
-    assert not found, "reaches into private parts, to labels or to global state:\n" + "\n".join(found)
+    own_modules = [sys.modules[cls.__module__] for cls in subject.cls.__mro__ if cls is not object]
+    modules = {module.__name__: module for module in own_modules if not module.__name__.startswith("fednoise_core.")}
+    problems = [f"{name}, {where}" for name, one in modules.items() for where in find_reaches(inspect.getsource(one))]
+    assert not problems, "reaches into private parts, to labels or to global state:\n" + "\n".join(problems)
 
 
 def _list_strange(value: Any, where: str = "") -> list[str]:
@@ -267,22 +267,22 @@ EDGES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("how", EDGES.values(), ids=EDGES)
-def test_edges(subject: Subject, how: dict[str, Any]) -> None:
-    made = subject.play(**how)
-    assert _models_are_finite(made)
-    assert "dropped_updates" not in made.summary, "an update was not finite"
+@pytest.mark.parametrize("edge", EDGES.values(), ids=EDGES)
+def test_edges(subject: Subject, edge: dict[str, Any]) -> None:
+    run = subject.play(**edge)
+    assert _models_are_finite(run)
+    assert "dropped_updates" not in run.summary, "an update was not finite"
 
 
 def test_two_classes(subject: Subject) -> None:
-    data, given = world.two_classes()
-    made = subject.play(data=data, given=given)
-    assert _models_are_finite(made)
-    assert "dropped_updates" not in made.summary, "an update was not finite"
+    data, labels = world.two_classes()
+    run = subject.play(data=data, labels=labels)
+    assert _models_are_finite(run)
+    assert "dropped_updates" not in run.summary, "an update was not finite"
 
 
-def _models_are_finite(made: simulate.FinishedRun) -> bool:
-    models = [w for view in made.outcome.views for _, several in made.outcome.models(view) for w in several]
+def _models_are_finite(run: simulate.FinishedRun) -> bool:
+    models = [w for view in run.outcome.views for _, several in run.outcome.models(view) for w in several]
     return bool(models) and all(bool(torch.isfinite(w.flat).all()) for w in models)
 
 
@@ -293,13 +293,13 @@ def test_an_update_with_nan_is_dropped_and_reported_and_the_run_goes_on(subject:
     if subject.cls.pooled:
         pytest.skip("its only client is all clients")
     with poison_updates({3}) as hit:
-        made = subject.play(fraction=1.0)
+        run = subject.play(fraction=1.0)
     if not hit:
         pytest.skip("no fit of client 3 sends or keeps a number that could be NaN")
-    assert made.summary["dropped_updates"] == len(hit)
-    assert made.outcome.state.round == whole.run.outcome.state.round
-    assert _models_are_finite(made), "the NaN of one client reached a model"
-    assert all(math.isfinite(accuracy) for _, accuracy in made.curve)
+    assert run.summary["dropped_updates"] == len(hit)
+    assert run.outcome.state.round == whole.run.outcome.state.round
+    assert _models_are_finite(run), "the NaN of one client reached a model"
+    assert all(math.isfinite(accuracy) for _, accuracy in run.curve)
 
 
 def test_if_all_updates_are_nan_the_run_ends_with_a_clear_error(subject: Subject) -> None:
@@ -320,8 +320,8 @@ def test_if_all_updates_are_nan_the_run_ends_with_a_clear_error(subject: Subject
 def test_a_learning_rate_that_is_far_too_large_is_never_silent(subject: Subject, lr: float) -> None:
     """Either the numbers stay finite, or the run ends with the clear error, or its summary says that it diverged."""
     try:
-        made = subject.play(lr=lr)
+        run = subject.play(lr=lr)
     except Diverged:
         return
-    finite = all(math.isfinite(accuracy) for _, accuracy in made.curve)
-    assert finite or made.summary["diverged"], repr(made)
+    finite = all(math.isfinite(accuracy) for _, accuracy in run.curve)
+    assert finite or run.summary["diverged"], repr(run)

@@ -1,4 +1,4 @@
-"""Who may see what: clean labels that cannot be read unnoticed, and what a source must not reach into."""
+"""Traps for clean labels, and the search for forbidden access in source code."""
 
 import ast
 from collections.abc import Callable, Iterator
@@ -115,15 +115,15 @@ def find_reaches(source: str) -> list[str]:
 
 def _find_in_node(node: ast.AST, seeded: set[int]) -> Iterator[str]:
     if isinstance(node, ast.Attribute):
-        words = ast.unparse(node)
-        own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-        if node.attr.startswith("_") and not own and not node.attr.startswith("__"):
-            yield f"line {node.lineno}: private {words}"
-        if node.attr in DOORS or words.startswith(("np.random", "torch.random")):
-            yield f"line {node.lineno}: {words}"
+        code = ast.unparse(node)
+        on_self = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+        if node.attr.startswith("_") and not on_self and not node.attr.startswith("__"):
+            yield f"line {node.lineno}: private {code}"
+        if node.attr in DOORS or code.startswith(("np.random", "torch.random")):
+            yield f"line {node.lineno}: {code}"
         if node.attr in UNSEEDED and ast.unparse(node.value) == "torch" and node.lineno not in seeded:
-            yield f"line {node.lineno}: unseeded {words}"
+            yield f"line {node.lineno}: unseeded {code}"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CALLS:
-        words = ast.unparse(node)
-        if not words.startswith("getattr(self, "):
-            yield f"line {node.lineno}: {words}"
+        code = ast.unparse(node)
+        if not code.startswith("getattr(self, "):
+            yield f"line {node.lineno}: {code}"

@@ -325,7 +325,7 @@ def test_cohorts_can_go_on_from_the_generator_that_drew_the_labels():
         fed = Federation(made, Sequential(made))
         assert fed.sample_cohort(5) == [c for c in expected[4] if c != 2]  # as after a resume; client 2 holds nothing
         assert [fed.sample_cohort(r) for r in (1, 2)] == [[c for c in clients if c != 2] for clients in expected[:2]]
-    made = toy.play("fedavg", given=given[0], sampling="continued")
+    made = toy.play("fedavg", labels=given[0], sampling="continued")
     assert made.outcome.fed.sample_cohort(3) == [c for c in expected[2] if c != 2]
     with pytest.raises(SpecError, match=r"train\.sampling"):
         toy.play("fedavg", sampling="continued")

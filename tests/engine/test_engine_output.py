@@ -310,7 +310,7 @@ def test_saved_models_predict(tmp_path, name, prefixes):
 
 def test_without_clean_labels_diagnostics_are_unknown_and_training_is_the_same(tmp_path):
     unknown = dataclasses.replace(toy.toy_labels(), clean=None, T_realised=None, rate=math.nan)
-    known, made = toy.play("fedcorr"), toy.play("fedcorr", given=unknown, out=tmp_path)
+    known, made = toy.play("fedcorr"), toy.play("fedcorr", labels=unknown, out=tmp_path)
     assert made.curve == known.curve
     assert made.summary["clean_known"] is False
     for metric in ("noise_rate", "suspects_precision", "noisy_client_auroc"):

@@ -72,7 +72,7 @@ def test_with_balanced_clients_the_adjustment_changes_nothing():
     labels = dataclasses.replace(toy.toy_labels(), noisy=given, clean=toy.arrays().y_train, rate=rate)
     split = toy.toy_partition((15, 5, 0, 10, 10, 15, 10, 10))  # every client holds each class as often as any other
     made = [
-        toy.play(name, given=labels, split=split, method=fields).outcome.state.server["model"].flat
+        toy.play(name, labels=labels, split=split, method=fields).outcome.state.server["model"].flat
         for name, fields in (("fednoro", {"warmup": 3}), ("fedavg", {}))
     ]
     torch.testing.assert_close(*made, rtol=0, atol=1e-6)

@@ -1,1 +1,1 @@
-"""What a person types."""
+"""Commands for users."""

@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     except (ArtifactError, SpecError, OSError) as error:
         print(f"fednoise apply-decisions: {error}", file=sys.stderr)
         return 2
-    count = Counter(one.decision for one in chosen)
+    count = Counter(decision.decision for decision in chosen)
     did = f"{count['relabel']:,} relabelled, {count['drop']:,} dropped, {count['keep']:,} kept"
     print(f"{args.out}: {samples - count['drop']:,} samples; {did}, {samples - len(chosen):,} not decided")
     return 0
@@ -55,14 +55,14 @@ def _apply_decisions(args: argparse.Namespace) -> tuple[int, list[Decision]]:
         raise ArtifactError(f"--data: {args.data} does not exist")
     if args.out.suffix != ending or args.out.is_dir() or (args.out.exists() and args.out.samefile(args.data)):
         raise SpecError(f"--out: expected a new file {ending}, got {args.out}")
-    wanted = read_rows(args.decisions, Decision) if args.decisions else _accept_all(args.accept_all)
-    if not wanted:
+    decisions = read_rows(args.decisions, Decision) if args.decisions else _accept_all(args.accept_all)
+    if not decisions:
         raise ArtifactError(f"{args.decisions or args.accept_all}: it holds no decision")
     if ending == ".npz":
-        return correct_npz(args.data, args.out, wanted, args.labels)
+        return correct_npz(args.data, args.out, decisions, args.labels)
     if args.labels:
         raise SpecError(f"--labels: expected an npz, got {args.data}. Its labels are the column label or the folders")
-    return correct_files(args.data, args.out, wanted)
+    return correct_files(args.data, args.out, decisions)
 
 
 def _accept_all(suspects: Path) -> list[Decision]:
@@ -73,24 +73,28 @@ def _accept_all(suspects: Path) -> list[Decision]:
     """
     from fednoise_core.label_errors.scope import FAR  # imports torch
 
-    found: dict[str, Decision] = {}
+    decisions: dict[str, Decision] = {}
     rows = read_rows(suspects, Suspect)
-    out = {one.source for one in rows if one.verdict == "wrong" and (one.out_of_scope > FAR or one.blank)}
+    out = {
+        suspect.source
+        for suspect in rows
+        if suspect.verdict == "wrong" and (suspect.out_of_scope > FAR or suspect.blank)
+    }
     if out:
         print(f"{suspects}: {len(out):,} with the verdict wrong are out of scope or blank, and keep their label")
-    for one in rows:
-        wrong = one.verdict == "wrong" and one.source not in out
+    for suspect in rows:
+        wrong = suspect.verdict == "wrong" and suspect.source not in out
         decision = Decision(
-            where=one.where,
-            source=one.source,
-            given=one.given,
-            given_name=one.given_name,
+            where=suspect.where,
+            source=suspect.source,
+            given=suspect.given,
+            given_name=suspect.given_name,
             decision="relabel" if wrong else "keep",
-            label=one.proposed if wrong else one.given,
-            label_name=one.proposed_name if wrong else one.given_name,
+            label=suspect.proposed if wrong else suspect.given,
+            label_name=suspect.proposed_name if wrong else suspect.given_name,
         )
-        found.setdefault(one.source, decision)
-    return list(found.values())
+        decisions.setdefault(suspect.source, decision)
+    return list(decisions.values())
 
 
 if __name__ == "__main__":

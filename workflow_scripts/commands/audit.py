@@ -60,18 +60,18 @@ def audit_store(*, copies: bool = True) -> dict[Path, list[str]]:
         Folder, or copy in results/ → what is wrong with it.
     """
     there = sorted(find_folders())
-    found = {folder: wrong for folder in there if (wrong := _find_problems(folder))}
+    problems = {folder: wrong for folder in there if (wrong := _find_problems(folder))}
     if copies and there:
         sums = {value for folder in there for value in read_sums(folder).values()}
         for file in sorted(file for pattern in COPIES for file in Path("results").glob(f"*/{pattern}")):
             linked = any(folder.is_symlink() for folder in file.parents[:-2])  # below results/ no link is followed
             if file.is_file() and not linked and sha256_file(file) not in sums:
-                found[file] = [f"{file}: not a copy of a file in the store"]
-    return found
+                problems[file] = [f"{file}: not a copy of a file in the store"]
+    return problems
 
 
 def _find_problems(folder: Path) -> list[str]:
-    """What is wrong with a folder of the store."""
+    """List the problems of a folder of the store."""
     if not (folder / SUMS).exists():
         return [f"{folder}: has no {SUMS}: its step did not end"]
     return [f"{folder}/{name}: {problem}" for name, problem in find_damage(folder)]
@@ -94,13 +94,13 @@ def main(arguments: list[str] | None = None) -> int:
         0 if nothing was found, or what was found is removed; 1 if something was found, or something runs.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--remove", action="store_true", help=f"move damaged folders and copies to {DISCARDED}/")
-    what.add_argument("--store", action="store_true", help="pass over the copies in results/")
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument("--remove", action="store_true", help=f"move damaged folders and copies to {DISCARDED}/")
+    scope.add_argument("--store", action="store_true", help="pass over the copies in results/")
     options = parser.parse_args(arguments)
-    found = audit_store(copies=not options.store)
+    problems_by_path = audit_store(copies=not options.store)
     now = datetime.datetime.now().strftime("%Y-%m-%dT%H%M%S")
-    for path, problems in found.items():
+    for path, problems in problems_by_path.items():
         if options.remove and (reason := running_process()):  # asked each time: reading a large store takes minutes
             print(f"audit: {reason}", file=sys.stderr)
             return 1
@@ -109,11 +109,11 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(f"AUDIT: {problem}" for problem in problems))
         if options.remove:
             _discard_path(path, now)
-    if not found:
-        whole = "every file is what its step wrote"
-        print("audit:", whole if any(find_folders()) else "nothing is here yet. `dvc pull` brings recorded results")
+    if not problems_by_path:
+        verdict = "every file is what its step wrote"
+        print("audit:", verdict if any(find_folders()) else "nothing is here yet. `dvc pull` brings recorded results")
         return 0
     cure = "`fednoise audit --remove` moves them away, and `snakemake` makes them again"
     done = f"moved to {DISCARDED}/{now}; `snakemake` makes them again" if options.remove else f"damaged; {cure}"
-    print(f"audit: {len(found)} folder{'s' * (len(found) != 1)} or copies {done}")
+    print(f"audit: {len(problems_by_path)} folder{'s' * (len(problems_by_path) != 1)} or copies {done}")
     return 0 if options.remove else 1

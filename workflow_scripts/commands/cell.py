@@ -20,44 +20,44 @@ from workflow_scripts.study.study import Study
 FIELDS = ("dataset", "noise", "partition", "method", "seed")
 
 
-def resolve_run(project: Project, wanted: Mapping[str, str | None]) -> PlannedRun:
-    """Find the run that `wanted` (paper, table or figure, FIELDS) names. SpecError: there is none, or several."""
-    study, key = Study(project, str(wanted["paper"])), "table" if wanted.get("table") else "figure"
-    part = wanted.get(key) or ""
+def resolve_run(project: Project, ids: Mapping[str, str | None]) -> PlannedRun:
+    """Find the run that `ids` (paper, table or figure, FIELDS) names. SpecError: there is none, or several."""
+    study, key = Study(project, str(ids["paper"])), "table" if ids.get("table") else "figure"
+    part = ids.get(key) or ""
     part = f"{key}{part}" if part.isdigit() else part
     study.check_present(part)
     runs = study.select_runs({**study.tables, **study.figures}[part])
-    return find_only_run(study, runs, wanted, f"{study.place.file}: {part}")
+    return find_only_run(study, runs, ids, f"{study.place.file}: {part}")
 
 
-def find_only_run(study: Study, runs: list[PlannedRun], wanted: Mapping[str, str | None], where: str) -> PlannedRun:
+def find_only_run(study: Study, runs: list[PlannedRun], ids: Mapping[str, str | None], where: str) -> PlannedRun:
     """Find the only run that has the wanted ids.
 
     Args:
         study: The study of the runs.
         runs: Planned runs.
-        wanted: Ids by the names in FIELDS. None: any.
+        ids: Ids by the names in FIELDS. None: any.
         where: Beginning of the message.
 
     Raises:
         SpecError: There is none, or several.
     """
-    for field, value in ((field, wanted.get(field)) for field in FIELDS):
-        known = {name for run in runs for name in _field_names(study, field, run)}
+    for field, value in ((field, ids.get(field)) for field in FIELDS):
+        names = {name for run in runs for name in _field_names(study, field, run)}
         runs = [run for run in runs if value is None or value in _field_names(study, field, run)]
         if not runs:
-            raise SpecError(f"{where}: {field}: no run has {value!r}{did_you_mean(str(value), known)}")
+            raise SpecError(f"{where}: {field}: no run has {value!r}{did_you_mean(str(value), names)}")
     for field in FIELDS:
-        found = sorted({_field_names(study, field, run)[0] for run in runs})
-        if len(found) > 1:
-            raise SpecError(f"{where}: {field}: {len(runs)} runs are left. Add one of {', '.join(found)}")
+        choices = sorted({_field_names(study, field, run)[0] for run in runs})
+        if len(choices) > 1:
+            raise SpecError(f"{where}: {field}: {len(runs)} runs are left. Add one of {', '.join(choices)}")
     return runs[0]
 
 
 def _field_names(study: Study, field: str, run: PlannedRun) -> list[str]:
     """Ids of a run's field: those of data sets for which its data set is a substitute, and its own."""
-    own = str(getattr(run, field))
-    return [*(name for name, used in study.dataset_substitutes.items() if field == "dataset" and used == own), own]
+    value = str(getattr(run, field))
+    return [*(name for name, used in study.dataset_substitutes.items() if field == "dataset" and used == value), value]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -124,13 +124,13 @@ def _npz_settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
         raise SpecError(f"{args.data}: no such file or folder")
     if args.given is not None:
         raise SpecError("--given is for folders of images; an npz holds its given labels itself")
-    found = arrays_in(args.data)
+    arrays = arrays_in(args.data)
     spec: dict[str, Any] = {"source": "npz", "path": str(args.data)}
-    if "y_train" in found and not any(is_given(name) for name in found):
+    if "y_train" in arrays and not any(is_given(name) for name in arrays):
         spec["clean_known"] = False
-    if "x_test" not in found:
+    if "x_test" not in arrays:
         spec["test"] = {"holdout": HOLDOUT}
-    return spec, "client" in found
+    return spec, "client" in arrays
 
 
 def _folder_settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:

@@ -74,16 +74,16 @@ def main(argv: list[str] | None = None) -> int:
 def _load_site(folder: Path) -> tuple[Arrays, Labels]:
     from fednoise_core.flower.folders import SITE_DATA, RunSettings, load_data  # imports torch
 
-    images, held, _ = load_data(folder, RunSettings.load(folder), SITE_DATA)
-    return images.as_arrays(), Labels(held["labels"], float("nan"), {})
+    images, arrays, _ = load_data(folder, RunSettings.load(folder), SITE_DATA)
+    return images.as_arrays(), Labels(arrays["labels"], float("nan"), {})
 
 
-def _donor_images(arrays: Arrays, labels: Labels, other: Path | None) -> np.ndarray | None:
+def _donor_images(arrays: Arrays, labels: Labels, donor: Path | None) -> np.ndarray | None:
     """The images that open-set noise took, as the run's settings say: the public ones, or another data set's."""
     if labels.replaced is None:
         return None
-    if other is not None:
-        return Arrays.load(other).x_train
+    if donor is not None:
+        return Arrays.load(donor).x_train
     return arrays.x_public if labels.spec.get("noise", {}).get("donor", "public") == "public" else None
 
 

@@ -36,18 +36,18 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit status, see EXIT_CODES.
     """
-    verb, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    verb, *options = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if verb in ("-h", "--help", "help"):
         print(format_help())
         return 0
     if verb not in VERBS:
-        near = get_close_matches(verb, VERBS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(VERBS)}"
+        matches = get_close_matches(verb, VERBS, n=1)
+        hint = f"did you mean {matches[0]!r}?" if matches else f"known: {', '.join(VERBS)}"
         print(f"fednoise: unknown command {verb!r}; {hint}", file=sys.stderr)
         return USER_ERROR
     sys.argv[0] = f"fednoise {verb}"  # the name in the verb's own help
     try:
-        status: int = import_module(VERBS[verb]).main(rest)
+        status: int = import_module(VERBS[verb]).main(options)
         return status
     except (SpecError, ArtifactError, OSError) as error:
         return report_error(verb, error)

@@ -54,13 +54,13 @@ class Job:
     def format_line(self) -> str:
         """One line: rounds, %, time left, accuracy in %, age of the news."""
         done, of = self.facts.get("round", 0), self.facts.get("of", 1)
-        told = [f"round {done} of {of}, {100 * done // max(of, 1)} %" if done else f"in the first round of {of}"]
+        parts = [f"round {done} of {of}, {100 * done // max(of, 1)} %" if done else f"in the first round of {of}"]
         if not self.running:
-            told.append("not running. The same command resumes it, or says again why it failed")
+            parts.append("not running. The same command resumes it, or says again why it failed")
         elif self.seconds_left is not None:
-            told.append(f"{_format_duration(self.seconds_left)} left")
-        told += [f"{view} {100 * value:.1f} %" for view, value in self.facts.get("accuracy", {}).items()]
-        return f"{self.name}: {', '.join(told)} ({_format_duration(self.age)} ago)"
+            parts.append(f"{_format_duration(self.seconds_left)} left")
+        parts += [f"{view} {100 * value:.1f} %" for view, value in self.facts.get("accuracy", {}).items()]
+        return f"{self.name}: {', '.join(parts)} ({_format_duration(self.age)} ago)"
 
 
 def _read_last_line(path: Path) -> dict[str, Any] | None:
@@ -73,14 +73,14 @@ def _read_last_line(path: Path) -> dict[str, Any] | None:
 
 def unfinished_jobs() -> list[Job]:
     """Find every unfinished run, the longest silent first."""
-    found = []
+    jobs = []
     for path in WORK.rglob("progress.jsonl"):
         with suppress(FileNotFoundError):  # it has just ended
             age, facts = time.time() - path.stat().st_mtime, _read_last_line(path)
             if facts is not None and facts.get("round", 0) < facts.get("of", 1):
                 name, running = path.parent.relative_to(WORK).as_posix(), is_locked(path.with_name("lock"))
-                found.append(Job(name, facts, age, running))
-    return sorted(found, key=lambda job: -job.age)
+                jobs.append(Job(name, facts, age, running))
+    return sorted(jobs, key=lambda job: -job.age)
 
 
 def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job]) -> str:
@@ -97,13 +97,13 @@ def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job])
     Returns:
         One line: how many runs are done, running and to do, and the time left.
     """
-    here = {job.name: job for job in unfinished}
+    jobs = {job.name: job for job in unfinished}
     left: list[tuple[str, Job | None]] = []  # kind of a run that is not done, and its job
     times: dict[str, list[float]] = {}
     for run in runs:
         kind, job = (
             canonical_json([run.dataset, run.spec["train"].get("net"), run.spec["method"]["name"]]),
-            here.get(run.folder),
+            jobs.get(run.folder),
         )
         if run.files.run.is_finished:
             cost = json.loads(Path(run.folder, "cost.json").read_text(encoding="utf-8"))
@@ -113,19 +113,19 @@ def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job])
         if job is not None and job.seconds_left is not None:
             times.setdefault(kind, []).append(job.facts["seconds"] + job.seconds_left)
     running = sum(job.running for _, job in left if job is not None)
-    said = [f"{name}: {len(runs)} runs, {len(runs) - len(left)} done, {running} running, {len(left) - running} to do"]
-    found = [
+    parts = [f"{name}: {len(runs)} runs, {len(runs) - len(left)} done, {running} running, {len(left) - running} to do"]
+    estimates = [
         job.seconds_left if job and job.seconds_left is not None else mean(times[kind])
         for kind, job in left
         if kind in times
     ]
-    if found:
-        said.append(
-            f"about {_format_duration(sum(found) / max(1, running))}{'' if running else ', one after the other'}"
+    if estimates:
+        parts.append(
+            f"about {_format_duration(sum(estimates) / max(1, running))}{'' if running else ', one after the other'}"
         )
-    if len(found) < len(left):
-        said.append(f"no time estimate for {len(left) - len(found)}, since no run of this kind is measured yet")
-    return "; ".join(said)
+    if len(estimates) < len(left):
+        parts.append(f"no time estimate for {len(left) - len(estimates)}, since no run of this kind is measured yet")
+    return "; ".join(parts)
 
 
 def _format_duration(seconds: float) -> str:
@@ -152,8 +152,8 @@ def plan_runs(targets: list[str], config: dict[str, Any]) -> dict[str, list[Plan
     """
     project = Project({**read_yaml("config/config.yaml"), **config})
     studies = [name for target in targets for name in (project.paper_names if target == "papers" else [target])]
-    wanted = studies or project.studies
-    planned = {project.results_folder(name).removeprefix("results/"): Study(project, name).runs for name in wanted}
+    names = studies or project.studies
+    planned = {project.results_folder(name).removeprefix("results/"): Study(project, name).runs for name in names}
     return {name: list({run.folder: run for run in runs}.values()) for name, runs in planned.items()}
 
 
@@ -180,9 +180,9 @@ def main(arguments: list[str] | None = None) -> int:
     studies = plan_runs(args.studies, dict(args.config))
     try:
         while True:
-            found = unfinished_jobs()
-            text = [job.format_line() for job in found] or ["no unfinished job"]
-            text += [total_line(name, runs, found) for name, runs in studies.items()]
+            jobs = unfinished_jobs()
+            text = [job.format_line() for job in jobs] or ["no unfinished job"]
+            text += [total_line(name, runs, jobs) for name, runs in studies.items()]
             print(clear + "\n".join(text), flush=True)
             if args.watch is None:
                 return 0

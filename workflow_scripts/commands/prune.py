@@ -24,7 +24,7 @@ from workflow_scripts.study.targets import Targets
 
 
 def _find_unnamed() -> list[Path]:
-    """What no config names: folders of the store, files and folders of results/.
+    """List what no config names: folders of the store, files and folders of results/.
 
     Raises SpecError, ArtifactError or OSError if a study cannot be planned: what it names is not known then.
     """
@@ -42,15 +42,18 @@ def _find_unnamed() -> list[Path]:
 
 
 def _named_paths(targets: Targets, name: str) -> set[Path]:
-    """What a study names."""
+    """Collect the paths that a study names."""
     study = targets.load_study(name)
-    shown = paths.output_files(study.root, study.tables, study.figures)
+    copies = paths.output_files(study.root, study.tables, study.figures)
     plans = {Path(plan.folder) for plan in targets.study_plans(study)}
-    return plans | {Path(file) for file in (*shown, *targets.page_files(study))}
+    return plans | {Path(file) for file in (*copies, *targets.page_files(study))}
 
 
 def _not_shown(folder: Path, named: set[Path]) -> Iterator[Path]:
-    """What lies in a folder and is not named, the highest that is unnamed as a whole."""
+    """List what lies in a folder and is not named.
+
+    A folder without any named path is listed as a whole.
+    """
     above = {parent for path in named for parent in path.parents}
     for path in folder.iterdir() if folder.is_dir() else ():
         if path in above:
@@ -65,10 +68,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--yes", action="store_true", help="remove it")
     options = parser.parse_args(arguments)
     try:
-        found = _find_unnamed()
+        unnamed = _find_unnamed()
     except (SpecError, ArtifactError, OSError) as error:
         raise SpecError(f"{error}. Nothing is removed until this is fixed") from error
-    for path in found:
+    for path in unnamed:
         if options.yes and (reason := running_process()):
             print(f"prune: {reason}", file=sys.stderr)
             return 1
@@ -76,5 +79,5 @@ def main(arguments: list[str] | None = None) -> int:
         if options.yes:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     done = "removed" if options.yes else "named by no config; --yes removes them"
-    print(f"prune: {len(found)} {done}" if found else "prune: every result is named by a config")
+    print(f"prune: {len(unnamed)} {done}" if unnamed else "prune: every result is named by a config")
     return 0

@@ -21,9 +21,9 @@ def _refusal_reason() -> str | None:
         return reason
     if (scale := read_yaml("config/config.yaml").get("scale", "paper")) != "paper":
         return f"config/config.yaml: scale: DVC records results of scale paper, got {scale}"
-    found = [f"AUDIT: {problem}" for problems in audit_store().values() for problem in problems]
-    if found:
-        return "\n".join(["the audit finds:", *found, CURE])
+    problems_found = [f"AUDIT: {problem}" for problems in audit_store().values() for problem in problems]
+    if problems_found:
+        return "\n".join(["the audit finds:", *problems_found, CURE])
     dry_run = subprocess.run([sys.executable, "-m", "snakemake", "-n"], capture_output=True, text=True, check=False)
     if dry_run.returncode != 0:
         return f"snakemake -n failed:\n{dry_run.stderr.strip()}"

@@ -23,12 +23,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scale", help="a file of config/scales, such as cpu or smoke")
     parser.add_argument("--subset", help="only this subset of the studies")
     parser.add_argument("--config", "-C", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
-    given = sys.argv[1:] if arguments is None else arguments
-    cut = given.index("--") if "--" in given else len(given)
-    args, others = parser.parse_known_args(given[:cut])
+    typed = sys.argv[1:] if arguments is None else arguments
+    cut = typed.index("--") if "--" in typed else len(typed)
+    args, others = parser.parse_known_args(typed[:cut])
     config = [f"{key}={value}" for key in ("scale", "subset") if (value := getattr(args, key))] + args.config
-    words = ["--cores", args.cores, *(["--config", *config] if config else []), *others, *given[cut + 1 :]]
-    start_snakemake([*words, "--", *args.targets])
+    command = ["--cores", args.cores, *(["--config", *config] if config else []), *others, *typed[cut + 1 :]]
+    start_snakemake([*command, "--", *args.targets])
 
 
 def start_snakemake(arguments: list[str]) -> NoReturn:

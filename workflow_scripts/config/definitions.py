@@ -1,4 +1,4 @@
-"""What a study or the catalogue defines by ids, such as noises and methods: whether each is right on its own."""
+"""Checks of what a study or the catalogue defines by ids, such as noises and methods, each on its own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,8 +52,8 @@ def check_definitions(schemas: Schemas, data: Mapping[str, Any], place: ConfigPa
             if problem:
                 raise (place / key).error(problem)
             if family == "method":
-                for variant, one in expand_sweep(name, spec, place / key / name).items():
-                    parse_method(schemas, variant, one, place / key / name)
+                for variant, definition in expand_sweep(name, spec, place / key / name).items():
+                    parse_method(schemas, variant, definition, place / key / name)
             else:
                 schemas.check_kind(family, spec, place / key / name)
 
@@ -91,11 +91,11 @@ def check_train(schemas: Schemas, train: Any, place: ConfigPath) -> None:
         SpecError: A setting is wrong.
     """
     check_model(model_of(Train), train, place)
-    known, nets = schemas.load("net"), train.get("net", [])
+    registered, nets = schemas.load("net"), train.get("net", [])
     for net in nets if isinstance(nets, list) else [nets]:
         name = expand_name(net).get("name")
-        if isinstance(name, str) and name not in known:
-            raise (place / "net").error(f"unknown net {name!r}{did_you_mean(name, known)}")
+        if isinstance(name, str) and name not in registered:
+            raise (place / "net").error(f"unknown net {name!r}{did_you_mean(name, registered)}")
         schemas.check_kind("net", expand_name(net), place / "net")
     if "augment" in train:
         schemas.check_kind("augment", expand_name(train["augment"]), place / "augment")
@@ -117,26 +117,26 @@ def expand_sweep(name: str, spec: Mapping[str, Any], place: ConfigPath) -> dict[
     """
     if "sweep" not in spec:
         return {name: spec}
-    rest, sweep = {key: value for key, value in spec.items() if key != "sweep"}, spec["sweep"]
+    fixed, sweep = {key: value for key, value in spec.items() if key != "sweep"}, spec["sweep"]
     for field in sweep:
         key = field.removeprefix(TRAIN)
-        if key in (rest if key == field else rest.get("train", {})):
+        if key in (fixed if key == field else fixed.get("train", {})):
             raise (place / "sweep" / field).error(
                 f"{field} has a value outside the sweep, too. Remove that, or add it to the sweep"
             )
-    found: dict[str, Mapping[str, Any]] = {}
-    label = rest.get("label", name)
+    variants: dict[str, Mapping[str, Any]] = {}
+    label = fixed.get("label", name)
     for values in product(*sweep.values()):
         chosen = dict(zip(sweep, values, strict=True))
         try:
-            made = variant_id(name, chosen)
+            variant = variant_id(name, chosen)
         except SpecError as error:
             raise (place / "sweep").error(str(error)) from error
-        if len(made) > LONGEST_ID:
-            raise (place / "sweep").error(f"{made} is longer than {LONGEST_ID} letters")
-        shown = f"{label}, {format_settings(parse_settings(made))}" if isinstance(label, str) else label
-        found[made] = {**_with_swept_values(rest, chosen), "label": shown}
-    return found
+        if len(variant) > LONGEST_ID:
+            raise (place / "sweep").error(f"{variant} is longer than {LONGEST_ID} letters")
+        title = f"{label}, {format_settings(parse_settings(variant))}" if isinstance(label, str) else label
+        variants[variant] = {**_with_swept_values(fixed, chosen), "label": title}
+    return variants
 
 
 def _with_swept_values(spec: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,20 +23,20 @@ def hash_contents(path: str | os.PathLike[str]) -> str:
     """
     path = Path(path)
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    found = _hash_files(files)
+    digests = _hash_files(files)
     if not path.is_dir():
-        return found[path]
-    return json_digest([[file.relative_to(path).as_posix(), found[file]] for file in files])
+        return digests[path]
+    return json_digest([[file.relative_to(path).as_posix(), digests[file]] for file in files])
 
 
 def _hash_files(files: list[Path]) -> dict[Path, str]:
-    known = json.loads(CACHE.read_text(encoding="utf-8")) if CACHE.exists() else {}
+    cached = json.loads(CACHE.read_text(encoding="utf-8")) if CACHE.exists() else {}
     states, new = {}, {}
     for file in files:
         stat = file.stat()
         states[file] = state = f"{os.path.abspath(file)} {stat.st_mtime_ns} {stat.st_size} {stat.st_ino}"
-        if state not in known:
+        if state not in cached:
             new[state] = sha256_file(file)
     if new:
-        write_json(CACHE, known | new)
-    return {file: (known | new)[state] for file, state in states.items()}
+        write_json(CACHE, cached | new)
+    return {file: (cached | new)[state] for file, state in states.items()}

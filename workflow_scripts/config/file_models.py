@@ -1,4 +1,4 @@
-"""What config.yaml, the studies and the catalogue may say. `fednoise schema` writes config/schema from these classes.
+"""Models of config.yaml, the studies and the catalogue. `fednoise schema` writes config/schema from these classes.
 
 The settings of a kind of noise, partition, method, table or figure are declared with the kind.
 """
@@ -160,7 +160,7 @@ class AcceptedVersions(Settings):
 
 
 class ConfigFile(Settings):
-    """What to build, and on what."""
+    """Studies to build, and the device to use."""
 
     device: Annotated[
         Literal["auto", "cpu", "cuda"],

@@ -35,8 +35,10 @@ def describe_kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str,
         SpecError: Its class or function does not say what it is.
     """
     declared = getattr(owner, "settings", owner)
-    told, where = doc_summary(declared), f"{declared.__module__}.{declared.__name__}"
-    if not told or told.startswith(f"{declared.__name__}("):  # `dataclass` writes that where there is no docstring
+    summary, where = doc_summary(declared), f"{declared.__module__}.{declared.__name__}"
+    if not summary or summary.startswith(
+        f"{declared.__name__}("
+    ):  # `dataclass` writes that where there is no docstring
         raise SpecError(f"{where}: the first paragraph of its docstring says what it is")
     if family == "method" and owner.family not in FAMILIES:
         raise SpecError(f"{where}.family: expected one of {', '.join(FAMILIES)}, got {owner.family!r}")
@@ -46,17 +48,17 @@ def describe_kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str,
             raise SpecError(f"{where}.{field.name}: a setting says what it means: {cure}")
     facts = {fact: getattr(owner, fact) for fact in FACTS.get(family, ()) if getattr(owner, fact, None)}
     facts["example"] = {KIND_KEYS.get(family, "kind"): name, **getattr(owner, "example", {})}
-    return describe_settings(told, model_of(owner, *shared), facts | getattr(owner, "facts", {}))
+    return describe_settings(summary, model_of(owner, *shared), facts | getattr(owner, "facts", {}))
 
 
-def describe_settings(told: str, model: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+def describe_settings(description: str, model: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Describe settings as config/schema does.
 
     Args:
-        told: What they are.
+        description: What they are.
         model: Their declaration.
         facts: What else is said of the kind.
     """
-    found = {"properties": {}, "required": []} | json_schema(model)
+    schema = {"properties": {}, "required": []} | json_schema(model)
     plain = json.loads(json.dumps(facts))  # mappings and lists that YAML knows
-    return {"description": told, "properties": found["properties"], "required": found["required"], **plain}
+    return {"description": description, "properties": schema["properties"], "required": schema["required"], **plain}

@@ -15,8 +15,8 @@ def nets_of(train: Mapping[str, Any]) -> list[str]:
     Returns:
         Names of nets, the default's where the settings name none.
     """
-    found = train.get("net", Train.net)
-    nets = found if isinstance(found, list | tuple) else [found]
+    setting = train.get("net", Train.net)
+    nets = setting if isinstance(setting, list | tuple) else [setting]
     return [str(net.get("name") if isinstance(net, Mapping) else net) for net in nets]
 
 
@@ -29,7 +29,7 @@ def net_code(train: Mapping[str, Any]) -> list[str]:
     Returns:
         Names of the library's nets, and the factories "module:function" of the user's own.
     """
-    found = train.get("net", Train.net)
-    nets = found if isinstance(found, list | tuple) else [found]
-    own = [str(net["factory"]) for net in nets if isinstance(net, Mapping) and "factory" in net]
-    return list(dict.fromkeys([*nets_of(train), *own]))
+    setting = train.get("net", Train.net)
+    nets = setting if isinstance(setting, list | tuple) else [setting]
+    factories = [str(net["factory"]) for net in nets if isinstance(net, Mapping) and "factory" in net]
+    return list(dict.fromkeys([*nets_of(train), *factories]))

@@ -53,7 +53,7 @@ class Project:
     @functools.cached_property
     def study_files(self) -> dict[str, str]:
         """Study → its file, for every study there is, papers last."""
-        found: dict[str, str] = {}
+        files: dict[str, str] = {}
         for folder in (STUDIES, PAPERS):
             for path in sorted((self.folder / folder).glob("*.yaml")):
                 place = ConfigPath(
@@ -62,22 +62,22 @@ class Project:
                 problem = paths.name_problem(path.stem, study=True)
                 if problem or path.stem in reserved_names():
                     raise place.error(f"the file's name: {problem or f'{path.stem!r} is a rule of the workflow'}")
-                if path.stem in found:
-                    raise place.error(f"{found[path.stem]} has the same name")
-                found[path.stem] = f"{folder}/{path.name}"
-        self._check_names(found)
-        return found
+                if path.stem in files:
+                    raise place.error(f"{files[path.stem]} has the same name")
+                files[path.stem] = f"{folder}/{path.name}"
+        self._check_names(files)
+        return files
 
     def _check_names(self, names: Mapping[str, str]) -> None:
         """Refuse two studies that would share a target or, at some scale, a results folder."""
         for name, file in names.items():
-            for other in names:
-                rest = name.removeprefix(other)
-                if rest != name and rest[:1] == "_" and rest[1:] in TARGET_SUFFIXES:
-                    raise ConfigPath(file).error(f"the file's name: {name!r} is also a target of study {other!r}")
-                if rest != name and rest[:1] == "-" and rest[1:] in self.scale_names:
+            for base in names:
+                ending = name.removeprefix(base)
+                if ending != name and ending[:1] == "_" and ending[1:] in TARGET_SUFFIXES:
+                    raise ConfigPath(file).error(f"the file's name: {name!r} is also a target of study {base!r}")
+                if ending != name and ending[:1] == "-" and ending[1:] in self.scale_names:
                     raise ConfigPath(file).error(
-                        f"the file's name: results/{name} is also the folder of study {other!r} at scale {rest[1:]}"
+                        f"the file's name: results/{name} is also the folder of study {base!r} at scale {ending[1:]}"
                     )
 
     @functools.cached_property
@@ -120,22 +120,22 @@ class Project:
     @functools.cached_property
     def datasets(self) -> dict[str, Any]:
         """Id → data set, as in config/datasets.yaml."""
-        found = read_yaml(self.folder / DATASETS)
-        check_json_compatible(found, ConfigPath(DATASETS))
-        for name, spec in found.items():
+        datasets = read_yaml(self.folder / DATASETS)
+        check_json_compatible(datasets, ConfigPath(DATASETS))
+        for name, spec in datasets.items():
             problem = paths.name_problem(name)
             if problem:
                 raise ConfigPath(DATASETS).error(problem)
             self.schemas.check_kind("dataset", spec, ConfigPath(DATASETS, (name,)))
-        return found
+        return datasets
 
     @functools.cached_property
     def catalogue(self) -> dict[str, Any]:
         """Definitions shared by studies, all checked, used or not."""
-        found = read_yaml(self.folder / CATALOGUE)
-        check_model(CatalogueFile, found, ConfigPath(CATALOGUE))
-        check_definitions(self.schemas, found, ConfigPath(CATALOGUE))
-        return found
+        catalogue = read_yaml(self.folder / CATALOGUE)
+        check_model(CatalogueFile, catalogue, ConfigPath(CATALOGUE))
+        check_definitions(self.schemas, catalogue, ConfigPath(CATALOGUE))
+        return catalogue
 
     def find_dataset(self, name: str, place: ConfigPath) -> dict[str, Any]:
         """Find a data set by its id.
@@ -158,14 +158,14 @@ class Project:
 
     @functools.cached_property
     def on_gpu(self) -> bool:
-        """Whether runs are trained on a GPU: then the code of the executors for GPUs counts, too.
+        """True if runs are trained on a GPU. Then the code of the GPU executors counts, too.
 
         With `device: auto` a job goes by what the main process found: its own machine may have other GPUs.
         """
         if self.device != "auto":
             return self.device == "cuda"
-        found = os.environ.get(ON_GPU)
-        return bool(device.visible_gpus()) if found is None else found == "1"
+        setting = os.environ.get(ON_GPU)
+        return bool(device.visible_gpus()) if setting is None else setting == "1"
 
     @functools.cache  # noqa: B019
     def dataset_fingerprint(self, dataset: str) -> str:
@@ -182,7 +182,7 @@ class Project:
             SpecError: The path is here, and its files are not what they must be.
         """
         try:
-            found = {
+            digests = {
                 path.name: hash_contents(path)
                 for path in sources.list_files(self.datasets[dataset], self._data_folders)
             }
@@ -190,7 +190,7 @@ class Project:
             if self._path_is_missing(dataset):
                 return self._recorded_fingerprint(dataset)
             raise ConfigPath(DATASETS, (dataset,)).error(str(error)) from error
-        return json_digest(found) if found else ""
+        return json_digest(digests) if digests else ""
 
     def contents_folder(self, dataset: str) -> str:
         """The folder in which the step `download` records what the user's files of a data set held."""
@@ -204,11 +204,11 @@ class Project:
             return ""
 
     def is_absent(self, dataset: str) -> bool:
-        """Whether nothing is at the user's path of a data set, nor was when its arrays were made."""
+        """Return True if the user's path of a data set is empty, and was when its arrays were made."""
         return self._path_is_missing(dataset) and not self._recorded_fingerprint(dataset)
 
     def _path_is_missing(self, dataset: str) -> bool:
-        """Whether a data set is read from a path of the user, and nothing is at that path."""
+        """Return True if a data set is read from a path of the user that does not exist."""
         spec = self.datasets[dataset]
         path = self.schemas.load("dataset")[spec["source"]]["properties"].get("path")
         if path is None:

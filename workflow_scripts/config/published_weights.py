@@ -28,11 +28,11 @@ def check_published(path: str | Path, net: str) -> None:
         return
     try:
         with safe_open(path, framework="numpy") as file:
-            found = (file.metadata() or {}).get("source_sha256", "no source_sha256 in its metadata")
+            digest = (file.metadata() or {}).get("source_sha256", "no source_sha256 in its metadata")
     except (SafetensorError, OSError) as error:
         raise SpecError(f"{path}: damaged weights file ({error}). Remove it; the workflow makes it again") from error
-    if found != PUBLISHED[net][1]:
+    if digest != PUBLISHED[net][1]:
         raise SpecError(
-            f"{path}: source_sha256: expected the published {PUBLISHED[net][1]}, got {found}. "
+            f"{path}: source_sha256: expected the published {PUBLISHED[net][1]}, got {digest}. "
             "Give weights of your own another file name, and name that in the study"
         )

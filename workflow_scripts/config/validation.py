@@ -99,19 +99,19 @@ class Schemas:
         try:
             about = self.load_kind(family, kind)
         except (SpecError, TypeError, NameError) as error:  # NameError: of the type of a setting
-            told = str(error).removeprefix(f"{family}.{key}: ").removeprefix(f"{family}: ")
-            raise (place / key).error(f"{kind!r}: {error!r}" if isinstance(error, NameError) else told) from error
-        known = {key: {"const": kind}, **about.get("properties", {})}
+            problem = str(error).removeprefix(f"{family}.{key}: ").removeprefix(f"{family}: ")
+            raise (place / key).error(f"{kind!r}: {error!r}" if isinstance(error, NameError) else problem) from error
+        properties = {key: {"const": kind}, **about.get("properties", {})}
         for name in value:
-            if name not in known:
-                raise (place / name).error(unknown_key(name, [*known, *beside]))
+            if name not in properties:
+                raise (place / name).error(unknown_key(name, [*properties, *beside]))
         if (family, kind) not in self._validators:
-            schema = {"type": "object", "properties": known, "required": about.get("required", [])}
+            schema = {"type": "object", "properties": properties, "required": about.get("required", [])}
             self._validators[family, kind] = _VALIDATOR(schema)
         _validate_value(value, self._validators[family, kind], place)
 
     def load_kind(self, family: str, kind: str) -> Schema:
-        """What a kind is and which settings it has. Of a method of one's own, "module:Class", the class says so.
+        """Load the description and settings of a kind. For a user's method, "module:Class", the class provides them.
 
         Args:
             family: The name of the schema.
@@ -125,7 +125,7 @@ class Schemas:
         return _describe_own_method(kind) if _is_own(family, kind) else self.load(family)[kind]
 
     def kind_flags(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the schema says of a table's or figure's kind, such as `without_runs`; nothing for a bare selection."""
+        """Read the flags of a table's or figure's kind, such as `without_runs`; none for a bare selection."""
         kind = str(spec.get("kind"))
         return self.load("table").get(kind) or self.load("figure").get(kind) or {}
 
@@ -153,13 +153,13 @@ class Schemas:
             The same as `normalize_kind`. A net or augmentation without options is its bare name.
         """
         nets = value.get("net", [])
-        found = [
+        short_nets = [
             _short_form(self.normalize_kind("net", expand_name(net)))
             for net in (nets if isinstance(nets, list) else [nets])
         ]
         parts: dict[str, Any] = {}
-        if found:
-            parts["net"] = found[0] if len(found) == 1 else found
+        if short_nets:
+            parts["net"] = short_nets[0] if len(short_nets) == 1 else short_nets
         if "augment" in value:
             parts["augment"] = _short_form(self.normalize_kind("augment", expand_name(value["augment"])))
         return _without_defaults({**value, **parts}, self.load("train")["properties"])
@@ -179,7 +179,7 @@ def _describe_own_method(name: str) -> Schema:
 
 
 def _describe_unknown_kind(family: str, kind: str, kinds: Mapping[str, Any]) -> str:
-    """What is wrong with a kind that the schema does not have: no such kind, or an old schema."""
+    """Describe the problem with a kind that the schema lacks: no such kind, or an old schema."""
     if family in REGISTRIES and kind in read_registry(ROOT, *REGISTRIES[family]):
         return f"config/schema/{family}.yaml does not know {kind!r} yet. Run `fednoise schema`"
     return f"unknown {family} {kind!r}{did_you_mean(kind, kinds)}"
@@ -195,28 +195,30 @@ def _short_form(setting: Mapping[str, Any]) -> Any:
 
 
 def _without_defaults(values: Mapping[str, Any], properties: Mapping[str, Schema]) -> dict[str, Any]:
-    found = {}
+    changed = {}
     for key, value in values.items():
         schema = properties.get(key, {})
-        made = _normalize_value(value, schema)
-        if "default" not in schema or canonical_json(made) != canonical_json(
+        normalized = _normalize_value(value, schema)
+        if "default" not in schema or canonical_json(normalized) != canonical_json(
             _normalize_value(schema["default"], schema)
         ):
-            found[key] = made
-    return found
+            changed[key] = normalized
+    return changed
 
 
 def _normalize_value(value: Any, schema: Schema) -> Any:
     """A value with every whole number that stands where any number may stand as a float."""
     options = [schema, *schema.get("anyOf", [])]
     if isinstance(value, int) and not isinstance(value, bool):
-        kinds = {kind for one in options for kind in _type_names(one)}
+        kinds = {kind for option in options for kind in _type_names(option)}
         return float(value) if "number" in kinds and "integer" not in kinds else value
     if isinstance(value, list):
-        inner: Schema = next((one["items"] for one in options if "items" in one), {})
+        inner: Schema = next((option["items"] for option in options if "items" in option), {})
         return [_normalize_value(item, inner) for item in value]
     if isinstance(value, Mapping):
-        properties: Mapping[str, Schema] = next((one["properties"] for one in options if "properties" in one), {})
+        properties: Mapping[str, Schema] = next(
+            (option["properties"] for option in options if "properties" in option), {}
+        )
         return _without_defaults(value, properties)
     return value
 
@@ -230,15 +232,15 @@ def _validate_value(value: Any, validator: Any, place: ConfigPath) -> None:
     errors = list(validator.iter_errors(value))
     if errors:
         # an unknown key says more than that another is missing
-        error = _innermost_error(min(errors, key=lambda one: one.validator != "additionalProperties"))
+        error = _innermost_error(min(errors, key=lambda problem: problem.validator != "additionalProperties"))
         raise _to_spec_error(error, functools.reduce(operator.truediv, error.absolute_path, place))
 
 
 def _innermost_error(error: ValidationError) -> ValidationError:
     """The error in the branch of a union that fits best; the union's own if no branch fits better than another."""
-    for one in error.context if error.validator == "anyOf" else ():
-        if len(one.path) or one.validator in ("required", "additionalProperties"):
-            return _innermost_error(one)
+    for branch_error in error.context if error.validator == "anyOf" else ():
+        if len(branch_error.path) or branch_error.validator in ("required", "additionalProperties"):
+            return _innermost_error(branch_error)
     return error
 
 
@@ -246,9 +248,9 @@ def _to_spec_error(error: ValidationError, place: ConfigPath) -> SpecError:
     """A validation error as the message that pydantic's becomes in a run (`settings.declare.describe_problem`)."""
     value, expected, schema = error.instance, error.validator_value, error.schema
     if error.validator == "additionalProperties":
-        known = schema.get("properties", {})
-        key = next(key for key in value if key not in known)
-        return (place / key).error(unknown_key(key, known))
+        properties = schema.get("properties", {})
+        key = next(key for key in value if key not in properties)
+        return (place / key).error(unknown_key(key, properties))
     if error.validator == "required":
         return place.error(f"the key {next(key for key in expected if key not in value)!r} is missing")
     return place.error(describe_mismatch(value, schema))

@@ -22,7 +22,7 @@ LONGEST = 1000  # letters of a message, whatever a file holds
 
 @dataclass(frozen=True)
 class ConfigPath:
-    """Where a setting stands: a file (and a scale, if one is laid over it), and the keys that lead to it."""
+    """Place of a setting: a file, the scale that is laid over it if there is one, and the keys that lead to it."""
 
     file: str
     keys: tuple[str | int, ...] = ()
@@ -48,8 +48,8 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         try:
             return super().construct_object(node, deep)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            shown = _shorten_text(node.value if isinstance(node, yaml.ScalarNode) else error)
-            problem = f"not readable as {node.tag.rpartition(':')[2]} ({shown})"
+            text = _shorten_text(node.value if isinstance(node, yaml.ScalarNode) else error)
+            problem = f"not readable as {node.tag.rpartition(':')[2]} ({text})"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
 
@@ -65,8 +65,8 @@ def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if not tag.endswith(":bool")]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":bool")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
@@ -118,8 +118,8 @@ def check_json_compatible(value: Any, place: ConfigPath) -> None:
     if isinstance(value, Mapping):
         for key, part in value.items():
             if not isinstance(key, str):
-                told = " (an unquoted on, off, yes or no may be read so)" if isinstance(key, bool) else ""
-                raise place.error(f"the key {_shorten_text(key)}{told} is not text. Put it in quotes")
+                hint = " (an unquoted on, off, yes or no may be read so)" if isinstance(key, bool) else ""
+                raise place.error(f"the key {_shorten_text(key)}{hint} is not text. Put it in quotes")
             check_json_compatible(part, place / key)
     elif isinstance(value, list):
         for number, part in enumerate(value):

@@ -1,1 +1,1 @@
-"""What maintainers run to write committed files."""
+"""Commands of maintainers that write committed files."""

@@ -82,22 +82,22 @@ def _describe_family(family: str) -> dict[str, Any]:
     if family == "augment":
         return {
             name: describe_settings(
-                one.description, augment.settings_model(name), {"example": {"name": name, **one.example}}
+                registered.description, augment.settings_model(name), {"example": {"name": name, **registered.example}}
             )
-            for name, one in augment.AUGMENTS.items()
+            for name, registered in augment.AUGMENTS.items()
         }
-    found = {}
+    described = {}
     for name in REGISTRIES[family]:
         shared = SHARED[family](name) if family in SHARED else ()
-        found[name] = describe_kind(family, name, resolve_kind({"kind": name}, REGISTRIES[family], family), *shared)
-    return found
+        described[name] = describe_kind(family, name, resolve_kind({"kind": name}, REGISTRIES[family], family), *shared)
+    return described
 
 
 def _family_file(family: str) -> str:
     source, meaning = MEANINGS[family]
     lines = [FIRST.format(source=source), f"# {meaning}"]
-    for name, one in _describe_family(family).items():
-        lines += [f"{name}:", *(line for key, value in one.items() for line in _yaml_lines(key, value, 1)), ""]
+    for name, facts in _describe_family(family).items():
+        lines += [f"{name}:", *(line for key, value in facts.items() for line in _yaml_lines(key, value, 1)), ""]
     return "\n".join(lines)
 
 
@@ -115,7 +115,7 @@ def _yaml_lines(key: str, value: Any, depth: int) -> list[str]:
     """YAML of one entry; the properties on lines of their own, everything else on one."""
     indent = "  " * depth
     if key == "properties" and value:
-        inner = [line for name, one in value.items() for line in _yaml_lines(f" {name}", one, depth + 1)]
+        inner = [line for name, schema in value.items() for line in _yaml_lines(f" {name}", schema, depth + 1)]
         return [f"{indent}{key}:", *inner]
     written = yaml.safe_dump(
         {key.strip(): value}, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9
@@ -156,13 +156,13 @@ def main(arguments: list[str] | None = None) -> int:
     late = 0
     for family in FAMILIES:
         path = options.folder / f"{family}.yaml"
-        wanted = _mapping_file(family) if family in MAPPINGS else _family_file(family)
-        same = path.is_file() and path.read_text(encoding="utf-8") == wanted
+        text = _mapping_file(family) if family in MAPPINGS else _family_file(family)
+        same = path.is_file() and path.read_text(encoding="utf-8") == text
         late += not same
         if options.check:
             print(f"{path}: {'up to date' if same else 'out of date: fednoise schema'}")
         elif not same:
             with open_atomic(path) as file:
-                file.write(wanted)
+                file.write(text)
             print(f"{path}: written")
     return int(options.check and late > 0)

@@ -84,7 +84,7 @@ def finished_runs(study: Study, published: Mapping[str, Path] = MappingProxyType
         study: The study.
         published: The folders of runs that were published earlier, by the digest of their settings.
     """
-    found, rows = [], []
+    finished, rows = [], []
     for run in study.runs:
         if run.files.run.is_finished:
             rows.append(run.row)
@@ -93,8 +93,8 @@ def finished_runs(study: Study, published: Mapping[str, Path] = MappingProxyType
     for listed in listed_runs(rows):
         files = (listed.labels, listed.partition_file, listed.arrays, listed.donor)
         labels, split, arrays, donor = (path if path and path.is_file() else None for path in files)
-        found.append(replace(listed, labels=labels, partition_file=split, arrays=arrays, donor=donor))
-    return found
+        finished.append(replace(listed, labels=labels, partition_file=split, arrays=arrays, donor=donor))
+    return finished
 
 
 def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Path]:
@@ -115,65 +115,68 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         earlier = read_packed(out / RUNS)
-        found = finished_runs(study, unpack_runs(earlier, root / "earlier"))
-        if not found:
+        listed = finished_runs(study, unpack_runs(earlier, root / "earlier"))
+        if not listed:
             raise ArtifactError(f"{study.root}: no run of the study is finished")
-        runs, told = load(found), registry.complete_tables(study.page_metadata())
+        runs, metadata = load(listed), registry.complete_tables(study.page_metadata())
         out.mkdir(parents=True, exist_ok=True)
-        shown, drawn = _write_tables(root, told["tables"], found), _draw_figures(root, study.figures, found)
-        for name in (*told["tables"], *told["figures"]):  # an earlier publication's, maybe of what has no run now
+        table_names, drawn = _write_tables(root, metadata["tables"], listed), _draw_figures(root, study.figures, listed)
+        for name in (
+            *metadata["tables"],
+            *metadata["figures"],
+        ):  # an earlier publication's, maybe of what has no run now
             for ending in ("csv", "md", "png"):
                 (out / f"{name}.{ending}").unlink(missing_ok=True)
-        told["figures"] = {name: spec for name, spec in told["figures"].items() if name in drawn}
-        tables = {name: spec for name, spec in told["tables"].items() if (root / f"tables/{name}.csv").exists()}
-        paper = paper_parts(told, runs, root)
+        metadata["figures"] = {name: spec for name, spec in metadata["figures"].items() if name in drawn}
+        tables = {name: spec for name, spec in metadata["tables"].items() if (root / f"tables/{name}.csv").exists()}
+        paper = paper_parts(metadata, runs, root)
         light = [name for name in drawn if (root / f"figures/{name}.png").stat().st_size <= LIMIT]
-        words = {name: read_words(root / f"figures/{name}.svg") for name in light}
-        files = [root / f"tables/{name}.{ending}" for name in shown for ending in ("csv", "md")]
-        made = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
-        made += pack_runs(found, earlier, out / RUNS, LIMIT) if paper else []
+        texts_by_figure = {name: read_words(root / f"figures/{name}.svg") for name in light}
+        files = [root / f"tables/{name}.{ending}" for name in table_names for ending in ("csv", "md")]
+        copies = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
+        copies += pack_runs(listed, earlier, out / RUNS, LIMIT) if paper else []
         if html is not None:
             with open_atomic(html) as opened:
-                opened.write(study_page.study_page(told | {"tables": tables}, found, root, commit))
+                opened.write(study_page.study_page(metadata | {"tables": tables}, listed, root, commit))
         write_json(out / "metrics.json", metrics.study_metrics(tabulate_results(runs)))
-        texts = {"README.md": _page_markdown(study, told, paper, runs, shown, words, out, commit)}
+        texts = {"README.md": _page_markdown(study, metadata, paper, runs, table_names, texts_by_figure, out, commit)}
         if paper:
             texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.squares)}
     for name, text in texts.items():
         with open_atomic(out / name) as opened:
             opened.write(text)
-    return [*map(Path, made), out / "metrics.json", *(out / name for name in texts)]
+    return [*map(Path, copies), out / "metrics.json", *(out / name for name in texts)]
 
 
-def _write_tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
+def _write_tables(root: Path, specs: Mapping[str, Mapping[str, Any]], listed: Sequence[ListedRun]) -> list[str]:
     """Make every table below `root`; returns those that have something to show."""
-    shown = []
+    written = []
     for name, spec in specs.items():
         kind, prefix = registry.find_kind(spec), root / "tables" / name
-        chosen = kind.without_runs or select(found, spec, none=True)
+        chosen = kind.without_runs or select(listed, spec, none=True)
         if not (chosen or kind.of_a_paper):
             continue
-        write_csv(f"{prefix}.csv", registry.build_table(found, spec))
-        made = registry.lay_out_table(read_csv(f"{prefix}.csv"), spec)
-        for ending, text in (("md", markdown.render_markdown(made)), ("tex", "")):
+        write_csv(f"{prefix}.csv", registry.build_table(listed, spec))
+        layout = registry.lay_out_table(read_csv(f"{prefix}.csv"), spec)
+        for ending, text in (("md", markdown.render_markdown(layout)), ("tex", "")):
             with open_atomic(f"{prefix}.{ending}") as file:
                 file.write(text)
         if chosen:
-            shown.append(name)
-    return shown
+            written.append(name)
+    return written
 
 
-def _draw_figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
+def _draw_figures(root: Path, specs: Mapping[str, Mapping[str, Any]], listed: Sequence[ListedRun]) -> list[str]:
     """Draw every figure that the runs suffice for; returns their names."""
     drawn = []
     for name, spec in specs.items():
-        chosen = select(found, spec, none=True)
+        chosen = select(listed, spec, none=True)
         if spec["kind"] in SETTING_FIGURES:
-            chosen = [one for one in chosen if one.labels and one.partition_file and one.arrays]
+            chosen = [run for run in chosen if run.labels and run.partition_file and run.arrays]
         if not chosen:
             continue
         try:
-            draw.write_figure(found, spec, root / "figures" / name)
+            draw.write_figure(listed, spec, root / "figures" / name)
         except SpecError as error:  # such as a metric that no run reports yet
             print(f"figure {name}: left out: {error}", file=sys.stderr)
             continue
@@ -183,70 +186,70 @@ def _draw_figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Seq
 
 def _page_markdown(
     study: Study,
-    told: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     paper: PaperParts | None,
     runs: Sequence[RecordedRun],
-    shown: Sequence[str],
-    words: Mapping[str, Sequence[Any]],
+    tables: Sequence[str],
+    texts_by_figure: Mapping[str, Sequence[Any]],
     out: Path,
     commit: str,
 ) -> str:
     """The page as Markdown. words: of each figure its title, caption and alternative text."""
-    kinds = {name: draw.find_figure_kind(told["figures"][name]) for name in words}
+    kinds = {name: draw.find_figure_kind(metadata["figures"][name]) for name in texts_by_figure}
     board = next((name for name in kinds if kinds[name].at_top and kinds[name].of_a_paper == bool(paper)), "")
-    picture = _picture_markdown(board, words[board]) if board else ""
-    text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()]
-    made = _progress_sentence(study, paper, runs, commit)
-    own = _hand_written(out / "README.md")
+    picture = _picture_markdown(board, texts_by_figure[board]) if board else ""
+    text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", metadata["text"]) if part.strip()]
+    progress = _progress_sentence(study, paper, runs, commit)
+    hand_written = _hand_written(out / "README.md")
     if paper:
-        first = render_section("first", paper, picture, made)
-        parts = [first, own, render_section("top", paper), "## What the paper leaves open", *text]
+        first = render_section("first", paper, picture, progress)
+        parts = [first, hand_written, render_section("top", paper), "## What the paper leaves open", *text]
     else:
-        notes = "\n".join(f"- {line}" for line in list_limits(told, runs))
+        notes = "\n".join(f"- {line}" for line in list_limits(metadata, runs))
         first, *settings = summary_lines(runs) or [""]
         by_setting = "\n".join(f"- {line}" for line in settings)
-        parts = [made, first, picture, own, *text, by_setting, "## Notes and limits", notes]
-    parts += [_hardware_sentence(runs), *_tables_markdown(told["tables"], shown, out)]
-    others = [name for name in words if name != board]
+        parts = [progress, first, picture, hand_written, *text, by_setting, "## Notes and limits", notes]
+    parts += [_hardware_sentence(runs), *_tables_markdown(metadata["tables"], tables, out)]
+    others = [name for name in texts_by_figure if name != board]
     parts += ["## Figures"] if others else []
     for name in others:
-        parts += [f"### {markdown_text(words[name][0])}", _picture_markdown(name, words[name])]
+        parts += [f"### {markdown_text(texts_by_figure[name][0])}", _picture_markdown(name, texts_by_figure[name])]
     parts += [render_section("end", paper, "origins.csv")] if paper else []
-    return "\n\n".join(part.strip() for part in (f"# {told['title']}", *parts) if part.strip()) + "\n"
+    return "\n\n".join(part.strip() for part in (f"# {metadata['title']}", *parts) if part.strip()) + "\n"
 
 
 def _progress_sentence(study: Study, paper: PaperParts | None, runs: Sequence[RecordedRun], commit: str) -> str:
     scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
-    every = {run.folder for run in study.runs}  # two methods with equal settings are one run
+    planned = {run.folder for run in study.runs}  # two methods with equal settings are one run
     trained = len({run.listed.dir for run in runs})
-    made = paper.made if paper else trained
-    others = len({run.listed.folder for run in runs} - every)
+    count = paper.made if paper else trained
+    others = len({run.listed.folder for run in runs} - planned)
     share = "All" if others == trained else f"{others} of the"
     by_others = (
         f" {share} runs {'was' if others == 1 < trained else 'were'} made with another version of the code or its "
         "packages, or on another kind of device: origins.csv has the hash of the code, versions and devices."
     )
     return (
-        f"Run so far: {made} of {len(every):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "
+        f"Run so far: {count} of {len(planned):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "
         f"Published at commit `{commit or 'unknown'}`.{by_others if others else ''}"
     )
 
 
 def _hand_written(page: Path) -> str:
-    """What a person has written on the page as it is."""
-    found = HAND_WRITTEN.search(page.read_text(encoding="utf-8")) if page.is_file() else None
-    return found[0] if found else NOTHING_HAND_WRITTEN
+    """Read the part of the page that a person has written."""
+    match = HAND_WRITTEN.search(page.read_text(encoding="utf-8")) if page.is_file() else None
+    return match[0] if match else NOTHING_HAND_WRITTEN
 
 
-def _tables_markdown(specs: Mapping[str, Mapping[str, Any]], shown: Sequence[str], out: Path) -> list[str]:
-    parts = ["## Tables", *((out / f"{name}.md").read_text(encoding="utf-8") for name in shown)]
-    left = [spec.get("title") or name for name, spec in specs.items() if name not in shown]
+def _tables_markdown(specs: Mapping[str, Mapping[str, Any]], written: Sequence[str], out: Path) -> list[str]:
+    parts = ["## Tables", *((out / f"{name}.md").read_text(encoding="utf-8") for name in written)]
+    left = [spec.get("title") or name for name, spec in specs.items() if name not in written]
     return [*parts, f"Nothing of these was run: {'; '.join(left)}."] if left else parts
 
 
-def _picture_markdown(name: str, words: Sequence[Any]) -> str:
+def _picture_markdown(name: str, texts: Sequence[Any]) -> str:
     """A figure with its words: title, caption, alternative text. What marks mean is said under tables and limits."""
-    caption, alt = map(markdown_text, words[1:3])
+    caption, alt = map(markdown_text, texts[1:3])
     return f"![{alt}]({name}.png)\n\n*{caption}*"
 
 
@@ -254,12 +257,12 @@ def _hardware_sentence(runs: Sequence[RecordedRun]) -> str:
     timed = list_timed(list({run.listed.dir: run for run in runs}.values()))
     seconds = sorted(float(run.cost["seconds"]) for run in timed)
     devices, of_times = (sorted({str(run.cost.get("device", "unknown")) for run in group}) for group in (runs, timed))
-    told = f" on {', '.join(of_times)}" if len(of_times) < len(devices) else ""
-    versions = sorted({f"{name} {one}" for run in runs for name, one in run.cost.get("versions", {}).items()})
+    timed_on = f" on {', '.join(of_times)}" if len(of_times) < len(devices) else ""
+    versions = sorted({f"{name} {version}" for run in runs for name, version in run.cost.get("versions", {}).items()})
     return (
         f"Made on {', '.join(devices)}; {', '.join(versions)}. "
-        f"A run{told} took {seconds[0]:.1f} to {seconds[-1]:.1f} s (median {seconds[len(seconds) // 2]:.1f} s without "
-        f"start-up), {sum(seconds) / 60:.0f} min in all."
+        f"A run{timed_on} took {seconds[0]:.1f} to {seconds[-1]:.1f} s (median {seconds[len(seconds) // 2]:.1f} s "
+        f"without start-up), {sum(seconds) / 60:.0f} min in all."
     )
 
 
@@ -296,8 +299,8 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     out = args.out or RESULTS / args.root.name
     study = find_study(args.root.name)
-    made = publish_study(study, out, args.html)
+    files = publish_study(study, out, args.html)
     if study.name in study.project.paper_names and RESULTS.resolve() in out.resolve().parents:
-        made.append(write_papers(RESULTS))
-    print(f"{len(made)} files in {out}")
+        files.append(write_papers(RESULTS))
+    print(f"{len(files)} files in {out}")
     return 0

@@ -52,20 +52,20 @@ def unpack_runs(packed: Packed, folder: Path) -> dict[str, Path]:
         The folder of each run, by the digest of its settings.
     """
     for address, parts in packed.items():
-        here = folder / address
-        here.mkdir(parents=True)
+        run_folder = folder / address
+        run_folder.mkdir(parents=True)
         for name in TEXTS:
-            (here / name).write_text(parts[name], encoding="utf-8")
+            (run_folder / name).write_text(parts[name], encoding="utf-8")
         for name in NUMBERS:
-            _read_numbers(parts[name]).to_parquet(here / f"{name}.parquet")
+            _read_numbers(parts[name]).to_parquet(run_folder / f"{name}.parquet")
     return {_settings_digest(parts): folder / address for address, parts in packed.items()}
 
 
-def pack_runs(found: Iterable[ListedRun], earlier: Packed, file: Path, limit: int) -> list[Path]:
+def pack_runs(listed_runs: Iterable[ListedRun], earlier: Packed, file: Path, limit: int) -> list[Path]:
     """Write the runs to one file, the same bytes for equal runs.
 
     Args:
-        found: The runs.
+        listed_runs: The runs.
         earlier: Runs of an earlier publication. Those of other settings are kept.
         file: The file to write.
         limit: The largest size in bytes. A larger file is not written, and the former one stays.
@@ -73,7 +73,7 @@ def pack_runs(found: Iterable[ListedRun], earlier: Packed, file: Path, limit: in
     Returns:
         The file, if it was written.
     """
-    runs = {listed.folder: _pack_run(listed.dir) for listed in found}
+    runs = {listed.folder: _pack_run(listed.dir) for listed in listed_runs}
     settings = {_settings_digest(parts) for parts in runs.values()}
     runs |= {address: parts for address, parts in earlier.items() if _settings_digest(parts) not in settings}
     content = lzma.compress(json.dumps(runs, sort_keys=True).encode())

@@ -1,1 +1,1 @@
-"""What this machine has: GPUs, locks, installed versions."""
+"""Facts about this machine: GPUs, locks, installed versions."""

@@ -33,17 +33,17 @@ def visible_gpus() -> list[str]:
     Raises:
         SpecError: The environment names a GPU, but the machine has none.
     """
-    allowed, found = os.environ.get("CUDA_VISIBLE_DEVICES"), _list_gpus()
+    allowed, gpus = os.environ.get("CUDA_VISIBLE_DEVICES"), _list_gpus()
     if allowed is None:
-        return found
+        return gpus
     names = [name.strip() for name in allowed.split(",")]
     names = names[: next((k for k, name in enumerate(names) if name in ("", "-1", "NoDevFiles")), None)]
-    if names and not found:
+    if names and not gpus:
         raise SpecError(
             f"CUDA_VISIBLE_DEVICES={allowed} names a GPU, but {socket.gethostname()} has none with a driver "
             "(nvidia-smi lists none). Run on a machine with one, say `device: cpu`, or unset CUDA_VISIBLE_DEVICES"
         )
-    return [_gpu_uuid(name, found) for name in names]
+    return [_gpu_uuid(name, gpus) for name in names]
 
 
 def slots_per_gpu() -> int:
@@ -55,10 +55,10 @@ def slots_per_gpu() -> int:
     Raises:
         SpecError: The variable is not a whole number from 1 on.
     """
-    told = os.environ.get(SLOTS, "1")
-    if not (told.isascii() and told.isdigit() and int(told) > 0):
-        raise SpecError(f"{SLOTS}: expected a whole number from 1 on, got {told!r}")
-    return int(told)
+    setting = os.environ.get(SLOTS, "1")
+    if not (setting.isascii() and setting.isdigit() and int(setting) > 0):
+        raise SpecError(f"{SLOTS}: expected a whole number from 1 on, got {setting!r}")
+    return int(setting)
 
 
 def acquire_gpu(device: str) -> str:
@@ -82,8 +82,8 @@ def acquire_gpu(device: str) -> str:
             raise SpecError("device: cuda was asked for, but no GPU is visible")
         return "cpu"
     count = slots_per_gpu()
-    given = len(names) == 1 and any(os.environ.get(variable) for variable in SCHEDULERS)
-    os.environ["CUDA_VISIBLE_DEVICES"] = names[0] if given else _wait_for_slot(names, count)
+    by_scheduler = len(names) == 1 and any(os.environ.get(variable) for variable in SCHEDULERS)
+    os.environ["CUDA_VISIBLE_DEVICES"] = names[0] if by_scheduler else _wait_for_slot(names, count)
     return "cuda"
 
 
@@ -91,22 +91,22 @@ def _list_gpus() -> list[str]:
     """UUIDs by nvidia-smi, or numbers where a container lacks it. A GPU cut into parts is used by its parts."""
     if shutil.which("nvidia-smi") is None:
         return [str(k) for k, _ in enumerate(sorted(DRIVER.glob("gpus/*")))]
-    told = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=60).stdout
-    names = re.findall(r"UUID: ((?:GPU|MIG)-[\w/-]+)", told)
+    listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=60).stdout
+    names = re.findall(r"UUID: ((?:GPU|MIG)-[\w/-]+)", listing)
     return [name for name in names if name.startswith("MIG-")] or names
 
 
-def _gpu_uuid(name: str, found: list[str]) -> str:
+def _gpu_uuid(name: str, gpus: list[str]) -> str:
     """The UUID of a GPU named by number or by the beginning of its UUID. Which part a number means, CUDA says."""
-    if name.isdigit() and int(name) < len(found) and not found[0].startswith("MIG-"):
-        return found[int(name)]
-    return next((one for one in found if one.startswith(name)), name)
+    if name.isdigit() and int(name) < len(gpus) and not gpus[0].startswith("MIG-"):
+        return gpus[int(name)]
+    return next((gpu for gpu in gpus if gpu.startswith(name)), name)
 
 
 def _wait_for_slot(names: list[str], count: int) -> str:
     # one folder per machine, as homes are shared by machines
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder, told = cache / "fednoise" / f"gpu-{socket.gethostname()}", False
+    folder, printed = cache / "fednoise" / f"gpu-{socket.gethostname()}", False
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     while True:
         for slot in range(count):  # an idle GPU before a second run on a busy one
@@ -115,10 +115,10 @@ def _wait_for_slot(names: list[str], count: int) -> str:
                 if lock is not None:
                     HELD_LOCKS.append(lock)
                     return name
-        if not told:
+        if not printed:
             places = f"{len(names)} x {count} places" if count > 1 else f"{len(names)} GPUs"
             print(
                 f"device: waiting for a GPU: other runs of yours have all {places} (locks in {folder})", file=sys.stderr
             )
-            told = True
+            printed = True
         time.sleep(POLL_SECONDS)

@@ -37,14 +37,14 @@ def acquire_lock(path: Path, patience: float = 0.0) -> int | None:
                 return None
             time.sleep(POLL_SECONDS)
         except OSError as error:
-            words = f"this file system has no locks (flock: {error.strerror}). Put the folder on another one"
-            raise SpecError(f"{path}: {words}") from error
+            problem = f"this file system has no locks (flock: {error.strerror}). Put the folder on another one"
+            raise SpecError(f"{path}: {problem}") from error
         else:
             return number
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock in this file; a file system without locks counts as locked."""
+    """Return True if a process holds the lock in this file. A file system without locks counts as locked."""
     try:
         number = os.open(path, os.O_RDONLY)
     except OSError:

@@ -29,7 +29,7 @@ def check_versions(expected: str) -> str:
     Raises:
         SpecError: They differ.
     """
-    found = versions_text(installed_versions())
-    if expected and expected != found:
-        raise SpecError(f"expected {expected}, as planned, got {found} on this machine. Install the same versions")
-    return found
+    installed = versions_text(installed_versions())
+    if expected and expected != installed:
+        raise SpecError(f"expected {expected}, as planned, got {installed} on this machine. Install the same versions")
+    return installed

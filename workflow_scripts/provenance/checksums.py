@@ -40,8 +40,8 @@ def read_sums(folder: str | os.PathLike[str]) -> dict[str, str]:
         text = Path(folder, SUMS).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return {}
-    whole = re.fullmatch(f"(?:{LINE.pattern})*", text)
-    return {name: value for value, name in LINE.findall(text)} if whole else {}
+    match = re.fullmatch(f"(?:{LINE.pattern})*", text)
+    return {name: value for value, name in LINE.findall(text)} if match else {}
 
 
 def find_damage(folder: str | os.PathLike[str]) -> list[tuple[str, str]]:
@@ -53,14 +53,14 @@ def find_damage(folder: str | os.PathLike[str]) -> list[tuple[str, str]]:
     Returns:
         (file name, what is wrong with it) for each file that is missing, changed or not in the list.
     """
-    known, there = read_sums(folder), set(_list_files(folder))
-    found = [(SUMS, "damaged, or lists nothing")] if not known else []
-    for name, value in known.items():
+    sums, there = read_sums(folder), set(_list_files(folder))
+    damage = [(SUMS, "damaged, or lists nothing")] if not sums else []
+    for name, value in sums.items():
         if name not in there:
-            found.append((name, "missing"))
+            damage.append((name, "missing"))
         elif sha256_file(Path(folder, name)) != value:
-            found.append((name, "changed"))
-    return found + [(name, "not made by the workflow") for name in sorted(there - known.keys())]
+            damage.append((name, "changed"))
+    return damage + [(name, "not made by the workflow") for name in sorted(there - sums.keys())]
 
 
 def _list_files(folder: str | os.PathLike[str]) -> list[str]:

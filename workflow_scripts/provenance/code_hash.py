@@ -111,7 +111,7 @@ def read_registry(root: str | Path, file: str, name: str) -> dict[str, str]:
 
 
 class _Module(NamedTuple):
-    """What is read in one file."""
+    """Contents of one file that count."""
 
     hash: str  # of what counts in its syntax tree
     empty: bool  # nothing counts
@@ -145,7 +145,7 @@ def read_modules(root: Path, entries: Iterable[str]) -> dict[str, _Module]:
 
 
 class _Cache:
-    """What was read in the files of PACKAGES. Parsing them takes longer than many a job does."""
+    """Cache of parsed files of PACKAGES. Parsing them takes longer than many a job."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -228,12 +228,12 @@ class _SignificantParts(ast.NodeTransformer):
         return node if node.names else None
 
     def _note_imported_name(self, base: str, name: ast.alias) -> bool:
-        """Whether `name` is a module of the project, or of one."""
+        """Return True if `name` is a module of the project, or of one."""
         bound = name.asname or name.name
         return self._note_import(f"{base}.{name.name}", bound) or self._note_import(base, f"{name.name} as {bound}")
 
     def _note_import(self, dotted: str, names: str) -> bool:
-        """Whether the project has this module; then it is noted with the names that are bound."""
+        """Note an imported module with the names that are bound. Returns False if the project has no such module."""
         ours = dotted and (self.own or dotted.split(".")[0] in PACKAGES)
         file = _find_module(dotted, self.exists) if ours else None
         self.imports += [(names, file)] if file else []
@@ -360,7 +360,7 @@ def _without_docstring(node: ast.Module | ast.ClassDef | FunctionNode) -> list[a
 
 
 def _assigns_to(node: ast.stmt, names: tuple[str, ...]) -> bool:
-    """Whether a statement assigns to these names and to nothing else."""
+    """Return True if a statement assigns to these names and to nothing else."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return all(isinstance(target, ast.Name) and target.id in names for target in targets)
 
@@ -375,6 +375,6 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _is_registry_line(node: ast.expr) -> bool:
-    """Whether a value of a dict literal makes its entry a registry's line."""
+    """Return True if a value of a dict literal makes its entry a registry's line."""
     text = node.value if isinstance(node, ast.Constant) else None
     return isinstance(text, str) and ":" in text and text.startswith(tuple(f"{package}." for package in PACKAGES))

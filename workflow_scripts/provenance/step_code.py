@@ -23,11 +23,11 @@ def user_module_path(folder: str | Path, named: str) -> str:
         SpecError: The project's folder has no such module.
     """
     where = named.partition(":")[0]
-    found = module_file(folder, where) if where else None
-    if found is None:
+    file = module_file(folder, where) if where else None
+    if file is None:
         problem = f"expected a module in the project's folder, got {named!r} (no {where.replace('.', '/')}.py there)"
         raise SpecError(f"{problem}. Only such code decides what runs again")
-    return found
+    return file
 
 
 class CodeChanged(RuntimeError):
@@ -151,7 +151,7 @@ class StepCode:
 
         A registry that holds objects imports their modules itself.
         """
-        known = read_registry(self.folder, file, name)
-        lines = {known[key].partition(":") for key in keys if key in known}
-        files = {(module_file(self.folder, module), found) for module, _, found in lines}
-        return sorted(f"{file}:{found}" for file, found in files if file is not None)
+        registry = read_registry(self.folder, file, name)
+        lines = {registry[key].partition(":") for key in keys if key in registry}
+        files = {(module_file(self.folder, module), entry) for module, _, entry in lines}
+        return sorted(f"{file}:{entry}" for file, entry in files if file is not None)

@@ -1,4 +1,4 @@
-"""What the steps' command lines share: the check of their own code, errors in one line, exit codes.
+"""Parts that the steps' command lines share: the check of their own code, errors in one line, exit codes.
 
 Exit codes of every command here:
 
@@ -31,18 +31,18 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sums", help="write the SHA-256 of every file of this folder into it when all is done")
 
 
-def make_setting_parser(made: str, text: str | None) -> argparse.ArgumentParser:
+def make_setting_parser(artifact: str, text: str | None) -> argparse.ArgumentParser:
     """Make the command line of a step that makes an artifact of a setting.
 
     Args:
-        made: The name of the artifact.
+        artifact: The name of the artifact.
         text: What the step does.
 
     Returns:
         The parser, without the arguments of the artifacts that only this step reads.
     """
     parser = argparse.ArgumentParser(description=text)
-    parser.add_argument("--spec", required=True, type=json_argument, help=f"settings of the {made} as JSON")
+    parser.add_argument("--spec", required=True, type=json_argument, help=f"settings of the {artifact} as JSON")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--arrays", required=True, help="arrays artifact of the data set")
     parser.add_argument("--out", required=True, help="artifact to write")
@@ -107,7 +107,7 @@ def report_error(name: str, error: Exception) -> int:
     Returns:
         The exit status.
     """
-    numbers = {getattr(one, "errno", None) for one in (error, error.__cause__)}  # a NotSaved's is that of its cause
+    numbers = {getattr(cause, "errno", None) for cause in (error, error.__cause__)}  # a NotSaved's is that of its cause
     storage = isinstance(error, OSError) and not numbers.isdisjoint(STORAGE)
     cure = ". The settings are not at fault. Make room on the disk, or mount it again, and run the same command"
     print(f"{name}: {error}{cure if storage else ''}", file=sys.stderr)

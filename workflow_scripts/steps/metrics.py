@@ -32,7 +32,7 @@ def study_metrics(frame: pd.DataFrame) -> dict[str, Any]:
         decimals. A dot in an id becomes "_", as DVC reads dots as levels. Where a run diverged there are no means but
         {diverged, runs}, two counts.
     """
-    found: dict[str, Any] = {}
+    cells: dict[str, Any] = {}
     for (dataset, noise, partition, method), group in frame.groupby(
         ["dataset", "noise", "partition", "method"], sort=True
     ):
@@ -41,8 +41,8 @@ def study_metrics(frame: pd.DataFrame) -> dict[str, Any]:
         if group["diverged"].any():
             cell = {"diverged": int(group["diverged"].sum()), "runs": len(group)}
         place = f"{dataset}/{noise}/{partition}".replace(".", "_")
-        found.setdefault(str(method).replace(".", "_"), {})[place] = cell
-    return found
+        cells.setdefault(str(method).replace(".", "_"), {})[place] = cell
+    return cells
 
 
 def headline_numbers(frame: pd.DataFrame, clean: set[str]) -> dict[str, float | str]:
@@ -57,14 +57,14 @@ def headline_numbers(frame: pd.DataFrame, clean: set[str]) -> dict[str, float | 
         in the order of the list of runs. "diverged (2 of 6)" where that many runs have none.
     """
     noisy = frame[~frame["noise"].isin(clean)]
-    found: dict[str, float | str] = {}
+    numbers: dict[str, float | str] = {}
     for method, group in (noisy if len(noisy) else frame).groupby("method", sort=False):
         name, value = str(method).replace(".", "_"), float(group["last10_mean"].mean()) / 100
         if group["diverged"].any():
-            found[name] = f"diverged ({group['diverged'].sum()} of {len(group)})"
+            numbers[name] = f"diverged ({group['diverged'].sum()} of {len(group)})"
         elif not math.isnan(value):
-            found[name] = round(value, 4)
-    return found
+            numbers[name] = round(value, 4)
+    return numbers
 
 
 def accuracy_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -77,9 +77,9 @@ def accuracy_table(frame: pd.DataFrame) -> pd.DataFrame:
         One row a method and setting, in the order of the list of runs: means over seeds in %, the method with its
         marks. Where a run diverged the means are empty, and a column `diverged` counts such runs.
     """
-    words = [append_marks(label, marks) for label, marks in zip(frame["method_label"], frame["marks"], strict=True)]
-    words = words if len(set(words)) == frame["method"].nunique() else list(frame["method"])
-    grouped = frame.assign(method=words).groupby(IDS, sort=False)
+    labels = [append_marks(label, marks) for label, marks in zip(frame["method_label"], frame["marks"], strict=True)]
+    labels = labels if len(set(labels)) == frame["method"].nunique() else list(frame["method"])
+    grouped = frame.assign(method=labels).groupby(IDS, sort=False)
     table = grouped.agg(seeds=("seed", "size"), **{key: (key, "mean") for key in METRICS}, diverged=("diverged", "sum"))
     table.loc[table["diverged"] > 0, list(METRICS)] = math.nan
     table = (table if table["diverged"].any() else table.drop(columns="diverged")).reset_index()
@@ -99,16 +99,16 @@ def curves_table(runs: list[RecordedRun]) -> pd.DataFrame:
         `start`: where the axis starts. A line ends before a run diverges; `method` says so.
     """
     frame, lost = by_round(runs), count_diverged(tabulate_results(runs))
-    words: dict[tuple[str, ...], str] = {}
-    for one in runs:
-        words[(*one.listed.setting, one.listed.method)] = append_marks(one.label, marks_of(one.summary))
-    words |= {ids: f"{words[ids]}, diverged ({count} of {n})" for ids, (count, n) in lost.items()}
-    order = {name: place for place, name in enumerate(dict.fromkeys(one.listed.method for one in runs))}
-    clean = {one.listed.noise for one in runs if is_noiseless(one.spec.get("noise", {}))}
+    labels: dict[tuple[str, ...], str] = {}
+    for run in runs:
+        labels[(*run.listed.setting, run.listed.method)] = append_marks(run.label, marks_of(run.summary))
+    labels |= {ids: f"{labels[ids]}, diverged ({count} of {n})" for ids, (count, n) in lost.items()}
+    order = {name: place for place, name in enumerate(dict.fromkeys(run.listed.method for run in runs))}
+    clean = {run.listed.noise for run in runs if is_noiseless(run.spec.get("noise", {}))}
     grouped = frame.dropna(subset=["value"]).groupby([*IDS, "round"], sort=False)
     table = grouped.agg(work=("work", "mean"), accuracy=("value", "mean"), drawn=("trailing", "mean")).reset_index()
     table = table.sort_values("method", key=lambda names: names.map(order), kind="stable")
-    table["method"] = [words[ids] for ids in table[IDS].itertuples(index=False, name=None)]
+    table["method"] = [labels[ids] for ids in table[IDS].itertuples(index=False, name=None)]
     noisy = table[~table["noise"].isin(clean)]
     if len(noisy):
         settings = noisy[IDS[:3]].drop_duplicates()
@@ -117,7 +117,7 @@ def curves_table(runs: list[RecordedRun]) -> pd.DataFrame:
         table = pd.concat([noisy, none], ignore_index=True)
     table.insert(0, "setting", table["dataset"] + "/" + table["noise"] + "/" + table["partition"])
     last = table.groupby(["setting", "method"], sort=False).tail(1)
-    starts = {dataset: [find_axis_minimum(list(one["drawn"])) for _, one in group.groupby("setting")]
+    starts = {dataset: [find_axis_minimum(list(run["drawn"])) for _, run in group.groupby("setting")]
               for dataset, group in last.groupby("dataset")}  # fmt: skip
     start = {dataset: min((low or 0.0 for low in lows), default=0.0) for dataset, lows in starts.items()}
     table["start"] = table["dataset"].map(start)
@@ -147,7 +147,7 @@ def main(argv: list[str] | None = None) -> int:
             raise ArtifactError(f"{args.root}: no runs")
         frame = tabulate_results(runs)
         if args.headline:
-            clean = {one.listed.noise for one in runs if is_noiseless(one.spec.get("noise", {}))}
+            clean = {run.listed.noise for run in runs if is_noiseless(run.spec.get("noise", {}))}
             write_json(args.headline, headline_numbers(frame, clean))
         if args.accuracy:
             write_csv(args.accuracy, accuracy_table(frame))

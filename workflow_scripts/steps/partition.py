@@ -20,9 +20,9 @@ def main(argv: list[str] | None = None) -> int:
 
     def write_partition() -> str:
         labels = Labels.load(args.labels) if args.labels else None
-        made = partition.make(args.arrays, args.spec, args.seed, labels)
-        made.save(args.out)
-        sizes = made.sizes
-        return f"{args.out}: {made.clients} clients, {len(made.index)} samples, {sizes.min()} to {sizes.max()} each"
+        split = partition.make(args.arrays, args.spec, args.seed, labels)
+        split.save(args.out)
+        sizes = split.sizes
+        return f"{args.out}: {split.clients} clients, {len(split.index)} samples, {sizes.min()} to {sizes.max()} each"
 
     return common.run_step("partition", write_partition, lambda steps: steps.partition_entries(args.spec["kind"]), args)

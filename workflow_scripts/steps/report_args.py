@@ -1,4 +1,4 @@
-"""What the report's command lines share: the runs that they show."""
+"""Arguments that the report's command lines share: the runs that they show."""
 
 import argparse
 from collections.abc import Callable, Iterable

@@ -34,10 +34,12 @@ def main(argv: list[str] | None = None) -> int:
         ids = args.ids.split("/") if args.ids else [args.arrays.stem, "noise", "partition"]
         dataset, noise, partition = [*ids, "noise", "partition"][:3]
         seed = int(Partition.load(args.partition).spec.get("seed", 0))
-        one = SettingArtifacts(dataset, noise, partition, seed, args.labels, args.partition, args.arrays, args.donor)
-        page = setting_page(one, args.title)
+        setting = SettingArtifacts(
+            dataset, noise, partition, seed, args.labels, args.partition, args.arrays, args.donor
+        )
+        page = setting_page(setting, args.title)
         with open_atomic(args.out) as file:
             file.write(page)
-        return f"{args.out}: " + "; ".join(f"{name} {value}" for name, value in one.facts()[:3])
+        return f"{args.out}: " + "; ".join(f"{name} {value}" for name, value in setting.facts()[:3])
 
     return run_report_step("setting_page", write_page, args, settings=True)

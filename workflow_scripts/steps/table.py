@@ -29,11 +29,11 @@ def main(argv: list[str] | None = None) -> int:
     def write_table() -> str:
         prefix = args.out_prefix
         write_csv(f"{prefix}.csv", registry.build_table(shown_runs(args), args.spec))
-        made = registry.lay_out_table(read_csv(f"{prefix}.csv"), args.spec)  # what is shown is what is in the file
+        layout = registry.lay_out_table(read_csv(f"{prefix}.csv"), args.spec)  # what is shown is what is in the file
         name = args.name or Path(prefix).name
-        for ending, text in (("md", markdown.render_markdown(made)), ("tex", latex.render_latex(made, name))):
+        for ending, text in (("md", markdown.render_markdown(layout)), ("tex", latex.render_latex(layout, name))):
             with open_atomic(f"{prefix}.{ending}") as file:
                 file.write(text)
-        return f"{prefix}.csv, .md, .tex: {len(made.rows)} rows, {made.width} columns"
+        return f"{prefix}.csv, .md, .tex: {len(layout.rows)} rows, {layout.width} columns"
 
     return run_report_step("table", write_table, args, tables=[str(args.spec.get("kind"))])

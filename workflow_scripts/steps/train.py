@@ -108,7 +108,7 @@ def _check_code(spec: dict[str, Any], args: argparse.Namespace) -> str:
 
 
 def _stop_on_signals() -> Callable[[], bool]:
-    """Whether SIGTERM (clusters send it before they kill) or SIGINT (Ctrl-C) came. A second one ends the process."""
+    """Tell if SIGTERM (clusters send it before they kill) or SIGINT (Ctrl-C) came. A second one ends the process."""
     asked = threading.Event()
 
     def request_stop(number: int, _: Any) -> None:

@@ -48,7 +48,7 @@ class TrainingJob:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How a run is made; see the command line's help."""
+    """Options of a run. The help of the command line explains them."""
 
     device: str = "cpu"
     executor: str = "auto"

@@ -1,4 +1,4 @@
-"""Whether the parts of a run go together: data set, noise, partition, method and nets, each right on its own."""
+"""Check that the parts of a run fit together: data set, noise, partition, method and nets, each valid on its own."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -129,7 +129,9 @@ def check_sampling(train: Mapping[str, Any], noise: Defined, place: ConfigPath) 
 
 
 def assumes_true_rate(project: Project, dataset: str, noise: Defined, method: Mapping[str, Any]) -> bool:
-    """Whether a method's own noise rate happens to be that of the noise, so that it knows what an oracle is told.
+    """Return True if a method's own noise rate equals that of the noise.
+
+    Then it knows what an oracle is told.
 
     Args:
         project: The project.
@@ -138,9 +140,13 @@ def assumes_true_rate(project: Project, dataset: str, noise: Defined, method: Ma
         method: The method's settings.
     """
     settings = project.schemas.load_kind("method", method["name"])["properties"].items()
-    own = [method.get(key, one.get("default")) for key, one in settings if {"const": ORACLE} in one.get("anyOf", ())]
-    rate = noises.oracle_rate(noise[1], project.facts(dataset)[1]) if own else None
-    return any(isinstance(one, int | float) and abs(one - rate) < 1e-9 for one in own) if rate else False
+    rates = [
+        method.get(key, setting.get("default"))
+        for key, setting in settings
+        if {"const": ORACLE} in setting.get("anyOf", ())
+    ]
+    rate = noises.oracle_rate(noise[1], project.facts(dataset)[1]) if rates else None
+    return any(isinstance(setting, int | float) and abs(setting - rate) < 1e-9 for setting in rates) if rate else False
 
 
 def oracle_rate(project: Project, dataset: str, noise: Defined, place: ConfigPath) -> float:

@@ -17,7 +17,7 @@ AXES = ("datasets", "noises", "partitions", "methods")  # lists of ids in a bloc
 
 
 class FileAtScale:
-    """What a study's file says at one scale."""
+    """Contents of a study's file at one scale."""
 
     def __init__(self, project: Project, place: ConfigPath, data: dict[str, Any]) -> None:
         self.project, self.place, self.data = project, place, data
@@ -37,19 +37,19 @@ class FileAtScale:
             SpecError: Neither the study nor the catalogue defines it.
         """
         if key == "methods" and parse_settings(name):
-            found = self.expand_method(base_method(name), place)
-            if name not in found:
-                raise ((place or self.place) / key).error(f"unknown variant {name!r}{did_you_mean(name, found)}")
-            return name, found[name], self.find_definition(key, base_method(name), place)[2]
-        own, shared = self.data.get(key, {}), self.project.catalogue.get(key, {})
-        if name in own:
-            return name, own[name], self.place / key / name
+            variants = self.expand_method(base_method(name), place)
+            if name not in variants:
+                raise ((place or self.place) / key).error(f"unknown variant {name!r}{did_you_mean(name, variants)}")
+            return name, variants[name], self.find_definition(key, base_method(name), place)[2]
+        definitions, shared = self.data.get(key, {}), self.project.catalogue.get(key, {})
+        if name in definitions:
+            return name, definitions[name], self.place / key / name
         if name in shared:
             return name, shared[name], ConfigPath(CATALOGUE, (key, name))
-        known = did_you_mean(name, [*own, *shared])
+        hint = did_you_mean(name, [*definitions, *shared])
         if key == "methods" and name in self.project.schemas.load("method"):
-            known = f"; the library has it: define an id for it, such as methods: {{{name}: {{name: {name}}}}}"
-        raise ((place or self.place) / key).error(f"unknown {FAMILY_OF_KEY[key]} {name!r}{known}")
+            hint = f"; the library has it: define an id for it, such as methods: {{{name}: {{name: {name}}}}}"
+        raise ((place or self.place) / key).error(f"unknown {FAMILY_OF_KEY[key]} {name!r}{hint}")
 
     def expand_method(self, name: str, place: ConfigPath | None = None) -> dict[str, Mapping[str, Any]]:
         """Expand a method's id in a grid.
@@ -84,18 +84,18 @@ class FileAtScale:
                 for name in block[key]:
                     self.find_definition(key, name, where)
             self._check_method_settings(block, dict.fromkeys(map(base_method, block["methods"])), where)
-        known = [*data.get("methods", {}), *project.catalogue.get("methods", {})]
-        self._check_method_settings(data, known, place)
+        methods = [*data.get("methods", {}), *project.catalogue.get("methods", {})]
+        self._check_method_settings(data, methods, place)
         for named, used in data.get("dataset_substitutes", {}).items():
             project.find_dataset(named, place / "dataset_substitutes")
             project.find_dataset(used, place / "dataset_substitutes" / named)
 
-    def _check_method_settings(self, part: Mapping[str, Any], known: Any, place: ConfigPath) -> None:
+    def _check_method_settings(self, part: Mapping[str, Any], methods: Any, place: ConfigPath) -> None:
         """Check what a study or a block of its grid lays over its methods."""
         for name, over in part.get("settings", {}).items():
             where = place / "settings" / name
-            if name not in known:
-                raise where.error(f"expected the id of a method{did_you_mean(name, known)}")
+            if name not in methods:
+                raise where.error(f"expected the id of a method{did_you_mean(name, methods)}")
             for variant, spec in self.expand_method(name).items():
                 definitions.parse_method(self.project.schemas, variant, {**spec, **over}, where)
 
@@ -111,11 +111,11 @@ class FileAtScale:
             SpecError: The grid does not have one.
         """
         for key in keys:
-            used = {one for block in self.data["grid"] for one in block.get(key, self.data.get(key))}
-            for index, one in enumerate(self.data["subsets"][name][number].get(key) or ()):
-                if one not in used and (key != "methods" or base_method(one) not in used):
+            used = {value for block in self.data["grid"] for value in block.get(key, self.data.get(key))}
+            for index, value in enumerate(self.data["subsets"][name][number].get(key) or ()):
+                if value not in used and (key != "methods" or base_method(value) not in used):
                     raise (self.place / "subsets" / name / number / key / index).error(
-                        f"the grid has no {one!r}{did_you_mean(one, used)}"
+                        f"the grid has no {value!r}{did_you_mean(value, used)}"
                     )
 
 
@@ -138,16 +138,16 @@ def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
     for subset, boxes in written.data.get("subsets", {}).items():
         for number in range(len(boxes)):
             written.check_box(subset, number, (*AXES, "seeds"))  # a scale may have other seeds
-    own = written.data.get("scales", {})
-    for scale in own:
+    scales = written.data.get("scales", {})
+    for scale in scales:
         if scale not in project.scale_names:
             raise (written.place / "scales" / scale).error(f"unknown scale{did_you_mean(scale, project.scale_names)}")
-    found = {"paper": written}
-    for scale in dict.fromkeys([*own, project.scale]):
+    files = {"paper": written}
+    for scale in dict.fromkeys([*scales, project.scale]):
         overlay = project.overlay if scale == project.scale else project.read_overlay(f"{SCALES}/{scale}.yaml")
-        found[scale] = written
-        if overlay or own.get(scale):
-            data = deep_merge(deep_merge(written.data, overlay), own.get(scale, {}))
-            found[scale] = FileAtScale(project, ConfigPath(f"{file} at scale {scale}"), data)
-            found[scale].check_contents()
-    return found
+        files[scale] = written
+        if overlay or scales.get(scale):
+            data = deep_merge(deep_merge(written.data, overlay), scales.get(scale, {}))
+            files[scale] = FileAtScale(project, ConfigPath(f"{file} at scale {scale}"), data)
+            files[scale].check_contents()
+    return files

@@ -111,9 +111,9 @@ class StudyGrid(FileAtScale):
         over = (place, self.data["grid"][block]), (self.place, self.data)
         layers = [Layer(origin, data.get("settings", {}).get(base_method(name), {})) for origin, data in over]
         spec, _ = resolve_layers([Layer(where, spec), *layers])
-        found = definitions.parse_method(self.project.schemas, name, spec, where)
-        train, origins = resolve_layers([*self._train_layers(block), Layer(found.place, found.train)])
-        return replace(found, train=train), origins
+        definition = definitions.parse_method(self.project.schemas, name, spec, where)
+        train, origins = resolve_layers([*self._train_layers(block), Layer(definition.place, definition.train)])
+        return replace(definition, train=train), origins
 
     def _train_layers(self, block: int) -> list[Layer]:
         return [
@@ -133,15 +133,15 @@ class StudyGrid(FileAtScale):
     def _expand_grid(self) -> dict[Ids, PlannedRun]:
         """Every run of the grid's blocks, once."""
         runs: dict[Ids, PlannedRun] = {}
-        own, shared = self._scaled[1].get("seeds"), self._scaled[0].get("seeds")
+        study_seeds, shared = self._scaled[1].get("seeds"), self._scaled[0].get("seeds")
         for number, block in enumerate(self.data["grid"]):
             place, train = self.place / "grid" / number, block.get("train", {})
             if train:
                 definitions.check_train(self.project.schemas, self.train_settings(number), place / "train")
-            methods = [one for name in block["methods"] for one in self.expand_method(name, place)]
+            methods = [variant for name in block["methods"] for variant in self.expand_method(name, place)]
             named = map(self._available_dataset, block["datasets"])
             datasets = [name for name in named if name is not None]
-            seeds = own or shared or block.get("seeds", self.data["seeds"])
+            seeds = study_seeds or shared or block.get("seeds", self.data["seeds"])
             for setting in product(datasets, block["noises"], block["partitions"]):
                 self._check_setting(*setting, place)
                 self._settings.add(setting)
@@ -167,40 +167,40 @@ class StudyGrid(FileAtScale):
 
     @functools.cache  # noqa: B019 - a study lives as long as the process
     def _check_setting(self, dataset: str, noise: str, partition: str, place: ConfigPath) -> None:
-        """Whether a data set, a noise and a partition go together; the message names the block of the grid."""
-        found = self.find_definition("noises", noise, place), self.find_definition("partitions", partition, place)
-        compatibility.check_setting(self.project, dataset, *found, place)
+        """Check that a data set, a noise and a partition fit together. The message names the block of the grid."""
+        defined = self.find_definition("noises", noise, place), self.find_definition("partitions", partition, place)
+        compatibility.check_setting(self.project, dataset, *defined, place)
 
     def _resolve_cell(
         self, dataset: str, noise: str, partition: str, name: str, block: int
     ) -> tuple[dict[str, Any], str, bool, bool]:
         """Spec (without the seed), label, `oracle_rate` and `as_told` (see `PlannedRun`) of a cell of the grid."""
-        (found, origins), project = self._resolve_method(name, block), self.project
-        defined, fields = self.find_definition("noises", noise), found.fields
-        told = [key for key, value in fields.items() if value == ORACLE]
-        if told:
+        (definition, origins), project = self._resolve_method(name, block), self.project
+        defined, fields = self.find_definition("noises", noise), definition.fields
+        oracle_keys = [key for key, value in fields.items() if value == ORACLE]
+        if oracle_keys:
             rate = compatibility.oracle_rate(project, dataset, defined, self.place / "grid" / block)
-            fields = fields | dict.fromkeys(told, rate)
-            project.schemas.check_kind("method", fields, found.place)
-        compatibility.check_method(project, fields, found.train, dataset, found.place)
-        compatibility.check_nets(project, found.train, dataset, origins.get("net", self.place) / "train" / "net")
-        compatibility.check_sampling(found.train, defined, found.place / "train")
+            fields = fields | dict.fromkeys(oracle_keys, rate)
+            project.schemas.check_kind("method", fields, definition.place)
+        compatibility.check_method(project, fields, definition.train, dataset, definition.place)
+        compatibility.check_nets(project, definition.train, dataset, origins.get("net", self.place) / "train" / "net")
+        compatibility.check_sampling(definition.train, defined, definition.place / "train")
         spec = {
             "dataset": project.normalize_dataset(dataset),
             "noise": self.normalize_definition("noises", noise),
             "partition": self.normalize_definition("partitions", partition),
             "method": project.schemas.normalize_kind("method", fields),
-            "train": project.schemas.normalize_train(found.train),
+            "train": project.schemas.normalize_train(definition.train),
         }
-        as_told = not told and compatibility.assumes_true_rate(project, dataset, defined, fields)
-        return spec, found.label, bool(told), as_told
+        as_told = not oracle_keys and compatibility.assumes_true_rate(project, dataset, defined, fields)
+        return spec, definition.label, bool(oracle_keys), as_told
 
     def _add_run(self, runs: Runs, ids: Ids, cell: tuple[dict[str, Any], str, bool, bool], place: ConfigPath) -> None:
         spec, label, oracle, as_told = cell
-        name, whole = spec["method"]["name"], {**spec, "seed": ids[-1]}
-        kind, own = self.project.schemas.load_kind("method", name), ":" in name or name == self.name.split("-")[0]
+        name, full_spec = spec["method"]["name"], {**spec, "seed": ids[-1]}
+        kind, is_own = self.project.schemas.load_kind("method", name), ":" in name or name == self.name.split("-")[0]
         pooled, store = bool(kind.get("pooled")), store_of(self.project)
-        run = PlannedRun(self.root, *ids, whole, label, kind["family"], oracle, as_told, pooled, own, store)
+        run = PlannedRun(self.root, *ids, full_spec, label, kind["family"], oracle, as_told, pooled, is_own, store)
         if runs.setdefault(ids, run).spec != run.spec:
             raise (place / "train").error(
                 f"another block has {'/'.join(map(str, ids))} with other training settings. Give the method another id"
@@ -212,31 +212,31 @@ def _select_subset(study: StudyGrid, runs: Runs) -> Runs:
 
     Raises SpecError for an unknown subset, for an id that the grid does not have, and if no run is left.
     """
-    name, known = study.project.subset, study.data.get("subsets", {})
-    if name is not None and name not in known:
-        files = () if known else study.project.study_files.values()
-        near = [*known, *(one for file in files for one in read_yaml(file).get("subsets", {}))]
-        if name not in near:
+    name, subsets = study.project.subset, study.data.get("subsets", {})
+    if name is not None and name not in subsets:
+        files = () if subsets else study.project.study_files.values()
+        names = [*subsets, *(subset for file in files for subset in read_yaml(file).get("subsets", {}))]
+        if name not in names:
             raise (study.place / "subsets").error(
-                f"unknown subset {name!r} in --config subset{did_you_mean(name, near)}"
+                f"unknown subset {name!r} in --config subset{did_you_mean(name, names)}"
             )
-    if name is None or not known:
+    if name is None or not subsets:
         return runs
-    boxes = [_read_box(study, name, number) for number in range(len(known[name]))]
-    found = {ids: run for ids, run in runs.items() if any(_lies_in(run, box) for box in boxes)}
-    if not found:
+    boxes = [_read_box(study, name, number) for number in range(len(subsets[name]))]
+    selected = {ids: run for ids, run in runs.items() if any(_lies_in(run, box) for box in boxes)}
+    if not selected:
         raise (study.place / "subsets" / name).error("no run of the grid is in this subset")
-    return found
+    return selected
 
 
 def _read_box(study: StudyGrid, name: str, number: int) -> dict[str, list[Any]]:
     """A box with the data sets of the scale, by the names of a run's fields."""
     study.check_box(name, number)
     box = study.data["subsets"][name][number]
-    found = {key.removesuffix("s"): list(wanted) for key, wanted in box.items() if wanted}
-    if "dataset" in found:
-        found["dataset"] = [study.dataset_substitutes.get(one, one) for one in found["dataset"]]
-    return found
+    selected = {key.removesuffix("s"): list(values) for key, values in box.items() if values}
+    if "dataset" in selected:
+        selected["dataset"] = [study.dataset_substitutes.get(dataset, dataset) for dataset in selected["dataset"]]
+    return selected
 
 
 def _lies_in(run: PlannedRun, box: Mapping[str, list[Any]]) -> bool:

@@ -40,9 +40,9 @@ def resolve_layers(layers: Iterable[Layer]) -> tuple[dict[str, Any], dict[str, C
     Returns:
         The settings that result, and for each of them the origin of the last layer that names it.
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     origins: dict[str, ConfigPath] = {}
     for layer in layers:
-        found = deep_merge(found, layer.settings) if layer.deep else {**found, **layer.settings}
+        settings = deep_merge(settings, layer.settings) if layer.deep else {**settings, **layer.settings}
         origins |= dict.fromkeys(layer.settings, layer.origin)
-    return found, origins
+    return settings, origins

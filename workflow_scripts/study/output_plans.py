@@ -32,14 +32,14 @@ class OutputPlans:
         Returns:
             Id of a table → its plan.
         """
-        found = {}
+        plans = {}
         for name, spec in study.tables.items():
             code = self.steps.hash_entries(self.steps.report_entries("table", tables=[spec["kind"]]))
-            chosen, given = study.select_runs(spec), {"name": name, "spec": as_whole_numbers(spec)}
-            mark = json_digest(given, code, _reference_digests(spec), _row_digests(chosen))
+            chosen, step_spec = study.select_runs(spec), {"name": name, "spec": as_whole_numbers(spec)}
+            mark = json_digest(step_spec, code, _reference_digests(spec), _row_digests(chosen))
             folder = f"store/tables/{spec['kind']}/{mark}"
-            found[name] = Plan(folder, code, _run_plans(chosen), spec=given | {"runs": [run.row for run in chosen]})
-        return found
+            plans[name] = Plan(folder, code, _run_plans(chosen), spec=step_spec | {"runs": [run.row for run in chosen]})
+        return plans
 
     @functools.cache  # noqa: B019
     def plan_figures(self, study: Study) -> dict[str, Plan]:
@@ -48,10 +48,10 @@ class OutputPlans:
         Returns:
             Id of a figure → its plan.
         """
-        found = {}
+        plans = {}
         for name, spec in study.figures.items():
             code = self.steps.hash_entries(self.steps.report_entries("figure", [spec["kind"]]))
-            chosen, given = study.select_runs(spec), {"spec": as_whole_numbers(spec)}
+            chosen, step_spec = study.select_runs(spec), {"spec": as_whole_numbers(spec)}
             rows, inputs = [run.row for run in chosen], _run_plans(chosen)
             marks: list[Any] = _row_digests(chosen)
             if spec["kind"] in SETTING_FIGURES:
@@ -61,10 +61,10 @@ class OutputPlans:
                 rows = [_without_run(run) for run in first.values()]
                 marks = [[row, run.display_names] for row, run in zip(rows, first.values(), strict=True)]
                 inputs = _input_plans(chosen)
-                given["spec"].pop("methods", None)
-            folder = f"store/figures/{spec['kind']}/{json_digest(given, code, _reference_digests(spec), marks)}"
-            found[name] = Plan(folder, code, inputs, spec=given | {"runs": rows})
-        return found
+                step_spec["spec"].pop("methods", None)
+            folder = f"store/figures/{spec['kind']}/{json_digest(step_spec, code, _reference_digests(spec), marks)}"
+            plans[name] = Plan(folder, code, inputs, spec=step_spec | {"runs": rows})
+        return plans
 
     @functools.cache  # noqa: B019
     def plan_summary(self, study: Study) -> Plan:
@@ -79,22 +79,24 @@ class OutputPlans:
         figures = [*self.steps.setting_figure_kinds(), *(spec["kind"] for spec in study.figures.values())]
         entries = self.steps.report_entries("study_page", figures, [spec["kind"] for spec in study.tables.values()])
         code = self.steps.hash_entries(entries)
-        shown = {
+        sources = {
             f"{key}/{name}.{suffix}": f"{plan.folder}/{key.removesuffix('s')}.{suffix}"
             for key, plans, suffixes in self.list_shown(study)
             for name, plan in plans.items()
             for suffix in suffixes
         }
-        given = {"study": as_whole_numbers(study.page_metadata()), "shown": shown}
+        step_spec = {"study": as_whole_numbers(study.page_metadata()), "shown": sources}
         if study.data.get("labels"):
             links = {run.labels_title: os.path.relpath(run.labels_page, study.root) for run in study.runs}
-            given["study"]["label_pages"] = links
+            step_spec["study"]["label_pages"] = links
         plans = [*self.plan_tables(study).values(), *self.plan_figures(study).values()]
-        order = [[list(given["study"][key]) for key in ("tables", "figures")], list(shown)]
-        folder = f"store/pages/{json_digest(given, order, code, template_digest(*TEMPLATES), _row_digests(study.runs))}"
+        order = [[list(step_spec["study"][key]) for key in ("tables", "figures")], list(sources)]
+        folder = (
+            f"store/pages/{json_digest(step_spec, order, code, template_digest(*TEMPLATES), _row_digests(study.runs))}"
+        )
         rows = [run.row for run in study.runs]
         return Plan(
-            folder, code, (*plans, *_run_plans(study.runs), *_input_plans(study.runs)), spec=given | {"runs": rows}
+            folder, code, (*plans, *_run_plans(study.runs), *_input_plans(study.runs)), spec=step_spec | {"runs": rows}
         )
 
     def list_shown(self, study: Study) -> list[tuple[str, dict[str, Plan], Sequence[str]]]:

@@ -1,4 +1,4 @@
-"""What a study shows: its tables and figures, checked, and its settings as its page tells them."""
+"""Outputs of a study: its tables and figures, checked, and the settings for its page."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -35,9 +35,9 @@ def page_metadata(study: StudyGrid, tables: Mapping[str, Any], figures: Mapping[
         "partitions": {name: study.find_definition("partitions", name)[1] for name in used["partition"]},
         "methods": {name: study.find_definition("methods", name)[1] for name in used["method"]},
         "train": study.data["train"],
-        **({"blocks": own} if (own := _own_training(study)) else {}),
+        **({"blocks": blocks} if (blocks := _own_training(study)) else {}),
         "tables": tables,
-        "figures": {name: {key: one[key] for key in one if key != "of"} for name, one in figures.items()},
+        "figures": {name: {key: figure[key] for key in figure if key != "of"} for name, figure in figures.items()},
         "left_out": paper_tables.skipped_figures(study, figures),
         **({"paper": paper_settings.settings_provenance(study)} if study.name in study.project.paper_names else {}),
     }
@@ -45,12 +45,12 @@ def page_metadata(study: StudyGrid, tables: Mapping[str, Any], figures: Mapping[
 
 def _own_training(study: StudyGrid) -> list[dict[str, Any]]:
     """The grid's blocks that have training settings of their own, with these as their runs have them."""
-    found = []
+    blocks = []
     for number, block in enumerate(study.data["grid"]):
         if block.get("train"):
-            made = study.train_settings(number)
-            found.append({**block, "train": {key: made[key] for key in block["train"]}})
-    return found
+            settings = study.train_settings(number)
+            blocks.append({**block, "train": {key: settings[key] for key in block["train"]}})
+    return blocks
 
 
 def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -67,10 +67,10 @@ def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None =
     Raises:
         SpecError: If one names what no scale has, or has no run at the paper's scale.
     """
-    known, found = _known_ids(study), {}
+    ids, checked = _known_ids(study), {}
     for name, spec in study.data.get(key, {}).items():
         place = study.place / key / name
-        _check_output(study, key, name, spec, known)
+        _check_output(study, key, name, spec, ids)
         if key == "figures" and study.project.schemas.kind_flags(spec).get("of_a_paper"):
             spec = paper_tables.with_source_tables(tables or {}, spec, place)
         substituted = _with_substitutes(study, spec)
@@ -78,69 +78,70 @@ def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None =
         if runs and not _has_comparison(study, spec, runs, place):
             continue
         if key == "tables" and study.project.schemas.kind_flags(spec).get("of_a_paper"):
-            own = {"datasets": substituted["datasets"]} if "datasets" in substituted else {}
-            found[name] = paper_tables.with_study_context(study, spec, place) | own
+            substitutes = {"datasets": substituted["datasets"]} if "datasets" in substituted else {}
+            checked[name] = paper_tables.with_study_context(study, spec, place) | substitutes
         elif runs:
-            found[name] = substituted
+            checked[name] = substituted
         elif study.data is study.full and not study.project.subset and not paper_tables.missing_datasets(study, spec):
             raise place.error("no run of the grid is in all of its lists")
-    return found
+    return checked
 
 
 def _known_ids(study: StudyGrid) -> dict[str, set[Any]]:
     """Field of a run → the ids that the grid has, at this scale or at the paper's."""
-    known: dict[str, set[Any]] = {field: set() for field in SELECTORS}
+    ids: dict[str, set[Any]] = {field: set() for field in SELECTORS}
     for file in (study, study.files["paper"]):
-        known["seed"].update(file.data["seeds"])
+        ids["seed"].update(file.data["seeds"])
         for block in file.data["grid"]:
             for field in SELECTORS:
-                known[field].update(block.get(f"{field}s", ()))
+                ids[field].update(block.get(f"{field}s", ()))
             for method in set(map(base_method, block["methods"])):
-                known["method"].update(file.expand_method(method))
-    return known
+                ids["method"].update(file.expand_method(method))
+    return ids
 
 
-def _check_output(
-    study: StudyGrid, key: str, name: str, spec: Mapping[str, Any], known: Mapping[str, set[Any]]
-) -> None:
+def _check_output(study: StudyGrid, key: str, name: str, spec: Mapping[str, Any], ids: Mapping[str, set[Any]]) -> None:
     """Check the name of a table or figure, and the ids in its lists."""
     place = study.place / key / name
     taken = name in TARGET_SUFFIXES or f"{study.name}_{name}" in study.project.study_files
     if taken or (key == "figures" and name in study.data.get("tables", {})):
         raise place.error(f"{study.name}_{name} is already a target. Give it another id")
     for field in SELECTORS:
-        for number, wanted in enumerate(spec.get(f"{field}s") or []):
-            _check_id(wanted, known[field], place / f"{field}s" / number)
+        for number, value in enumerate(spec.get(f"{field}s") or []):
+            _check_id(value, ids[field], place / f"{field}s" / number)
     if spec.get("baseline") is not None:
-        _check_id(spec["baseline"], known["method"], place / "baseline")
+        _check_id(spec["baseline"], ids["method"], place / "baseline")
     if spec["kind"] == "reproduction":
         for name in spec.get("heads", {}):
-            _check_id(name, known["dataset"] | known["noise"] | known["partition"], place / "heads")
+            _check_id(name, ids["dataset"] | ids["noise"] | ids["partition"], place / "heads")
 
 
-def _check_id(wanted: Any, known: Collection[Any], place: ConfigPath) -> None:
-    if wanted not in known:
-        raise place.error(f"no run has {wanted!r}{did_you_mean(wanted, known)}")
+def _check_id(value: Any, ids: Collection[Any], place: ConfigPath) -> None:
+    if value not in ids:
+        raise place.error(f"no run has {value!r}{did_you_mean(value, ids)}")
 
 
 def _with_substitutes(study: StudyGrid, spec: Mapping[str, Any]) -> dict[str, Any]:
     """The spec of a table or figure with the data sets of this scale."""
     named = spec.get("datasets")
-    used = dict.fromkeys(study.dataset_substitutes.get(one, one) for one in named or ())
+    used = dict.fromkeys(study.dataset_substitutes.get(dataset, dataset) for dataset in named or ())
     return {**spec, "datasets": list(used)} if named else dict(spec)
 
 
 def _has_comparison(study: StudyGrid, spec: Mapping[str, Any], runs: Sequence[PlannedRun], place: ConfigPath) -> bool:
-    """Whether a figure has what it compares. A subset of the runs, or a small scale, may lack it. Raises SpecError."""
-    whole = not study.project.subset
+    """Return True if a figure has runs to compare.
+
+    A subset of the runs, or a small scale, may lack them. Raises SpecError.
+    """
+    complete = not study.project.subset
     if spec["kind"] == "sweep":
         try:
             swept_field([run.method for run in runs], spec.get("field"))
         except SpecError as error:
-            if whole and study.data is study.full:
+            if complete and study.data is study.full:
                 raise place.error(str(error)) from error
             return False
-    if spec["kind"] == "paired_gains" and whole:
+    if spec["kind"] == "paired_gains" and complete:
         asked = spec.get("baseline")
         methods = {run.method if asked else run.spec["method"]["name"] for run in runs}
         _check_id(asked or "fedavg", methods, place / "baseline")

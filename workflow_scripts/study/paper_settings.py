@@ -1,4 +1,4 @@
-"""What the page of a paper tells of its settings: who says so, what the scale changes, and where we differ.
+"""Settings on the page of a paper: their sources, the changes of the scale, and differences from the paper.
 
 Who says so stands in the paper's own file, under `sources`: keys, joined by dots → "paper", "code" or "our choice", or
 several of these with commas, and free text after a colon.
@@ -63,16 +63,17 @@ def read_sources(study: StudyGrid) -> dict[Keys, str]:
     Raises:
         SpecError: The study does not have a key of `sources`.
     """
-    place, found = ConfigPath(study.project.study_file(study.name)) / "sources", dict[Keys, str]()
+    place, sources = ConfigPath(study.project.study_file(study.name)) / "sources", dict[Keys, str]()
     for text, source in study.full.get("sources", {}).items():
         keys = tuple(int(key) if key.isdecimal() else key for key in text.split("."))
         if _value_at(study.full, keys) is ABSENT:
-            known = [".".join(map(str, leaf)) for leaf, _ in _iter_leaves(study.full)]
+            settings = [".".join(map(str, leaf)) for leaf, _ in _iter_leaves(study.full)]
             raise (place / text).error(
-                f"expected the keys of a setting of this study, joined by dots{did_you_mean(text, known, or_all=False)}"
+                "expected the keys of a setting of this study, joined by dots"
+                f"{did_you_mean(text, settings, or_all=False)}"
             )
-        found[keys] = source
-    return found
+        sources[keys] = source
+    return sources
 
 
 def _setting_row(study: StudyGrid, keys: Keys, source: str) -> dict[str, str]:
@@ -106,7 +107,7 @@ def _scaled_value(study: StudyGrid, keys: Keys) -> Any:
         return _value_at(study.train_settings(int(keys[1])), keys[3:]) if keys[3:] else ABSENT
     if keys[2:] == ("settings",):
         over = study.data.get("settings", {})
-        return {name: {**own, **over.get(name, {})} for name, own in value.items()}
+        return {name: {**settings, **over.get(name, {})} for name, settings in value.items()}
     return value
 
 
@@ -123,29 +124,34 @@ def _scale_changes(study: StudyGrid) -> list[dict[str, str]]:
     """Every value that the scale lays over the paper's."""
     if study.data is study.full:
         return []
-    own = study.full.get("scales", {}).get(study.project.scale, {})
-    over = deep_merge(study.project.overlay, own)
-    if own.get("seeds"):
-        over["seeds"] = own["seeds"]
-    found = []
+    scaled = study.full.get("scales", {}).get(study.project.scale, {})
+    over = deep_merge(study.project.overlay, scaled)
+    if scaled.get("seeds"):
+        over["seeds"] = scaled["seeds"]
+    changes = []
     told_apart = ("grid", "dataset_substitutes", "scale_text", "why")
     for keys, value in _iter_leaves({key: part for key, part in over.items() if key not in told_apart}):
         before = _value_at(study.full, keys)
         if before is ABSENT or canonical_json(before) != canonical_json(value):
             by_block = before is ABSENT and any(_value_at(block, keys) is not ABSENT for block in study.full["grid"])
-            shown = "by block" if by_block else _format_value(before)
-            found.append({"name": ".".join(map(str, keys)), "value": shown, "scaled": _format_value(value)})
-    found += [{"name": "data", "value": name, "scaled": other} for name, other in study.dataset_substitutes.items()]
-    if own.get("grid"):
+            text = "by block" if by_block else _format_value(before)
+            changes.append({"name": ".".join(map(str, keys)), "value": text, "scaled": _format_value(value)})
+    changes += [
+        {"name": "data", "value": name, "scaled": substitute} for name, substitute in study.dataset_substitutes.items()
+    ]
+    if scaled.get("grid"):
         grids = (study.full["grid"], study.data["grid"])
         cells = [{cell for block in grid for cell in product(*(block[axis] for axis in AXES))} for grid in grids]
-        before, after = (f"{len(one):,} cells" for one in cells)
-        found.append({"name": "grid", "value": before, "scaled": after})
-    return found
+        before, after = (f"{len(cell_set):,} cells" for cell_set in cells)
+        changes.append({"name": "grid", "value": before, "scaled": after})
+    return changes
 
 
 def _iter_leaves(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
-    """What is no mapping, and what defines one thing by its name or kind, with the keys that lead there."""
+    """Yield settings with the keys that lead to them.
+
+    A mapping that defines one thing by its name or kind counts as one setting.
+    """
     if isinstance(value, Mapping) and not {"name", "kind"} & value.keys():
         for key, part in value.items():
             yield from _iter_leaves(part, (*keys, key))
@@ -160,7 +166,7 @@ def _block_title(block: Mapping[str, Any]) -> str:
 
 
 def _block_contents(block: Mapping[str, Any]) -> str:
-    """What else a block of the grid consists of."""
+    """Describe a block of the grid besides its settings."""
     return " · ".join(", ".join(block[key]) for key in ("noises", "partitions", "methods"))
 
 

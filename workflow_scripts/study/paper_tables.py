@@ -1,4 +1,4 @@
-"""What tables of a paper show beside runs: every cell that the paper or the study has, whether it was run or not.
+"""Cells of a paper's tables: every cell that the paper or the study has, run or not.
 
 Tables of kind `reproduction` and `setup` are made from their spec and the paper's numbers; what only the whole study
 knows is added to the spec here. A scale may leave runs out or take smaller data (`dataset_substitutes`): the
@@ -37,13 +37,17 @@ def paper_cells(study: StudyGrid, spec: Mapping[str, Any]) -> list[GridCell]:
         (data set, noise, partition, method), as ids of the grid, in the order of the table's lists.
     """
     allowed, written = [spec.get(axis) for axis in AXES], study.files["paper"]
-    found: dict[GridCell, None] = {}
+    cells: dict[GridCell, None] = {}
     for block in written.data["grid"]:
-        methods = [one for name in block["methods"] for one in written.expand_method(name)]
+        methods = [value for name in block["methods"] for value in written.expand_method(name)]
         for cell in product(*(block[axis] for axis in AXES[:3]), methods):
-            if all(names is None or index_of(names, one) is not None for names, one in zip(allowed, cell, strict=True)):
-                found[cell] = None
-    return sorted(found, key=lambda cell: [_position_in(names, one) for names, one in zip(allowed, cell, strict=True)])
+            if all(
+                names is None or index_of(names, value) is not None for names, value in zip(allowed, cell, strict=True)
+            ):
+                cells[cell] = None
+    return sorted(
+        cells, key=lambda cell: [_position_in(names, value) for names, value in zip(allowed, cell, strict=True)]
+    )
 
 
 def with_study_context(study: StudyGrid, spec: Mapping[str, Any], place: ConfigPath) -> dict[str, Any]:
@@ -61,15 +65,15 @@ def with_study_context(study: StudyGrid, spec: Mapping[str, Any], place: ConfigP
     """
     if study.project.schemas.kind_flags(spec).get("without_runs"):
         return {**spec, "scale": study.project.scale, "ours": _study_values(study, spec, place)}
-    found = paper_cells(study, spec)
-    used = [dict.fromkeys(column) for column in zip(*found, strict=True)]
+    cells = paper_cells(study, spec)
+    used = [dict.fromkeys(column) for column in zip(*cells, strict=True)]
     methods = {name: study.files["paper"].find_definition("methods", name)[1] for name in used[3]}
     return {
         **spec,
         "scale": study.project.scale,
         "dataset_substitutes": {key: value for key, value in study.dataset_substitutes.items() if key in used[0]},
         "absent": [name for name in used[0] if name in study.absent],
-        "cells": [list(cell) for cell in found],
+        "cells": [list(cell) for cell in cells],
         "labels": {name: str(methods[name].get("label", name)) for name in used[3]},
         "parts": {
             "dataset": {name: study.project.normalize_dataset(name) for name in used[0]},
@@ -93,13 +97,15 @@ def with_source_tables(tables: Mapping[str, Any], spec: Mapping[str, Any], place
     Raises:
         SpecError: An id is not that of such a table.
     """
-    known = {name: table for name, table in tables.items() if table["kind"] == "reproduction"}
+    reproductions = {name: table for name, table in tables.items() if table["kind"] == "reproduction"}
     name = spec.get("table")
-    if name and name not in known:
-        raise (place / "table").error(f"expected a table of kind reproduction, got {name!r}{did_you_mean(name, known)}")
-    asked, lists = ([name], known[name]) if name else (list(known), {})
-    own = {key: lists[key] for key in (*AXES, "seeds") if lists.get(key) and not spec.get(key)}
-    return {**spec, **own, "of": {name: known[name] for name in asked}}
+    if name and name not in reproductions:
+        raise (place / "table").error(
+            f"expected a table of kind reproduction, got {name!r}{did_you_mean(name, reproductions)}"
+        )
+    asked, lists = ([name], reproductions[name]) if name else (list(reproductions), {})
+    lists_of_table = {key: lists[key] for key in (*AXES, "seeds") if lists.get(key) and not spec.get(key)}
+    return {**spec, **lists_of_table, "of": {name: reproductions[name] for name in asked}}
 
 
 def check_claims(study: StudyGrid, tables: Mapping[str, Any]) -> None:
@@ -113,31 +119,33 @@ def check_claims(study: StudyGrid, tables: Mapping[str, Any]) -> None:
         SpecError: An id of a claim stands twice in a table, a claim names what its table does not have, or `why` speaks
             of an unknown claim.
     """
-    known: dict[str, list[str]] = {}
+    claim_ids: dict[str, list[str]] = {}
     for name, spec in tables.items():
         if spec["kind"] != "reproduction":
             continue
         ids = {axis: {cell[column] for cell in spec["cells"]} for column, axis in enumerate(AXES)}
-        known[name] = []
+        claim_ids[name] = []
         for number, claim in enumerate(spec.get("claims", ())):
             place = study.place / "tables" / name / "claims" / number
-            if claim["id"] in known[name]:
+            if claim["id"] in claim_ids[name]:
                 raise (place / "id").error(f"{claim['id']!r} is repeated in the table. Give one claim another id")
-            known[name].append(claim["id"])
-            for key, wanted in claim.items():
+            claim_ids[name].append(claim["id"])
+            for key, value in claim.items():
                 allowed = set().union(*(ids[axis] for axis in CLAIM_AXES.get(key, ())))
-                for one in [wanted] if key == "best" else wanted if allowed else ():
-                    if one not in allowed:
-                        said = f"expected an id of the table's cells, got {one!r}{did_you_mean(one, allowed)}"
-                        raise (place / key).error(said)
-    for place, told in [(file.place / "why", file.data.get("why", {})) for file in study.files.values()]:
-        for name, reasons in told.items():
-            if name not in known:
-                raise (place / name).error(f"expected a table with claims, got {name!r}{did_you_mean(name, known)}")
-            for one in reasons:
-                if one not in known[name]:
-                    said = f"expected the id of a claim of {name}, got {one!r}{did_you_mean(one, known[name])}"
-                    raise (place / name / one).error(said)
+                for entry in [value] if key == "best" else value if allowed else ():
+                    if entry not in allowed:
+                        problem = f"expected an id of the table's cells, got {entry!r}{did_you_mean(entry, allowed)}"
+                        raise (place / key).error(problem)
+    for place, reasons_by_table in [(file.place / "why", file.data.get("why", {})) for file in study.files.values()]:
+        for name, reasons in reasons_by_table.items():
+            if name not in claim_ids:
+                raise (place / name).error(f"expected a table with claims, got {name!r}{did_you_mean(name, claim_ids)}")
+            for entry in reasons:
+                if entry not in claim_ids[name]:
+                    problem = (
+                        f"expected the id of a claim of {name}, got {entry!r}{did_you_mean(entry, claim_ids[name])}"
+                    )
+                    raise (place / name / entry).error(problem)
 
 
 def missing_datasets(study: StudyGrid, spec: Mapping[str, Any]) -> list[str]:
@@ -152,32 +160,32 @@ def missing_datasets(study: StudyGrid, spec: Mapping[str, Any]) -> list[str]:
     """
     if study.project.schemas.kind_flags(spec).get("without_runs"):
         return []
-    found = list(dict.fromkeys(cell[0] for cell in spec.get("cells") or paper_cells(study, spec)))
-    return found if set(found) <= set(study.absent) else []
+    datasets = list(dict.fromkeys(cell[0] for cell in spec.get("cells") or paper_cells(study, spec)))
+    return datasets if set(datasets) <= set(study.absent) else []
 
 
-def check_present(study: StudyGrid, shown: Mapping[str, Mapping[str, Any]], part: str) -> None:
+def check_present(study: StudyGrid, checked: Mapping[str, Mapping[str, Any]], part: str) -> None:
     """Check that a table or figure that is asked for by its own name can show something.
 
     Args:
         study: The study.
-        shown: The checked "tables" and "figures".
+        checked: The checked "tables" and "figures".
         part: The id.
 
     Raises:
         SpecError: It shows no data set that is here, or nothing at this scale.
     """
     key = "tables" if part in study.full.get("tables", {}) else "figures"
-    known = {**study.full.get(key, {}), **shown[key]}
-    if part not in known:
-        here = [*shown["tables"], *shown["figures"]]
-        raise study.place.error(f"no table or figure is named {part!r}{did_you_mean(part, here)}")
-    spec = known[part]
+    outputs = {**study.full.get(key, {}), **checked[key]}
+    if part not in outputs:
+        names = [*checked["tables"], *checked["figures"]]
+        raise study.place.error(f"no table or figure is named {part!r}{did_you_mean(part, names)}")
+    spec = outputs[part]
     if absent := missing_datasets(study, spec):
         raise (study.place / key / part).error(
             f"shows only {', '.join(absent)}, which is missing. {study.missing_data_message()}"
         )
-    if part not in shown[key]:
+    if part not in checked[key]:
         raise (study.place / key / part).error(f"has no run at scale {study.project.scale}")
 
 
@@ -206,15 +214,15 @@ def _study_values(study: StudyGrid, spec: Mapping[str, Any], place: ConfigPath) 
     A key is `classes` or leads into a run's spec, such as `train.rounds` or `partition.clients`; columns `noise` and
     `method` say of which runs, `factor` what the value is multiplied by.
     """
-    found = []
+    values = []
     for row in _read_numbers(study, spec["file"], place / "file"):
         picked = {
             dataset: _study_value(study, row, study.dataset_substitutes.get(dataset, dataset))
             for dataset in row
             if row.get("key") and dataset in study.project.datasets
         }
-        found.append({key: value for key, value in picked.items() if value is not None})
-    return found
+        values.append({key: value for key, value in picked.items() if value is not None})
+    return values
 
 
 def _read_numbers(study: StudyGrid, file: str, place: ConfigPath) -> list[dict[str, str]]:
@@ -229,8 +237,8 @@ def _study_value(study: StudyGrid, row: Mapping[str, str], dataset: str) -> Any:
     """The value of a row's key in the study's runs on a data set; None if it has none there, or several."""
     values = {}
     for run in study.runs:
-        wanted = (row.get("noise") or run.noise, row.get("method") or run.method)
-        if run.dataset == dataset and (run.noise, run.method) == wanted:
+        ids = (row.get("noise") or run.noise, row.get("method") or run.method)
+        if run.dataset == dataset and (run.noise, run.method) == ids:
             value = _spec_value(study, run.spec, row["key"], dataset)
             values[str(value)] = value
     if len(values) != 1:
@@ -246,7 +254,7 @@ def _spec_value(study: StudyGrid, spec: Mapping[str, Any], key: str, dataset: st
     if name in spec[part]:
         value = spec[part][name]
         return value["name"] if isinstance(value, Mapping) and "name" in value else value
-    known = study.project.schemas.load(part)
+    schema = study.project.schemas.load(part)
     kind = spec[part].get("kind") or spec[part].get("name")
-    properties = known["properties"] if part == "train" else known[kind]["properties"]
+    properties = schema["properties"] if part == "train" else schema[kind]["properties"]
     return properties.get(name, {}).get("default")

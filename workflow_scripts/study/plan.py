@@ -41,18 +41,18 @@ class Plan:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the outputs are there."""
+        """True if the outputs exist."""
         return os.path.exists(self.sums_file)
 
     def missing_files(self) -> list[str]:
         """List what must be made before this step."""
-        here = [plan.sums_file for plan in self.inputs if not plan.is_finished]
-        return [*here, *(file for file in self.files if not os.path.exists(file))]
+        missing = [plan.sums_file for plan in self.inputs if not plan.is_finished]
+        return [*missing, *(file for file in self.files if not os.path.exists(file))]
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """Where a run's files lie, and those of its setting."""
+    """Paths of a run's files, and of the files of its setting."""
 
     run: Plan
     arrays: Plan

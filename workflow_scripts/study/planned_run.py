@@ -74,12 +74,12 @@ class PlannedRun:
     @functools.cached_property
     def row(self) -> dict[str, Any]:
         """The run's line in the list that tables and figures are given."""
-        shown = ("dataset", "noise", "partition", "method", "seed", *SHOWN)
-        here = self.files
-        row = {"dir": self.folder, **{name: getattr(self, name) for name in shown}}
-        row |= {"labels": f"{here.labels.folder}/{paths.LABELS}", "arrays": f"{here.arrays.folder}/{paths.ARRAYS}"}
-        row["partition_file"] = f"{here.partition.folder}/{paths.PARTITION}"
-        return row | ({"donor": f"{here.donor.folder}/{paths.ARRAYS}"} if here.donor else {})
+        fields = ("dataset", "noise", "partition", "method", "seed", *SHOWN)
+        files = self.files
+        row = {"dir": self.folder, **{name: getattr(self, name) for name in fields}}
+        row |= {"labels": f"{files.labels.folder}/{paths.LABELS}", "arrays": f"{files.arrays.folder}/{paths.ARRAYS}"}
+        row["partition_file"] = f"{files.partition.folder}/{paths.PARTITION}"
+        return row | ({"donor": f"{files.donor.folder}/{paths.ARRAYS}"} if files.donor else {})
 
     @property
     def display_names(self) -> list[str | None]:
@@ -87,7 +87,7 @@ class PlannedRun:
         assert self.store is not None
         kinds = (("dataset", "source"), ("noise", "kind"), ("partition", "kind"))
         described = [self.store.project.schemas.load_kind(family, self.spec[family][key]) for family, key in kinds]
-        return [one.get("display_name") for one in described]
+        return [kind.get("display_name") for kind in described]
 
     @functools.cached_property
     def row_digest(self) -> str:

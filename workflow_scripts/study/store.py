@@ -48,7 +48,7 @@ class Store:
         self.project, self.steps = project, STEPS
         self.versions: list[Versions] = [
             installed_versions(),
-            *(tuple(sorted(one.items())) for one in project.accepted),
+            *(tuple(sorted(accepted.items())) for accepted in project.accepted),
         ]
 
     @functools.cache  # noqa: B019 - a store lives as long as the process
@@ -61,11 +61,13 @@ class Store:
         """
         spec, code = self.project.normalize_dataset(dataset), self._step_hash(self.steps.download_entries, dataset)
         base = "store" if load_source(self.project.datasets[dataset]["source"]).redistributable else "data"
-        held = self.project.dataset_fingerprint(dataset)
+        fingerprint = self.project.dataset_fingerprint(dataset)
         where = f"{base}/arrays/{_path_word(spec['source'])}"
-        own = ("--contents", self.project.contents_folder(dataset), "--fingerprint", held) if held else ()
-        settings = [spec, code, self._numpy_version(versions), held]
-        return Plan(_make_address(where, *settings), code, arguments=("--spec", canonical_json(spec), *own))
+        arguments = (
+            ("--contents", self.project.contents_folder(dataset), "--fingerprint", fingerprint) if fingerprint else ()
+        )
+        settings = [spec, code, self._numpy_version(versions), fingerprint]
+        return Plan(_make_address(where, *settings), code, arguments=("--spec", canonical_json(spec), *arguments))
 
     def plan_setting(
         self, dataset: str, noise: Settings, partition: Settings, seed: int, versions: Versions | None = None
@@ -86,11 +88,11 @@ class Store:
             split = self._plan_partition(dataset, partition, seed, None, versions)
             return self.plan_arrays(dataset, versions), self._plan_labels(dataset, noise, seed, split, versions), split
         labels = self._plan_labels(dataset, noise, seed, None, versions)
-        given = labels if partitions.needs_labels(partition) else None
+        noisy = labels if partitions.needs_labels(partition) else None
         return (
             self.plan_arrays(dataset, versions),
             labels,
-            self._plan_partition(dataset, partition, seed, given, versions),
+            self._plan_partition(dataset, partition, seed, noisy, versions),
         )
 
     def first_finished_setting(
@@ -107,8 +109,8 @@ class Store:
         Returns:
             The plans of its arrays, labels and partition.
         """
-        found = [self.plan_setting(dataset, noise, partition, seed, one) for one in self.versions]
-        return next((one for one in found if all(plan.is_finished for plan in one)), found[0])
+        settings = [self.plan_setting(dataset, noise, partition, seed, plans) for plans in self.versions]
+        return next((plans for plans in settings if all(plan.is_finished for plan in plans)), settings[0])
 
     def plan_donor(self, noise: Settings, versions: Versions | None = None) -> Plan | None:
         """Plan the arrays that open-set noise takes images from, if the noise names another data set."""
@@ -126,9 +128,9 @@ class Store:
         )
         code, inputs = self._step_hash(self.steps.noise_entries, noise["kind"]), drop_none(arrays, split, donor)
         where = f"store/labels/{self._source_word(dataset)}/{_kind_words(noise, 'rate')}/seed{seed}"
-        held = hash_contents(_check_file(file)) if file else ""
+        contents = hash_contents(_check_file(file)) if file else ""
         folder = _make_address(
-            where, _without_donor(noise), seed, code, self._numpy_version(versions), _input_digests(inputs), held
+            where, _without_donor(noise), seed, code, self._numpy_version(versions), _input_digests(inputs), contents
         )
         arguments = [
             "--spec",
@@ -145,7 +147,7 @@ class Store:
     def _plan_partition(
         self, dataset: str, partition: Settings, seed: int, labels: Plan | None, versions: Versions | None
     ) -> Plan:
-        """Who holds which sample; `labels` are the noisy labels of partitions drawn over them."""
+        """Plan a partition. `labels` are the noisy labels of partitions drawn over them."""
         arrays, code = (
             self.plan_arrays(dataset, versions),
             self._step_hash(self.steps.partition_entries, partition["kind"]),
@@ -169,13 +171,13 @@ class Store:
         Returns:
             Finished files of any accepted versions and of either device, else those to be made.
         """
-        found: list[RunFiles] = []
+        candidates: list[RunFiles] = []
         for versions in self.versions:
             for on_gpu in (self.project.on_gpu, not self.project.on_gpu):
-                found.append(self._plan_run_for(dataset, spec, seed, versions, on_gpu))
-                if found[-1].run.is_finished:
-                    return found[-1]
-        return found[0]
+                candidates.append(self._plan_run_for(dataset, spec, seed, versions, on_gpu))
+                if candidates[-1].run.is_finished:
+                    return candidates[-1]
+        return candidates[0]
 
     def _plan_run_for(self, dataset: str, spec: Settings, seed: int, versions: Versions, on_gpu: bool) -> RunFiles:
         arrays, labels, split = self.plan_setting(dataset, spec["noise"], spec["partition"], seed, versions)
@@ -192,8 +194,8 @@ class Store:
             ]
         )
         settings = {**spec, "noise": _without_donor(spec["noise"])}
-        held = {path: self._weights_identity(path) for path in weights}
-        folder = _make_address(where, settings, code, versions, _input_digests(inputs), held)
+        weight_ids = {path: self._weights_identity(path) for path in weights}
+        folder = _make_address(where, settings, code, versions, _input_digests(inputs), weight_ids)
         arguments = ["--spec", canonical_json(spec), "--versions", versions_text(versions)]
         for name, plan, file in (
             ("arrays", arrays, paths.ARRAYS),
@@ -211,7 +213,10 @@ class Store:
 
     @functools.cache  # noqa: B019
     def _weights_identity(self, path: str) -> str | list[str]:
-        """What decides a file of weights: source and code of published ones, which a rule makes, else its contents."""
+        """Identify a file of weights.
+
+        For published weights, which a rule makes, source and code count, else the contents.
+        """
         net = Path(path).stem
         if path != paths.WEIGHTS.format(net=net) or net not in PUBLISHED:
             return hash_contents(_check_file(path))
@@ -237,8 +242,8 @@ def as_whole_numbers(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
-        return {key: as_whole_numbers(one) for key, one in value.items()}
-    return [as_whole_numbers(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: as_whole_numbers(item) for key, item in value.items()}
+    return [as_whole_numbers(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _make_address(where: str, *plan: Any) -> str:
@@ -272,5 +277,5 @@ def _path_word(text: Any) -> str:
 def _kind_words(spec: Settings, key: str) -> str:
     """A kind with its most telling number: "symmetric-0.4", "iid-10"."""
     number = spec.get(key)
-    told = isinstance(number, int | float) and not isinstance(number, bool)
-    return _path_word(f"{spec['kind']}-{number:g}" if told else spec["kind"])
+    has_number = isinstance(number, int | float) and not isinstance(number, bool)
+    return _path_word(f"{spec['kind']}-{number:g}" if has_number else spec["kind"])

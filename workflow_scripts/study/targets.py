@@ -1,4 +1,4 @@
-"""What Snakemake is asked to make.
+"""Targets, inputs and commands for Snakemake.
 
 For every name that a user may type these are the files that are missing, and for every address of the store the plan
 behind it. A finished folder of the store is never a target, nor an input, so nothing about it (times, records, inputs)
@@ -169,18 +169,18 @@ class Targets:
             configured studies.
         """
         combine, configured = self.combine_targets, self.project.studies
-        found: dict[str, Callable[[], list[str]]] = {
+        targets: dict[str, Callable[[], list[str]]] = {
             "papers": functools.partial(combine, self.study_targets, self.project.paper_names),
             "stored": functools.partial(combine, self._missing_in_store, configured),
             "stage_data": functools.partial(combine, self._missing_data, configured),
         }
         listed = {"": self.study_targets, "_settings": self._missing_settings, "_runs": self.missing_runs}
         for name, (ending, files) in product(self.project.study_files, listed.items()):
-            found[f"{name}{ending}"] = functools.partial(files, name)
+            targets[f"{name}{ending}"] = functools.partial(files, name)
         for name, file in self.project.study_files.items():
             for part in self._output_names(file):
-                found.setdefault(f"{name}_{part}", functools.partial(self._output_targets, name, part))
-        return found
+                targets.setdefault(f"{name}_{part}", functools.partial(self._output_targets, name, part))
+        return targets
 
     def refuse_target(self, name: str) -> NoReturn:
         """Refuse a name that is no target.
@@ -203,8 +203,8 @@ class Targets:
             data = read_yaml(self.project.folder / file)
         except SpecError:
             return []
-        found = [data.get(kind) for kind in ("figures", "tables")]
-        return [name for parts in found if isinstance(parts, dict) for name in parts if isinstance(name, str)]
+        sections = [data.get(kind) for kind in ("figures", "tables")]
+        return [name for parts in sections if isinstance(parts, dict) for name in parts if isinstance(name, str)]
 
     def page_files(self, study: Study) -> list[str]:
         """List the files of a study besides its tables and figures."""
@@ -226,18 +226,18 @@ class Targets:
         study = self._study_in(root)
         if key == "study":
             page, summary = self.outputs.plan_page(study).folder, self.outputs.plan_summary(study).folder
-            found = {paths.INDEX: self._write_list(_csv_text([run.row for run in study.runs]), "csv")}
+            sources = {paths.INDEX: self._write_list(_csv_text([run.row for run in study.runs]), "csv")}
             for file, source in paths.STUDY_FILES.items():
-                found[file] = f"{page if source == 'report.html' else summary}/{source}"
-            return {f"{study.root}/{file}": source for file, source in found.items()}
+                sources[file] = f"{page if source == 'report.html' else summary}/{source}"
+            return {f"{study.root}/{file}": source for file, source in sources.items()}
         plans, suffixes = {key: (plans, ends) for key, plans, ends in self.outputs.list_shown(study)}[key]
         if name not in plans:
             raise SpecError(
                 f"{self.project.study_files[study.name]}: {key}: none is named {name!r}, or it has no run at scale "
                 f"{self.project.scale}"
             )
-        one = key.removesuffix("s")
-        return {f"{study.root}/{key}/{name}.{end}": f"{plans[name].folder}/{one}.{end}" for end in suffixes}
+        singular = key.removesuffix("s")
+        return {f"{study.root}/{key}/{name}.{end}": f"{plans[name].folder}/{singular}.{end}" for end in suffixes}
 
     def copy_inputs(self, root: str, key: str, name: str = "") -> list[str]:
         """List what must be made before files are copied to results/.
@@ -260,7 +260,7 @@ class Targets:
         return [*missing, _newer_file("/".join(filter(None, (root, key, name))), copies)]
 
     def summary_lines(self, root: str) -> list[str]:
-        """What won in a study: the log of its numbers says it, where these were made here."""
+        """Read from the log of a study's numbers what won, if they were made here."""
         log = Path(f"logs/metrics/{self.outputs.plan_summary(self._study_in(root)).digest}.log")
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
         return [f"results/{root}:", *(f"  {line}" for line in lines), f"  page: results/{root}/report.html"]
@@ -275,8 +275,8 @@ class Targets:
 
     def output_title(self, root: str, key: str, name: str) -> str:
         """Find the title of a table or figure, for the arguments of `copy_inputs`."""
-        found = getattr(self._study_in(root), key)
-        return str(found.get(name, {}).get("title") or name)
+        specs = getattr(self._study_in(root), key)
+        return str(specs.get(name, {}).get("title") or name)
 
     def step_command(self, folder: str) -> str:
         """Write the command line of the step that makes an address.
@@ -290,15 +290,15 @@ class Targets:
             The arguments of the step.
         """
         plan = self.find_plan(folder)
-        words = ["--code", plan.code, *plan.arguments, *OUTPUTS[folder.split("/")[1]].format(folder).split()]
+        arguments = ["--code", plan.code, *plan.arguments, *OUTPUTS[folder.split("/")[1]].format(folder).split()]
         if plan.spec is not None:
             runs = plan.spec["runs"]
-            words += ["--runs-list", self._write_list(canonical_json(runs), "json")]
+            arguments += ["--runs-list", self._write_list(canonical_json(runs), "json")]
             for name in ("spec", "study", "shown"):
                 if name in plan.spec:
-                    words += [f"--{name}", self._write_list(_json_preserving_order(plan.spec[name]), "json")]
-            words += ["--name", plan.spec["name"]] if "name" in plan.spec else []
-        return shlex.join(words)
+                    arguments += [f"--{name}", self._write_list(_json_preserving_order(plan.spec[name]), "json")]
+            arguments += ["--name", plan.spec["name"]] if "name" in plan.spec else []
+        return shlex.join(arguments)
 
     @staticmethod
     def remove_lists() -> None:
@@ -327,10 +327,13 @@ class Targets:
         run = study.find_run(ids["dataset"], ids["noise"], ids["partition"], ids["method"], int(ids["seed"]))
         files = [word for key in ("arrays", "labels", "donor") if key in run.row for word in (f"--{key}", run.row[key])]
         arguments = [*files, "--run", run.folder, "--title", run.labels_title]
-        made = self.steps.hash_entries(["workflow_scripts/commands/labels_page.py"]), template_digest(*LABEL_TEMPLATES)
+        code_and_templates = (
+            self.steps.hash_entries(["workflow_scripts/commands/labels_page.py"]),
+            template_digest(*LABEL_TEMPLATES),
+        )
         inputs = run.files.run, *run.files.run.inputs
         return self._plan_built_page(
-            paths.LABELS_PAGE, "workflow_scripts.commands.labels_page", made, arguments, inputs, ids
+            paths.LABELS_PAGE, "workflow_scripts.commands.labels_page", code_and_templates, arguments, inputs, ids
         )
 
     def setting_page(self, **ids: str) -> Plan:
@@ -348,19 +351,25 @@ class Targets:
         arguments += ["--partition", f"{split.folder}/{paths.PARTITION}", "--ids", "/".join(names)]
         arguments += ["--donor", f"{donor.folder}/{paths.ARRAYS}"] if donor else []
         code = self.steps.hash_entries(self.steps.report_entries("setting_page", self.steps.setting_figure_kinds()))
-        made = code, template_digest(*TEMPLATES)
+        code_and_templates = code, template_digest(*TEMPLATES)
         needed = drop_none(*inputs, donor)
         return self._plan_built_page(
-            paths.SETTING_PAGE, "workflow_scripts.steps setting_page", made, arguments, needed, ids
+            paths.SETTING_PAGE, "workflow_scripts.steps setting_page", code_and_templates, arguments, needed, ids
         )
 
     def _plan_built_page(
-        self, path: str, step: str, made: tuple[str, str], words: list[str], inputs: tuple[Plan, ...], ids: Ids
+        self,
+        path: str,
+        step: str,
+        code_and_templates: tuple[str, str],
+        options: list[str],
+        inputs: tuple[Plan, ...],
+        ids: Ids,
     ) -> Plan:
-        """made: hash of the code, digest of the templates."""
-        code, page = made[0], path.format(**ids)
-        mark = json_digest(words, *made)
-        arguments = ("python", "-m", *step.split(), "--code", code, *words, "--out", page)
+        """code_and_templates: hash of the code, digest of the templates."""
+        code, page = code_and_templates[0], path.format(**ids)
+        mark = json_digest(options, *code_and_templates)
+        arguments = ("python", "-m", *step.split(), "--code", code, *options, "--out", page)
         return Plan(f"{page}/{mark}", code, inputs, arguments)
 
     def page_inputs(self, plan: Plan) -> list[str]:
@@ -373,8 +382,8 @@ class Targets:
             Files of the store and, if the page is not the planned one, a file newer than it.
         """
         page, mark = os.path.split(plan.folder)
-        made = Path(f"{page}.plan")
-        current = made.is_file() and made.read_text(encoding="utf-8").strip() == mark
+        plan_file = Path(f"{page}.plan")
+        current = plan_file.is_file() and plan_file.read_text(encoding="utf-8").strip() == mark
         return plan.missing_files() if current else [*plan.missing_files(), _newer_file(page, [page])]
 
     def page_command(self, plan: Plan) -> str:
@@ -384,9 +393,9 @@ class Targets:
 
 
 def _missing_sums(plans: Iterable[Plan]) -> list[str]:
-    """What is to be made in the store of these plans, each once."""
+    """List the sums of these plans that must be made in the store, each once."""
     return list(
-        dict.fromkeys(one.sums_file for one in plans if one.folder.startswith("store/") and not one.is_finished)
+        dict.fromkeys(plan.sums_file for plan in plans if plan.folder.startswith("store/") and not plan.is_finished)
     )
 
 
@@ -395,10 +404,10 @@ def _newer_file(name: str, files: Iterable[str]) -> str:
 
     It goes when this process ends, and other processes do not know it: a dry run beside a run takes nothing from it.
     """
-    own = Path(OUTDATED, str(os.getpid()))
-    if not own.exists():
-        atexit.register(shutil.rmtree, own, ignore_errors=True)
-    path = own / name / "newer"  # in a folder of its own: Snakemake lists a folder once
+    folder = Path(OUTDATED, str(os.getpid()))
+    if not folder.exists():
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / name / "newer"  # in a folder of its own: Snakemake lists a folder once
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(str(time.time_ns()))  # never the same: Snakemake passes over an input whose checksum it knows
     newest = max([path.stat().st_mtime, *(os.path.getmtime(file) + 1 for file in files if os.path.exists(file))])

@@ -50,9 +50,9 @@ class Together:
             k: The step, for which `collect_messages` was called before.
             replies: What `broadcast` holds beside the rest in this step, one mapping per client.
         """
-        for fit, batch, more in zip(self.fits, self._batches, replies, strict=True):
+        for fit, batch, reply in zip(self.fits, self._batches, replies, strict=True):
             rate = fit.get_rate(k)
-            broadcast = {**fit.broadcast, **more, **({} if rate is None else {"lr": rate})}
+            broadcast = {**fit.broadcast, **reply, **({} if rate is None else {"lr": rate})}
             fit.advance_carry(batch, fit.carry, broadcast, fit.step_client_state, fit.state)
 
     def close(self) -> list[FitResult]:

@@ -74,12 +74,12 @@ class Workers(Sequential):
         context = mp.get_context("fork")
         with _FORKING:
             for _ in range(self.count):
-                here, there = context.Pipe()
-                process = context.Process(target=_serve_requests, args=(world, there, os.getpid()), daemon=True)
+                parent_end, child_end = context.Pipe()
+                process = context.Process(target=_serve_requests, args=(world, child_end, os.getpid()), daemon=True)
                 process.start()
-                there.close()
+                child_end.close()
                 self.processes.append(process)
-                self._pipes.append(here)
+                self._pipes.append(parent_end)
 
     def run(self, requests: Sequence[FitRequest]) -> Iterator[FitResult]:
         """Run these fits. The largest clients start first, so that no worker ends with a long one.
@@ -87,7 +87,7 @@ class Workers(Sequential):
         Yields:
             Results in the order of the requests.
         """
-        size = [self.world.sizes[one.client] if one.client >= 0 else 0 for one in requests]
+        size = [self.world.sizes[request.client] if request.client >= 0 else 0 for request in requests]
         return self._spread(requests, sorted(range(len(requests)), key=lambda k: -size[k]))
 
     def call(
@@ -106,12 +106,12 @@ class Workers(Sequential):
             _Call(fn, me.id, me.kept, me.relabelled, me.round, broadcast)
             for me, broadcast in zip(clients, broadcasts, strict=True)
         ]
-        for me, (said, client_state, targets) in zip(clients, self._spread(calls, range(len(calls))), strict=True):
+        for me, (answer, client_state, targets) in zip(clients, self._spread(calls, range(len(calls))), strict=True):
             if client_state is not None:
                 me.state = client_state
             if targets is not None:
                 me.targets = targets
-            yield said, me
+            yield answer, me
 
     def _spread(self, work: Sequence[Any], order: Sequence[int]) -> Iterator[Any]:
         messages = ((number, _dump_message(_load_sources(work[number]), self._layouts)) for number in order)
@@ -177,7 +177,9 @@ class _Pickler(pickle.Pickler):
         self.layouts = layouts
 
     def persistent_id(self, obj: Any) -> int | None:
-        return next((k for k, known in enumerate(self.layouts) if known is obj), None) if type(obj) is Layout else None
+        return (
+            next((k for k, layout in enumerate(self.layouts) if layout is obj), None) if type(obj) is Layout else None
+        )
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is Weights:
@@ -257,8 +259,8 @@ def _answer_message(runner: Sequential, message: bytes, layouts: Sequence[Layout
             return _dump_message(next(runner.run([work])), layouts)
         client = Client(runner.world, work.client, work.client_state, work.targets, work.round)
         answer = call_on(client, work.fn, load_mapping(work.broadcast))
-        kept = client.release_state(getattr(work.fn, "__qualname__", "client-side code"))
-        return _dump_message((answer, kept, client.targets if client.changed else None), layouts)
+        client_state = client.release_state(getattr(work.fn, "__qualname__", "client-side code"))
+        return _dump_message((answer, client_state, client.targets if client.changed else None), layouts)
     except Exception as error:
         error.add_note(f"in a worker process:\n{traceback.format_exc()}")
         return _dump_message(error, layouts)

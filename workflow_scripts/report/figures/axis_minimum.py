@@ -1,4 +1,4 @@
-"""Where an axis of accuracies starts."""
+"""Lower end of an axis of accuracies."""
 
 from collections.abc import Sequence
 
@@ -17,16 +17,16 @@ def find_axis_minimum(ends: Sequence[float]) -> float | None:
     Returns:
         The start in percent, a multiple of 5, or None if the axis should start at the data.
     """
-    found = np.sort(np.asarray([y for y in ends if np.isfinite(y)]))[::-1]
-    if len(found) < 2:
+    values = np.sort(np.asarray([y for y in ends if np.isfinite(y)]))[::-1]
+    if len(values) < 2:
         return None
-    whole, last = found[0] - found[-1], len(found) - 1
-    for place in range(len(found) - len(found) // 4, len(found)):  # the first great gap among the lowest quarter
-        if found[place - 1] - found[place] > 0.25 * whole:
+    spread, last = values[0] - values[-1], len(values) - 1
+    for place in range(len(values) - len(values) // 4, len(values)):  # the first great gap among the lowest quarter
+        if values[place - 1] - values[place] > 0.25 * spread:
             last = place - 1
             break
-    core = max(found[0] - found[last], 10.0)
-    if whole < 2 * core:
-        core = max(whole, 10.0)
-    low = 5 * np.floor((found[0] - 1.3 * core) / 5)
+    core = max(values[0] - values[last], 10.0)
+    if spread < 2 * core:
+        core = max(spread, 10.0)
+    low = 5 * np.floor((values[0] - 1.3 * core) / 5)
     return float(low) if low > 0 else None

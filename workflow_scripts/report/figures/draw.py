@@ -44,15 +44,15 @@ def draw_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
     return drawn
 
 
-def draw_setting_figure(shown: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn:
+def draw_setting_figure(settings: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn:
     """Draw a figure of settings, as `draw_figure` does, from their artifacts.
 
     Args:
-        shown: The settings' artifacts.
+        settings: The settings' artifacts.
         spec: `kind` and its settings.
     """
     kind = find_figure_kind(spec)
-    return kind.draw(shown, _check_settings(kind, spec))
+    return kind.draw(settings, _check_settings(kind, spec))
 
 
 def find_figure_kind(spec: Mapping[str, Any]) -> FigureKind:
@@ -61,8 +61,8 @@ def find_figure_kind(spec: Mapping[str, Any]) -> FigureKind:
 
 
 def _check_settings(kind: FigureKind, spec: Mapping[str, Any]) -> Any:
-    own = {key: one for key, one in spec.items() if key not in ("kind", "of")}
-    return check_value(kind.settings, own, "figure")
+    fields = {key: value for key, value in spec.items() if key not in ("kind", "of")}
+    return check_value(kind.settings, fields, "figure")
 
 
 def write_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any], prefix: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""What a kind of figure is, and the settings that several kinds have."""
+"""Definition of a kind of figure, and the settings that several kinds have."""
 
 from __future__ import annotations
 
@@ -97,4 +97,4 @@ class FigureKind:
     of_a_paper: bool = False
     at_top: bool = False
     live: bool = False
-    applies: Callable[[SettingArtifacts], bool] = lambda one: True
+    applies: Callable[[SettingArtifacts], bool] = lambda setting: True

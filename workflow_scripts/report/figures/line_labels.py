@@ -20,7 +20,7 @@ LETTERS = 21  # at which a name is broken into lines
 
 @dataclass(frozen=True)
 class LineEnd:
-    """Where a line ends, and how it is named there.
+    """End of a line, and its label there.
 
     Attributes:
         y: Height of the end; NaN if the line has no point.
@@ -62,17 +62,17 @@ def set_y_ranges(
     """
     starts = []
     for group in dict.fromkeys(groups):
-        here = [place for place, name in enumerate(groups) if name == group]
-        minima = [find_axis_minimum([end.y for end in ends[place]]) for place in here]
-        least = min(axes[place].dataLim.ymin for place in here)
-        most = max(axes[place].dataLim.ymax for place in here)
+        members = [place for place, name in enumerate(groups) if name == group]
+        minima = [find_axis_minimum([end.y for end in ends[place]]) for place in members]
+        least = min(axes[place].dataLim.ymin for place in members)
+        most = max(axes[place].dataLim.ymax for place in members)
         low = -math.inf if None in minima else min(value for value in minima if value is not None)
         low, high = asked or (low, most + 0.07 * (most - low))
         cut = low > least
         if not cut and not asked:
             continue
         starts += [low] if cut else []
-        for place in here:
+        for place in members:
             axes[place].set_ylim(low, high)
             if cut:
                 _mark_cut_axis(axes[place])
@@ -97,9 +97,9 @@ def cut_axis_words(starts: Sequence[float], below: bool) -> str:
     """
     if not starts:
         return ""
-    at = " or ".join(f"{value:g}" for value in sorted(set(starts)))
-    rest = f"{BELOW} marks a value below it" if below else "what lies below is not shown"
-    return f" The axis starts at {at} %; {rest}."
+    starts_text = " or ".join(f"{value:g}" for value in sorted(set(starts)))
+    note = f"{BELOW} marks a value below it" if below else "what lies below is not shown"
+    return f" The axis starts at {starts_text} %; {note}."
 
 
 def fit_panels(names: Sequence[Sequence[str]], width: float) -> tuple[int, float]:
@@ -124,9 +124,9 @@ def label_line_ends(axes: Sequence[Axes], ends: Sequence[Sequence[LineEnd]], abo
         ends: Line ends of each panel.
         above: Of each panel the words above the values.
     """
-    for axis, found, head in zip(axes, ends, above or [""] * len(axes), strict=True):
+    for axis, line_ends, head in zip(axes, ends, above or [""] * len(axes), strict=True):
         low = axis.get_ylim()[0]
-        order = sorted(found, key=lambda end: (end.apart, math.inf if math.isnan(end.y) else -end.y))
+        order = sorted(line_ends, key=lambda end: (end.apart, math.inf if math.isnan(end.y) else -end.y))
         handles = [Line2D([], [], label=end.label_text(low), **end.style) for end in order]
         where: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1), "borderaxespad": 0, "fontsize": NAME}
         where |= {"title": head, "title_fontsize": NAME, "alignment": "left"}

@@ -1,4 +1,4 @@
-"""How every figure looks, and how it is saved.
+"""Style of every figure, and the files that it is saved to.
 
 A colour, a marker and a line style for each method, text of 7.5 pt or more at print size, and files whose bytes repeat.
 """
@@ -136,8 +136,8 @@ class Look:
         self.marker = MARKERS[place % len(MARKERS)]
         self.dash = DASHES[place % len(DASHES)]
 
-    def line_style(self, hollow: bool = False, **other: Any) -> dict[str, Any]:
-        """Keyword arguments of `Axes.plot`, of which `other` ones replace some. What is not compared is hollow."""
+    def line_style(self, hollow: bool = False, **keywords: Any) -> dict[str, Any]:
+        """Keyword arguments of `Axes.plot`, of which `keywords` ones replace some. What is not compared is hollow."""
         face, edge, width = ("white", self.colour, 1.0) if hollow else (self.colour, "white", 0.5)
         return {
             "color": self.colour,
@@ -146,7 +146,7 @@ class Look:
             "markerfacecolor": face,
             "markeredgecolor": edge,
             "markeredgewidth": width,
-            **other,
+            **keywords,
         }
 
 
@@ -159,13 +159,13 @@ def assign_looks(listed: Iterable[ListedRun]) -> dict[str, Look]:
     Args:
         listed: The runs of the study.
     """
-    methods = {one.method: (one.name or base_method(one.method), str(one.family)) for one in listed}
+    methods = {run.method: (run.name or base_method(run.method), str(run.family)) for run in listed}
     order = sorted(methods, key=lambda method: methods[method][0] != "fedavg")
     looks, taken = {}, set()
     free = list(range(len(order) * len(DASHES)))
     for method in order:
         colour = _find_colour(*methods[method])
-        place = next((one for one in free if (colour, one % len(DASHES)) not in taken), free[0])
+        place = next((run for run in free if (colour, run % len(DASHES)) not in taken), free[0])
         free.remove(place)
         taken.add((colour, place % len(DASHES)))
         looks[method] = Look(colour, place)
@@ -190,8 +190,8 @@ def style_dense_lines(
     for place, method in enumerate(methods):
         apart = method in hollow
         marker = looks[method].marker if apart or families[looks[method].family] > 1 else ""
-        every = (MARKED * (place % APART + 0.5) / APART, MARKED)  # the first and the next
-        styles[method] = looks[method].line_style(hollow=apart, marker=marker, markevery=every)
+        interval = (MARKED * (place % APART + 0.5) / APART, MARKED)  # the first and the next
+        styles[method] = looks[method].line_style(hollow=apart, marker=marker, markevery=interval)
     return styles
 
 
@@ -245,7 +245,7 @@ def draw_heat_map(
     axis: Axes,
     matrix: np.ndarray,
     norm: Normalize,
-    words: Callable[[float], str] | None = None,
+    format_cell: Callable[[float], str] | None = None,
     colours: str = HEAT,
 ) -> AxesImage:
     """Draw a matrix as colours.
@@ -254,7 +254,7 @@ def draw_heat_map(
         axis: Where to.
         matrix: Numbers [rows, columns]. NaN is an empty cell.
         norm: From numbers to colours.
-        words: Text of a cell from its number.
+        format_cell: Text of a cell from its number.
         colours: Name of a colour map.
 
     Returns:
@@ -265,9 +265,9 @@ def draw_heat_map(
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)
     for (i, j), value in np.ndenumerate(matrix):
-        if words and np.isfinite(value):
+        if format_cell and np.isfinite(value):
             ink = choose_ink(image.cmap(image.norm(value)))
-            axis.text(j, i, words(value), ha="center", va="center", fontsize=7, color=ink)
+            axis.text(j, i, format_cell(value), ha="center", va="center", fontsize=7, color=ink)
     return image
 
 
@@ -363,8 +363,8 @@ def set_titles(axes: Sequence[Axes], heads: Sequence[str], inches: float | None 
         inches: The width that each has, if not the panel's share of the figure.
     """
     inches = inches or _panel_inches(axes[0])
-    whole = all("\n" not in wrap_to_width(head, inches) for head in heads)
-    texts = heads if whole else ["\n".join(wrap_to_width(part, inches) for part in head.split(" · ")) for head in heads]
+    fits = all("\n" not in wrap_to_width(head, inches) for head in heads)
+    texts = heads if fits else ["\n".join(wrap_to_width(part, inches) for part in head.split(" · ")) for head in heads]
     lines = max(text.count("\n") for text in texts)
     for axis, text in zip(axes, texts, strict=True):
         axis.set_title(text + "\n" * (lines - text.count("\n")))
@@ -399,7 +399,7 @@ def label_outer_axes(axes: Sequence[Axes], x: str, y: str) -> None:
     places = [place for axis in axes if (place := axis.get_subplotspec()) is not None]
     for axis, place in zip(axes, places, strict=True):
         column, row = place.colspan.start, place.rowspan.start
-        if not any(other.colspan.start == column and other.rowspan.start > row for other in places):
+        if not any(panel.colspan.start == column and panel.rowspan.start > row for panel in places):
             axis.set_xlabel(wrap_to_width(x, _panel_inches(axis)))
         if column == 0:
             axis.set_ylabel(y)
@@ -416,14 +416,14 @@ def figure_bytes(drawn: Drawn, ending: str, dpi: int = DPI) -> bytes:
         ending: "svg", "png" or "pdf".
         dpi: Pixels per inch of a PNG.
     """
-    said: dict[str, dict[str, str | None]] = {
+    metadata: dict[str, dict[str, str | None]] = {
         "svg": {"Description": "\n".join((drawn.caption, drawn.alt, *drawn.notes)), "Date": None, "Creator": None},
         "png": {"Software": None},
         "pdf": {"Subject": drawn.alt, "CreationDate": None, "Creator": None, "Producer": None},
     }
     file = io.BytesIO()
     with mpl.rc_context({key: STYLE[key] for key in ("svg.fonttype", "svg.hashsalt", "pdf.fonttype")}):
-        drawn.figure.savefig(file, format=ending, dpi=dpi, metadata={"Title": drawn.title, **said[ending]})
+        drawn.figure.savefig(file, format=ending, dpi=dpi, metadata={"Title": drawn.title, **metadata[ending]})
     return file.getvalue()
 
 
@@ -435,8 +435,10 @@ def read_words(path: str | Path) -> tuple[str, str, str, list[str]]:
     """
     try:
         tree = ElementTree.parse(path)
-        title, said = (tree.find(f".//{{http://purl.org/dc/elements/1.1/}}{tag}") for tag in ("title", "description"))
-        caption, alt, *notes = (said.text or "").split("\n") if said is not None else ("", "")
+        title, description = (
+            tree.find(f".//{{http://purl.org/dc/elements/1.1/}}{tag}") for tag in ("title", "description")
+        )
+        caption, alt, *notes = (description.text or "").split("\n") if description is not None else ("", "")
         return str(title.text) if title is not None else "", caption, alt, notes
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: no such file") from error

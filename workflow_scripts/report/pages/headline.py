@@ -34,7 +34,7 @@ NOTHING = "No methods are compared: no setting has two that a federation can use
 
 @dataclass(frozen=True)
 class SettingLeaders:
-    """What is ahead in a setting.
+    """Methods that are ahead in a setting.
 
     Attributes:
         setting: The setting.
@@ -53,7 +53,7 @@ class SettingLeaders:
 
 @dataclass(frozen=True)
 class Headline:
-    """What a page says first.
+    """First sentence of a page, and the leaders by setting.
 
     Attributes:
         sentence: One or more sentences about all settings.
@@ -80,19 +80,19 @@ def make_headline(
         untrusted: Ids of the data sets without trusted test labels.
     """
     noisy = results[~results["noiseless"].astype(bool)]
-    shown = noisy if len(noisy) else results
-    gains = compared_runs(paired_gains(shown, metric, str(baseline)).dropna(subset=["gain"]))
-    of_baseline = shown[shown["method"] == baseline]
+    counted = noisy if len(noisy) else results
+    gains = compared_runs(paired_gains(counted, metric, str(baseline)).dropna(subset=["gain"]))
+    of_baseline = counted[counted["method"] == baseline]
     label = method_words(of_baseline) if len(gains) else ""
     rows = [
         _find_leaders(Setting(*map(str, ids)), group, metric, gains)
-        for ids, group in shown.groupby(["dataset", "noise", "partition"], sort=False)
+        for ids, group in counted.groupby(["dataset", "noise", "partition"], sort=False)
     ]
     rows = [row for row in rows if row.methods]
-    said = _gains_sentence(gains, label) if label else _leaders_sentence(rows) if rows else NOTHING
-    seeds = count_words(shown.groupby(["dataset", "noise", "partition", "method"])["seed"].size())
-    note = agreement.untrusted_note(sorted(set(shown["dataset"]) & set(untrusted)))
-    return Headline(f"{said} Accuracy: {METRIC_WORDS[metric]}, {seeds}. {note}".rstrip(), rows, label, metric)
+    sentence = _gains_sentence(gains, label) if label else _leaders_sentence(rows) if rows else NOTHING
+    seeds = count_words(counted.groupby(["dataset", "noise", "partition", "method"])["seed"].size())
+    note = agreement.untrusted_note(sorted(set(counted["dataset"]) & set(untrusted)))
+    return Headline(f"{sentence} Accuracy: {METRIC_WORDS[metric]}, {seeds}. {note}".rstrip(), rows, label, metric)
 
 
 def summary_lines(runs: Sequence[RecordedRun]) -> list[str]:
@@ -105,12 +105,12 @@ def summary_lines(runs: Sequence[RecordedRun]) -> list[str]:
     """
     if not runs:
         return []
-    found = make_headline(tabulate_results(runs), METRIC, find_baseline(runs), agreement.untrusted_datasets(runs))
-    names, more = Names.of_runs(runs), len(found.rows) - LINES
-    lines = [f"{names.title(row.setting)}: {_leaders_words(row, found.baseline)}" for row in found.rows[:LINES]]
-    if len(found.rows) < 2:
-        return [found.sentence]
-    return [found.sentence, *lines, *([f"and {more} more"] if more > 0 else [])]
+    headline = make_headline(tabulate_results(runs), METRIC, find_baseline(runs), agreement.untrusted_datasets(runs))
+    names, hidden = Names.of_runs(runs), len(headline.rows) - LINES
+    lines = [f"{names.title(row.setting)}: {_leaders_words(row, headline.baseline)}" for row in headline.rows[:LINES]]
+    if len(headline.rows) < 2:
+        return [headline.sentence]
+    return [headline.sentence, *lines, *([f"and {hidden} more"] if hidden > 0 else [])]
 
 
 def _find_leaders(setting: Setting, results: pd.DataFrame, metric: str, gains: pd.DataFrame) -> SettingLeaders:
@@ -119,22 +119,25 @@ def _find_leaders(setting: Setting, results: pd.DataFrame, metric: str, gains: p
         return SettingLeaders(setting, [])
     first = results.loc[results["method"] == methods[0], metric].astype(float)
     pairs = gains[in_setting(gains, setting) & (gains["method"] == methods[0])]["gain"]
-    words = [method_words(results[results["method"] == method]) for method in methods]
+    labels = [method_words(results[results["method"] == method]) for method in methods]
     over = (format_signed(pairs.mean(), DIGITS), f"{(pairs > 0).sum()} of {len(pairs)}") if len(pairs) else ()
-    return SettingLeaders(setting, words, mean_std(first.mean(), first.std(), DIGITS), *over)
+    return SettingLeaders(setting, labels, mean_std(first.mean(), first.std(), DIGITS), *over)
 
 
 def _leaders_words(row: SettingLeaders, baseline: str) -> str:
     """For instance "SCE 85.0 ± 0.1 %, +5.0 points over FedAvg (2 of 2 seeds). Ahead of it with a seed: GCE"."""
-    said = f"{row.methods[0]} {row.accuracy}\xa0%"
+    text = f"{row.methods[0]} {row.accuracy}\xa0%"
     seeds = "seed" if row.won.endswith(" 1") else "seeds"
-    said += f", {row.gain} points over {baseline} ({row.won} {seeds})" if row.gain else ""
+    text += f", {row.gain} points over {baseline} ({row.won} {seeds})" if row.gain else ""
     others = f". Ahead of it with at least one seed: {_join_names(row.methods[1:])}" if len(row.methods) > 1 else ""
-    return said + others
+    return text + others
 
 
 def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
-    """Who beats the baseline in every pair, which another processor does not change, and then by how much."""
+    """Name the methods that beat the baseline in every pair, and their gains.
+
+    The sign of a pair does not depend on the processor.
+    """
     grouped = gains.assign(won=gains["gain"] > 0).groupby("method", sort=False)
     table = grouped.agg(won=("won", "sum"), pairs=("won", "size"), gain=("gain", "mean"))
     table["words"] = [method_words(group) for _, group in grouped]
@@ -145,8 +148,12 @@ def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
     pairs = f"the only pair {OF}" if most == 1 else pairs
     if not len(all_won):
         share = (table["won"] / table["pairs"]).to_numpy()
-        near = table.iloc[int(share.argmax())]
-        nearest = f" {near['words']} comes nearest with {near['won']} of {near['pairs']}." if share.max() > 0 else ""
+        runner_up = table.iloc[int(share.argmax())]
+        nearest = (
+            f" {runner_up['words']} comes nearest with {runner_up['won']} of {runner_up['pairs']}."
+            if share.max() > 0
+            else ""
+        )
         return f"No method beats {baseline} in {pairs}.{nearest}"
     noun = "gain" if most == 1 else "mean gain"
     if len(all_won) <= NAMED:
@@ -155,10 +162,10 @@ def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
         return f"{_join_words(all_won['words'])} {verb} {baseline} in {pairs}. The {means} {points} points."
     top = all_won.nlargest(NAMED, "gain")
     best = _join_words(
-        [f"{words} ({format_signed(gain, DIGITS)})" for words, gain in zip(top["words"], top["gain"], strict=True)]
+        [f"{label} ({format_signed(gain, DIGITS)})" for label, gain in zip(top["words"], top["gain"], strict=True)]
     )
-    said = f"{len(all_won)} of {len(table)} methods beat {baseline} in {pairs}."
-    return f"{said} The largest {noun}s among these, in points: {best}."
+    sentence = f"{len(all_won)} of {len(table)} methods beat {baseline} in {pairs}."
+    return f"{sentence} The largest {noun}s among these, in points: {best}."
 
 
 def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:
@@ -170,14 +177,14 @@ def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:
     return f"Of {len(rows)} settings, ahead of all others with every seed: {_join_names(names)}."
 
 
-def _join_words(words: Sequence[str] | pd.Series) -> str:
+def _join_words(names: Sequence[str] | pd.Series) -> str:
     """For instance "A", "A and B", "A, B and C"; with semicolons where a name has a comma of its own."""
-    *most, last = words
-    comma = "; " if any(", " in one for one in words) else ", "
+    *most, last = names
+    comma = "; " if any(", " in name for name in names) else ", "
     return f"{comma.join(most)} and {last}" if most else last
 
 
 def _join_names(names: Sequence[str]) -> str:
     """For instance "A", "A; B", "A; B; C and 4 more"."""
-    more = len(names) - NAMED
-    return "; ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    hidden = len(names) - NAMED
+    return "; ".join(names[:NAMED]) + (f" and {hidden} more" if hidden > 0 else "")

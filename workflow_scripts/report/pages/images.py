@@ -23,20 +23,20 @@ class ImageCache:
 
     places: dict[bytes, dict[str, str]] = field(default_factory=dict)
 
-    def place(self, content: bytes, here: str, title: str) -> dict[str, str] | None:
+    def place(self, content: bytes, place: str, title: str) -> dict[str, str] | None:
         """Look a picture up, or hold it.
 
         Args:
             content: The picture.
-            here: The part of the page that shows it.
+            place: The part of the page that shows it.
             title: Of that part.
 
         Returns:
-            None if the picture is new, and is held by the part `here` from now on; else {id, title} of the part that
+            None if the picture is new, and is held by the part `place` from now on; else {id, title} of the part that
             holds it.
         """
-        known = self.places.setdefault(hashlib.sha256(content).digest(), {"id": here, "title": title})
-        return None if known["id"] == here else known
+        entry = self.places.setdefault(hashlib.sha256(content).digest(), {"id": place, "title": title})
+        return None if entry["id"] == place else entry
 
 
 def few_colours(content: bytes, colours: int = COLOURS) -> bytes:
@@ -50,33 +50,33 @@ def few_colours(content: bytes, colours: int = COLOURS) -> bytes:
         The smaller of both files.
     """
     with Image.open(io.BytesIO(content)) as image:
-        made = io.BytesIO()
+        buffer = io.BytesIO()
         flat = Image.new("RGB", image.size, "white")
         flat.paste(image, mask=image.getchannel("A") if image.mode == "RGBA" else None)
-        flat.quantize(colours, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(made, "PNG", optimize=True)
-    return min(made.getvalue(), content, key=len)
+        flat.quantize(colours, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+    return min(buffer.getvalue(), content, key=len)
 
 
-def make_thumbnails(one: SettingArtifacts) -> list[str]:
+def make_thumbnails(setting: SettingArtifacts) -> list[str]:
     """Small pictures of a setting, a pixel a number, as data addresses.
 
     The first shows the classes (rows) of its clients (columns), with the clients' noise below. Where labels are
     flipped, a second shows the given labels (columns) of each clean one (rows).
 
     Args:
-        one: The setting.
+        setting: The setting.
     """
-    held = np.sqrt(one.split.histogram(one.labels.noisy, one.classes).T[:, :CLIENTS])
-    parts = [_shade_pixels(held / max(held.max(), 1), FILL)]
-    if (rate := one.client_rate) is not None:
-        parts += [np.full((1, held.shape[1], 3), 255.0), _shade_pixels(np.nan_to_num(rate[None, :CLIENTS]), WRONG)]
-    found = [np.concatenate(parts)]
-    realised = one.labels.T_realised
-    if realised is not None and one.labels.rate > 0:
+    counts = np.sqrt(setting.split.histogram(setting.labels.noisy, setting.classes).T[:, :CLIENTS])
+    parts = [_shade_pixels(counts / max(counts.max(), 1), FILL)]
+    if (rate := setting.client_rate) is not None:
+        parts += [np.full((1, counts.shape[1], 3), 255.0), _shade_pixels(np.nan_to_num(rate[None, :CLIENTS]), WRONG)]
+    pictures = [np.concatenate(parts)]
+    realised = setting.labels.T_realised
+    if realised is not None and setting.labels.rate > 0:
         share = np.sqrt(np.nan_to_num(realised))
         right = np.eye(len(share), dtype=bool)
-        found.append(np.where(right[..., None], _shade_pixels(share, FILL), _shade_pixels(share, WRONG)))
-    return [_png_uri(pixels) for pixels in found]
+        pictures.append(np.where(right[..., None], _shade_pixels(share, FILL), _shade_pixels(share, WRONG)))
+    return [_png_uri(pixels) for pixels in pictures]
 
 
 def _shade_pixels(share: np.ndarray, colour: str) -> np.ndarray:
@@ -85,9 +85,9 @@ def _shade_pixels(share: np.ndarray, colour: str) -> np.ndarray:
 
 
 def _png_uri(pixels: np.ndarray) -> str:
-    made = io.BytesIO()
-    Image.fromarray(pixels.round().astype(np.uint8)).save(made, "PNG", optimize=True)
-    return file_uri("png", made.getvalue())
+    buffer = io.BytesIO()
+    Image.fromarray(pixels.round().astype(np.uint8)).save(buffer, "PNG", optimize=True)
+    return file_uri("png", buffer.getvalue())
 
 
 def png_size(image: bytes) -> tuple[int, int]:

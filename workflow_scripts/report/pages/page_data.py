@@ -1,4 +1,4 @@
-"""What the scripts of a study's page draw from: curves of every run, and what opens when one is clicked."""
+"""Data for the scripts of a study's page: curves of every run, and the details of a run."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str
     clean = {run.listed.noise for run in runs if is_noiseless(run.spec.get("noise", {}))}
     methods = list(dict.fromkeys(run.listed.method for run in runs))
     shared = _Shared()
-    made = [
+    records = [
         {"s": settings.index(run.listed.setting), "m": methods.index(run.listed.method)}
         | _run_record(study, run, line, shared, commit)
         for run, line in zip(runs, _run_curves(runs), strict=True)
     ]
-    noise, starts = _add_details(runs, made, shared), _axis_starts(runs, clean)
+    noise, starts = _add_details(runs, records, shared), _axis_starts(runs, clean)
     return {
         "metric": metric,
         "last": frames.LAST,
         "settings": _setting_records(runs, settings, clean, starts),
         "methods": _method_records(runs, methods),
-        "runs": made,
+        "runs": records,
         "noise": noise,
         **shared.lists,
     }
@@ -106,20 +106,20 @@ def _setting_records(
     runs: Sequence[RecordedRun], settings: Sequence[Setting], clean: Collection[str], starts: Mapping[str, float]
 ) -> list[dict[str, Any]]:
     """`ceiling`: the places of the settings without noise whose lines are shown in this one, too."""
-    given, names = agreement.untrusted_datasets(runs), Names.of_runs(runs)
+    untrusted, names = agreement.untrusted_datasets(runs), Names.of_runs(runs)
     return [
         {
             "title": names.title(setting),
             "whole": " · ".join(names.of(setting)),
             "clean": setting.noise in clean,
-            "known": setting.dataset not in given,
-            "score": (agreement.WORDS if setting.dataset in given else "accuracy").capitalize(),
+            "known": setting.dataset not in untrusted,
+            "score": (agreement.WORDS if setting.dataset in untrusted else "accuracy").capitalize(),
             "ceiling": [
                 place
-                for place, other in enumerate(settings)
-                if other.noise in clean
+                for place, candidate in enumerate(settings)
+                if candidate.noise in clean
                 and setting.noise not in clean
-                and (other.dataset, other.partition) == (setting.dataset, setting.partition)
+                and (candidate.dataset, candidate.partition) == (setting.dataset, setting.partition)
             ],
             "start": starts[setting.dataset],
         }
@@ -160,12 +160,12 @@ def _run_curves(runs: Sequence[RecordedRun]) -> list[dict[str, list[Any]]]:
     most = max(FEWEST, min(POINTS, NUMBERS // max(len(runs), 1)))
     table = frames.by_round(runs, of=frames.RUN)  # each up to its own end: page and tables stop at the means
     groups = dict(iter(table.groupby(frames.RUN, sort=False)))
-    found: list[dict[str, list[Any]]] = []
+    curves: list[dict[str, list[Any]]] = []
     for run in runs:
         line = groups[(*run.listed.setting, run.listed.method, run.listed.seed)].sort_values("round", kind="stable")
         places = np.linspace(0, len(line) - 1, min(len(line), most)).round().astype(int)
         line = line.iloc[places]
-        found.append(
+        curves.append(
             {
                 "round": [int(value) for value in line["round"]],
                 "work": [round(float(value), 2) for value in line["work"]],
@@ -173,7 +173,7 @@ def _run_curves(runs: Sequence[RecordedRun]) -> list[dict[str, list[Any]]]:
                 "trailing": _to_hundredths(line["trailing"]),
             }
         )
-    return found
+    return curves
 
 
 def _to_hundredths(column: pd.Series) -> list[int | None]:
@@ -181,7 +181,7 @@ def _to_hundredths(column: pd.Series) -> list[int | None]:
 
 
 def _axis_starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[str, float]:
-    """Where the axes of each data set's settings start, in %, so that most lines' ends are told apart.
+    """Choose the lower end of the axes of each data set's settings, in %, so that most lines' ends stand apart.
 
     It is the same start as in the figure. clean: ids of the noises that are none, whose lines are shown in the other
     settings.
@@ -195,11 +195,11 @@ def _axis_starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[st
         same = (means["dataset"] == dataset) & (means["partition"] == partition) & (means["noise"] != noise)
         dotted = means[free & same]
         starts[str(dataset)].append(find_axis_minimum([*ends["last10_mean"], *dotted["last10_mean"]]) or 0.0)
-    return {dataset: min(found, default=0.0) for dataset, found in starts.items()}
+    return {dataset: min(minima, default=0.0) for dataset, minima in starts.items()}
 
 
 def _add_details(
-    runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _Shared
+    runs: Sequence[RecordedRun], records: list[dict[str, Any]], shared: _Shared
 ) -> dict[str, list[float | None]]:
     """Put confusion matrix and clients into each run's record, while there is room.
 
@@ -208,7 +208,7 @@ def _add_details(
     """
     noise: dict[str, list[float | None]] = {}
     left = DETAILS
-    for run, record in zip(runs, made, strict=True):
+    for run, record in zip(runs, records, strict=True):
         parts = confusion_of(run) | clients_of(run)
         size = len(str(parts))
         if left < size:

@@ -9,7 +9,7 @@ from workflow_scripts.report.pages.paper_sections import PaperParts
 from workflow_scripts.report.text.escape import markdown_text
 
 
-def render_section(name: str, paper: PaperParts, *more: Any) -> str:
+def render_section(name: str, paper: PaperParts, *values: Any) -> str:
     """A part of the page: a macro of `assets/paper.md`.
 
     Args:
@@ -17,11 +17,11 @@ def render_section(name: str, paper: PaperParts, *more: Any) -> str:
             ranks, and the reproduction at a glance) or "end" (settings with who says so, deviations, one cell again,
             and where each number comes from).
         paper: The sections.
-        more: Of "first" the figure and sentences on what was run, as Markdown; of "end" the CSV with a row for each
+        values: Of "first" the figure and sentences on what was run, as Markdown; of "end" the CSV with a row for each
             run.
     """
     environment = Environment(
         loader=FileSystemLoader(ASSETS), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["md"] = markdown_text
-    return str(getattr(environment.get_template("paper.md").module, name)(paper, *more))
+    return str(getattr(environment.get_template("paper.md").module, name)(paper, *values))

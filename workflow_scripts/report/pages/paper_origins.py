@@ -1,4 +1,4 @@
-"""Where each number of a paper's tables comes from, and how to make one cell again."""
+"""Origin of each number in a paper's tables, and the command that makes a cell again."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -23,17 +23,17 @@ def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.D
         study: As the page gets it, with completed tables; only its reproduction tables have rows.
         runs: Those of the study.
     """
-    found = []
+    rows = []
     by_listed = {run.listed: run for run in runs}
     for name, spec in study["tables"].items():
         if spec["kind"] != "reproduction":
             continue
-        shown = [by_listed[one] for one in select_table_runs(by_listed, spec)]
+        table_runs = [by_listed[run_listed] for run_listed in select_table_runs(by_listed, spec)]
         metric = spec["metric"]
-        values = frames.tabulate_results(shown, spec["view"])[metric] if shown else []
-        for run, value in zip(shown, values, strict=True):
+        values = frames.tabulate_results(table_runs, spec["view"])[metric] if table_runs else []
+        for run, value in zip(table_runs, values, strict=True):
             listed, versions = run.listed, run.cost.get("versions", {})
-            found.append(
+            rows.append(
                 {
                     "table": name,
                     **{key: getattr(listed, key) for key in frames.RUN},
@@ -47,7 +47,7 @@ def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.D
                     "command": _cell_command(study, name, spec, run),
                 }
             )
-    return pd.DataFrame(found, columns=COLUMNS)
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def _cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], run: RecordedRun) -> str:
@@ -58,9 +58,9 @@ def _cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], 
     listed = run.listed
     stands_for = [paper for paper, used in spec["dataset_substitutes"].items() if used == listed.dataset]
     cells = [cell for cell in spec["cells"] if (cell[1], cell[3]) == (listed.noise, listed.method)]
-    here = [cell for cell in cells if cell[0] in (stands_for or [listed.dataset]) and cell[2] == listed.partition]
-    dataset = here[0][0] if here else listed.dataset
-    words = {
+    matching = [cell for cell in cells if cell[0] in (stands_for or [listed.dataset]) and cell[2] == listed.partition]
+    dataset = matching[0][0] if matching else listed.dataset
+    options = {
         "paper": study["id"],
         "table": name.removeprefix("table"),
         "method": listed.method,
@@ -70,4 +70,4 @@ def _cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], 
         "seed": str(listed.seed),
         **({"scale": study["scale"]} if study.get("scale", "paper") != "paper" else {}),
     }
-    return " ".join(["fednoise cell", *(f"--{key} {shlex.quote(value)}" for key, value in words.items())])
+    return " ".join(["fednoise cell", *(f"--{key} {shlex.quote(value)}" for key, value in options.items())])

@@ -1,4 +1,4 @@
-"""What the page of a paper has besides a study's, as plain values.
+"""Parts of a paper's page that a study's page lacks, as plain values.
 
 These are the paper itself, what our numbers say of it, claims with reasons, who says so of each setting, deviations,
 how to make one cell again, and where each number comes from. `paper.html` and `paper_markdown.py` show them.
@@ -68,8 +68,8 @@ class PaperParts:
     def cited(self) -> str:
         """Authors, venue and year."""
         authors = ", ".join(self.citation.get("authors", ()))
-        rest = ", ".join(str(self.citation[key]) for key in ("venue", "year") if key in self.citation)
-        return f"{authors}. {rest}".strip(". ")
+        details = ", ".join(str(self.citation[key]) for key in ("venue", "year") if key in self.citation)
+        return f"{authors}. {details}".strip(". ")
 
     @property
     def examples(self) -> list[str]:
@@ -89,8 +89,8 @@ class PaperParts:
         for row in self.origin.to_dict("records"):
             accuracy = "diverged" if pd.isna(row["accuracy"]) else format_number(row["accuracy"], 2)
             cell = "/".join(str(row[key]) for key in RUN)
-            rest = [str(row[key]) for key in ("digest", "code", "device", "versions", "command")]
-            rows.append([str(row["table"]), cell, accuracy, *rest])
+            cells = [str(row[key]) for key in ("digest", "code", "device", "versions", "command")]
+            rows.append([str(row["table"]), cell, accuracy, *cells])
         return heads, rows if len(rows) <= LISTED else []
 
     @property
@@ -113,50 +113,50 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
     """
     if "paper" not in study:
         return None
-    told, scale = study["paper"], str(study.get("scale") or "paper")
+    paper, scale = study["paper"], str(study.get("scale") or "paper")
     frames = {
         name: read_csv(Path(root) / "tables" / f"{name}.csv")
         for name, spec in study["tables"].items()
         if find_kind(spec).of_a_paper
     }
-    made, tables = trace_origins(study, runs), study["tables"]
+    origins, tables = trace_origins(study, runs), study["tables"]
     scores = {name: score_table(frames[name], spec) for name, spec in tables.items() if spec["kind"] == "reproduction"}
     titles = {name: str(spec["title"] or name) for name, spec in tables.items()}
     setups = {name: frame for name, frame in frames.items() if name not in scores}
-    whole: list[Claim] = [one for found in scores.values() for one in found.claims]
+    claims: list[Claim] = [claim for score in scores.values() for claim in score.claims]
     specs = {name: tables[name] for name in scores}
     return PaperParts(
-        citation=told["citation"],
+        citation=paper["citation"],
         scale=scale,
-        scale_words=_scale_words(told, scale),
+        scale_words=_scale_words(paper, scale),
         made=_describe_runs(runs),
         sentences=[
-            states_words(whole),
+            states_words(claims),
             *_largest_gain(str(study["id"]), frames, specs, titles),
             _not_run(scores, titles),
         ],
-        why=_list_disagreements(scores, titles, told["why"]),
-        ranks=[(titles[name], *found) for name in scores if len((found := _rank_table(frames[name]))[1]) > 1],
-        squares=claims_frame({name: one.claims for name, one in scores.items()}).assign(scale=scale),
+        why=_list_disagreements(scores, titles, paper["why"]),
+        ranks=[(titles[name], *score) for name in scores if len((score := _rank_table(frames[name]))[1]) > 1],
+        squares=claims_frame({name: claim.claims for name, claim in scores.items()}).assign(scale=scale),
         legend=LEGEND,
         summary=_summary_table(scores, titles, scale),
         claims=_claims_table(scores, titles),
-        settings=_settings_table(told["settings"], scale),
+        settings=_settings_table(paper["settings"], scale),
         changes=(
             ["setting", "paper", f"scale {scale}"],
-            [[row["name"], row["value"], row["scaled"]] for row in told["changes"]],
+            [[row["name"], row["value"], row["scaled"]] for row in paper["changes"]],
         ),
         differs=_differences_table(setups, tables),
-        notes=_deviation_notes(told, scale),
-        origin=made,
+        notes=_deviation_notes(paper, scale),
+        origin=origins,
     )
 
 
-def _scale_words(told: Mapping[str, Any], scale: str) -> str:
+def _scale_words(paper: Mapping[str, Any], scale: str) -> str:
     """The scale in a sentence; what it changes has a table."""
     if scale == "paper":
         return "Scale paper: the paper's own size."
-    text = told["scale_text"] or "Smaller than the paper's experiment."
+    text = paper["scale_text"] or "Smaller than the paper's experiment."
     return f"Scale {scale}: {text[:1].lower()}{text[1:]}"
 
 
@@ -168,34 +168,34 @@ def _describe_runs(runs: Sequence[RecordedRun]) -> str:
     key, _ = find_common_time(timed)
     word = "CPU hours" if key == "cpu_seconds" else "hours"
     hours = sum(float(run.cost[key]) for run in timed) / 3600
-    told = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; {format_number(hours, 1)} {word}"
+    text = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; {format_number(hours, 1)} {word}"
     others = len(trained) - len(timed)
-    told += f", and {others:,} run{'s' * (others > 1)} on a {'GPU' if timed[0].on_cpu else 'CPU'}" if others else ""
-    return f"{told}; {len(trained):,}"
+    text += f", and {others:,} run{'s' * (others > 1)} on a {'GPU' if timed[0].on_cpu else 'CPU'}" if others else ""
+    return f"{text}; {len(trained):,}"
 
 
 def _largest_gain(
-    own: str,
+    method: str,
     frames: Mapping[str, pd.DataFrame],
     specs: Mapping[str, Mapping[str, Any]],
     titles: Mapping[str, str],
 ) -> list[str]:
-    """The largest gain of the paper's own method in the cells that were run, and ours there. Nothing if none was run.
+    """Describe the largest gain of the paper's own method in the cells that were run, and ours there.
 
-    own: the id of the paper's method, which is the study's. Where none of its gains was run, those of the others count.
+    If no gain of the method (the id of the study) was run, those of the other methods count.
     """
     parts = [compare_gains(frames[name]).assign(table=name) for name in specs if "ours_gain" in frames[name]]
-    every = pd.concat(parts) if parts else pd.DataFrame()
-    if every.empty:
+    gains = pd.concat(parts) if parts else pd.DataFrame()
+    if gains.empty:
         return []
-    rows = every[every["method"] == own] if own in set(every["method"]) else every
+    rows = gains[gains["method"] == method] if method in set(gains["method"]) else gains
     row = rows.sort_values("paper_gain", ascending=False, kind="stable").iloc[0]
     spec = specs[row["table"]]
     base = spec["baseline"]
     where = " · ".join(str(row[f"{part}_label"]) for part in KEYS[:3])
     label, table = spec["labels"].get(base, base), titles[row["table"]].split(":")[0]
     sign = "the same" if row["same"] else "the other"
-    cells = every.drop_duplicates(KEYS[:4])  # tables share cells
+    cells = gains.drop_duplicates(KEYS[:4])  # tables share cells
     paper, ours = (format_signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
     return [
         f"In the paper {row['method_label']}'s largest gain over {label} in a cell that was run is {paper} points "
@@ -205,28 +205,31 @@ def _largest_gain(
 
 
 def _not_run(scores: Mapping[str, Score], titles: Mapping[str, str]) -> str:
-    """How many of the paper's cells were not run, and the tables of which none was."""
-    whole, ran = sum(sum(one.cells.values()) for one in scores.values()), sum(one.ran for one in scores.values())
-    if ran == whole:
+    """Count the paper's cells that were not run, and name the tables of which none was."""
+    total, ran = (
+        sum(sum(score.cells.values()) for score in scores.values()),
+        sum(score.ran for score in scores.values()),
+    )
+    if ran == total:
         return "Every cell of the paper's tables was run."
-    none = [titles[name].split(":")[0] for name, one in scores.items() if not one.ran]
-    words = f"Not run: {whole - ran:,} of the {whole:,} cells that the paper prints"
-    return f"{words}{', among them all of ' * bool(none)}{', '.join(none)}."
+    none = [titles[name].split(":")[0] for name, score in scores.items() if not score.ran]
+    text = f"Not run: {total - ran:,} of the {total:,} cells that the paper prints"
+    return f"{text}{', among them all of ' * bool(none)}{', '.join(none)}."
 
 
 def _list_disagreements(
-    scores: Mapping[str, Score], titles: Mapping[str, str], told: Mapping[str, Mapping[str, str]]
+    scores: Mapping[str, Score], titles: Mapping[str, str], reasons: Mapping[str, Mapping[str, str]]
 ) -> list[tuple[str, str, str]]:
     """Each claim that disagrees somewhere: in words, where, and why."""
     return [
         (
-            f"{titles[name].split(':')[0]}, {one.says}: {one.state}, {one.counted}",
-            "; ".join(one.against),
-            told.get(name, {}).get(one.id, "not looked into yet."),
+            f"{titles[name].split(':')[0]}, {claim.says}: {claim.state}, {claim.counted}",
+            "; ".join(claim.against),
+            reasons.get(name, {}).get(claim.id, "not looked into yet."),
         )
-        for name, found in scores.items()
-        for one in found.claims
-        if one.state in (MIXED, DISAGREES)
+        for name, score in scores.items()
+        for claim in score.claims
+        if claim.state in (MIXED, DISAGREES)
     ]
 
 
@@ -252,44 +255,44 @@ def _summary_table(
     middle = ["run", *JUDGED, "other"] if at_paper else ["run"]
     states = ["claims: agree", "mixed", "disagree", "not run"]
     heads = ["table", "cells", *middle, "not run", "Spearman’s ρ", *states]
-    rows = [_summary_row(titles[name], one, at_paper) for name, one in scores.items()]
+    rows = [_summary_row(titles[name], score, at_paper) for name, score in scores.items()]
     if len(scores) > 1:
         rows.append(_summary_row("all", reduce(add, scores.values()), at_paper))
     return heads, rows
 
 
-def _summary_row(title: str, one: Score, at_paper: bool) -> list[str]:
-    whole, ran, judged = sum(one.cells.values()), one.ran, [one.cells[name] for name in JUDGED]
+def _summary_row(title: str, score: Score, at_paper: bool) -> list[str]:
+    total, ran, judged = sum(score.cells.values()), score.ran, [score.cells[name] for name in JUDGED]
     middle = [ran, *judged, ran - sum(judged)] if at_paper else [ran]
-    counts, states = (whole, *middle, whole - ran), Counter(claim.state for claim in one.claims)
-    return [title, *map("{:,}".format, counts), one.ranks_words(), *(str(states[name]) for name in STATES)]
+    counts, states = (total, *middle, total - ran), Counter(claim.state for claim in score.claims)
+    return [title, *map("{:,}".format, counts), score.ranks_words(), *(str(states[name]) for name in STATES)]
 
 
 def _claims_table(scores: Mapping[str, Score], titles: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
     """Every claim, those that were not run, too."""
     rows = [
-        [titles[name].split(":")[0], one.says, one.state, one.counted, one.in_paper]
-        for name, found in scores.items()
-        for one in found.claims
+        [titles[name].split(":")[0], claim.says, claim.state, claim.counted, claim.in_paper]
+        for name, score in scores.items()
+        for claim in score.claims
     ]
     return ["table", "claim", "ours", "columns", "the paper’s own numbers"], rows
 
 
 def _settings_table(rows: Sequence[Mapping[str, str]], scale: str) -> tuple[list[str], list[list[str]]]:
     heads = ["of", "setting", "value", "source", "note"]
-    shown = [[row["part"], row["name"], row["value"], row["says"] or MISSING, row["note"]] for row in rows]
+    lines = [[row["part"], row["name"], row["value"], row["says"] or MISSING, row["note"]] for row in rows]
     if scale == "paper":
-        return heads, shown
+        return heads, lines
     values = [row["scaled"] or "the same" for row in rows]
     return [*heads[:3], f"at scale {scale}", *heads[3:]], [
-        [*one[:3], value, *one[3:]] for one, value in zip(shown, values, strict=True)
+        [*cells[:3], value, *cells[3:]] for cells, value in zip(lines, values, strict=True)
     ]
 
 
 def _differences_table(
     frames: Mapping[str, pd.DataFrame], specs: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[str], list[list[str]]]:
-    """Where a table of the paper names a setting of which this study has another value."""
+    """List the settings that a table of the paper names with another value than this study."""
     rows = []
     for name, frame in frames.items():
         heads = specs[name]["heads"]
@@ -301,21 +304,21 @@ def _differences_table(
     return ["table", "setting", "of", "paper", "here"], rows
 
 
-def _deviation_notes(told: Mapping[str, Any], scale: str) -> list[str]:
-    said = []
-    if told["absent"]:
-        said.append(f"Not here, as only the user can supply it: {', '.join(told['absent'])}. Its cells are not run.")
-    who = Counter(part for row in told["settings"] for part in row["says"].split(", ") if part)
+def _deviation_notes(paper: Mapping[str, Any], scale: str) -> list[str]:
+    notes = []
+    if paper["absent"]:
+        notes.append(f"Not here, as only the user can supply it: {', '.join(paper['absent'])}. Its cells are not run.")
+    who = Counter(part for row in paper["settings"] for part in row["says"].split(", ") if part)
     if who["our choice"]:
-        said.append(
+        notes.append(
             f"{who['our choice']} settings are our choice, as neither the paper nor published code says them: they are "
             "marked so in the table of settings, with what speaks for them."
         )
     if scale != "paper":
-        said.append(
+        notes.append(
             f"Scale {scale} is not the paper's, in all that the table of changes lists: ranks, gains and claims are "
             "compared, single numbers are not."
         )
-    pages = ", ".join(f"docs/methods/{name}.md" for name in told["methods"])
-    said.append(f"Where an algorithm differs from its paper or from published code, its page says so: {pages}.")
-    return said
+    pages = ", ".join(f"docs/methods/{name}.md" for name in paper["methods"])
+    notes.append(f"Where an algorithm differs from its paper or from published code, its page says so: {pages}.")
+    return notes

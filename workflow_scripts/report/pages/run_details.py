@@ -1,4 +1,4 @@
-"""What a page shows of one run when it is opened: facts, settings, files, confusion matrix, clients."""
+"""Details of one run on a page: facts, settings, files, confusion matrix, clients."""
 
 import json
 import math
@@ -29,7 +29,7 @@ def scores_of(run: RecordedRun) -> list[tuple[str, str]]:
 
 
 def facts_of(run: RecordedRun, commit: str) -> list[tuple[str, str]]:
-    """What a run took and where it comes from.
+    """List the cost of a run and its origin.
 
     Args:
         run: The run.
@@ -40,7 +40,7 @@ def facts_of(run: RecordedRun, commit: str) -> list[tuple[str, str]]:
     """
     summary, cost = run.summary, run.cost
     traffic = [summary.get(key) for key in ("bytes_up", "bytes_down")]
-    found = [
+    facts = [
         ("rounds", f"{summary['rounds']:,}"),
         ("work", f"{summary['work']:,.1f} rounds of FedAvg" if summary.get("work") is not None else ""),
         ("sent up, down", " / ".join(f"{value / 1e6:,.2f}\xa0MB" for value in traffic if value is not None)),
@@ -51,7 +51,7 @@ def facts_of(run: RecordedRun, commit: str) -> list[tuple[str, str]]:
         ("settings digest", str(summary["spec_digest"])),
         ("commit of this page", commit),
     ]
-    return [(name, value) for name, value in found if value]
+    return [(name, value) for name, value in facts if value]
 
 
 def rows_of(spec: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -64,8 +64,8 @@ def rows_of(spec: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def files_of(folder: Path) -> list[tuple[str, str]]:
     """The files of a run: (name, size)."""
-    found = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-    return [(path.name, _format_size(path.stat().st_size)) for path in found]
+    files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    return [(path.name, _format_size(path.stat().st_size)) for path in files]
 
 
 def confusion_of(run: RecordedRun) -> dict[str, Any]:
@@ -79,14 +79,14 @@ def confusion_of(run: RecordedRun) -> dict[str, Any]:
         return {"no_confusion": "Not recorded for this run: its folder has no confusion.csv."}
     if classes > CLASSES:
         return {"no_confusion": f"{classes:,} classes are too many for a page: see confusion.csv in the run’s folder."}
-    found = read_confusion(path)
-    if found.counts is None:
+    matrix = read_confusion(path)
+    if matrix.counts is None:
         return {"no_confusion": "None: the final models’ outputs are no finite numbers."}
-    return {"confusion": found.counts.tolist(), "names": [one_line(name) for name in found.names]}
+    return {"confusion": matrix.counts.tolist(), "names": [one_line(name) for name in matrix.names]}
 
 
 def clients_of(run: RecordedRun) -> dict[str, Any]:
-    """What the method holds of each client's labels, or why a page does not say so.
+    """List what the method says of each client's labels, or why a page does not show it.
 
     Returns:
         `clients`: client, judged samples, estimated share of wrong labels with both ends of its interval, samples with
@@ -95,13 +95,13 @@ def clients_of(run: RecordedRun) -> dict[str, Any]:
     path = run.listed.dir / "sites.csv"
     if not path.exists():
         return {"no_clients": "Not recorded for this run: its folder has no sites.csv."}
-    found = read_rows(path, Site)
-    if len(found) > CLIENTS:
-        return {"no_clients": f"{len(found):,} clients are too many for a page: see sites.csv in the run’s folder."}
-    if not found:
+    sites = read_rows(path, Site)
+    if len(sites) > CLIENTS:
+        return {"no_clients": f"{len(sites):,} clients are too many for a page: see sites.csv in the run’s folder."}
+    if not sites:
         why = "No client’s labels could be judged: the models know too little of them, or give no finite numbers."
         return {"no_clients": why}
-    return {"clients": [_client_row(one) for one in found]}
+    return {"clients": [_client_row(site) for site in sites]}
 
 
 def noise_of(run: RecordedRun) -> list[float | None]:
@@ -113,10 +113,10 @@ def noise_of(run: RecordedRun) -> list[float | None]:
     return [] if rates is None else [None if math.isnan(rate) else round(float(rate), 4) for rate in rates]
 
 
-def _client_row(one: Site) -> tuple[int, int, float, float, float, int]:
-    counts = (one.wrong, one.wrong_low, one.wrong_high)
-    wrong, low, high = (round(count / one.samples, 4) if one.samples else 0.0 for count in counts)
-    return one.client, one.samples, wrong, low, high, one.named
+def _client_row(site: Site) -> tuple[int, int, float, float, float, int]:
+    counts = (site.wrong, site.wrong_low, site.wrong_high)
+    wrong, low, high = (round(count / site.samples, 4) if site.samples else 0.0 for count in counts)
+    return site.client, site.samples, wrong, low, high, site.named
 
 
 def _format_percent(value: float | None) -> str:

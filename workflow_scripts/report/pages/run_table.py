@@ -31,8 +31,8 @@ def run_columns(runs: Sequence[RecordedRun], metric: str) -> list[tuple[str, boo
     """
     accuracies = [SHORT[key] for key in (metric, *_other_metrics(metric))]
     parts = [(HEADS[PARTS[place]], True) for place in _varying_parts(runs)]
-    rest = [*accuracies, "MB sent", "seconds"]
-    return [("method", True), *parts, ("seed", True), *((head, False) for head in rest)]
+    measures = [*accuracies, "MB sent", "seconds"]
+    return [("method", True), *parts, ("seed", True), *((head, False) for head in measures)]
 
 
 def run_rows(runs: Sequence[RecordedRun], names: Names, metric: str) -> list[dict[str, Any]]:
@@ -46,11 +46,11 @@ def run_rows(runs: Sequence[RecordedRun], names: Names, metric: str) -> list[dic
     Returns:
         `link`, its text (the method), and `cells` of (text, number to sort by or None for text).
     """
-    table, found = frames.tabulate_results(runs), []
+    table, rows = frames.tabulate_results(runs), []
     for run, (_, row) in zip(runs, table.iterrows(), strict=True):
         parts = names.of(run.listed.setting)
         sent = sum(run.summary.get(key) or 0 for key in ("bytes_up", "bytes_down"))
-        found.append(
+        rows.append(
             {
                 "link": append_marks(run.label, row["marks"]),
                 "cells": [
@@ -62,7 +62,7 @@ def run_rows(runs: Sequence[RecordedRun], names: Names, metric: str) -> list[dic
                 ],
             }
         )
-    return found
+    return rows
 
 
 def _other_metrics(metric: str) -> list[str]:

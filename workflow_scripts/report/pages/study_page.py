@@ -41,19 +41,19 @@ DPI = 144  # of a setting's pictures
 DEFINITIONS = {"datasets": "Data sets", "noises": "Noise", "partitions": "Partitions", "methods": "Methods"}
 
 
-def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str | Path, commit: str = "") -> str:
+def study_page(study: Mapping[str, Any], listed: Sequence[ListedRun], root: str | Path, commit: str = "") -> str:
     """The page of a study as HTML.
 
     Args:
         study: Its resolved settings, as `outputs.page_metadata` makes them.
-        found: Its runs.
+        listed: Its runs.
         root: Folder with tables/<id>.* and figures/<id>.* of all its tables and figures.
         commit: Of the software that makes the page.
 
     Raises:
         ArtifactError: If there is no run, or a file is missing or damaged.
     """
-    root, runs, study = Path(root), load(found), complete_tables(study)
+    root, runs, study = Path(root), load(listed), complete_tables(study)
     if not runs:
         raise ArtifactError(f"{root}: the study has no runs")
     specs, shelf, names = study["tables"], ImageCache(), Names.of_runs(runs)
@@ -63,7 +63,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
     board, figures = _split_board(study, root, shelf, of_a_paper=paper is not None)
     tables = [_table_part(root, name, frames[name], spec) for name, spec in specs.items()]
     _tell_notes_once([*([board] if board else []), *tables, *figures])
-    artifacts = artifacts_of([one for one in found if one.labels and one.partition_file and one.arrays])
+    artifacts = artifacts_of([run for run in listed if run.labels and run.partition_file and run.arrays])
     return render_page(
         "study.html",
         STYLES,
@@ -80,7 +80,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         tables=tables,
         board=board,
         figures=figures,
-        settings=[{**_setting_part(one, shelf), "name": names.title(one.setting)} for one in artifacts],
+        settings=[{**_setting_part(run, shelf), "name": names.title(run.setting)} for run in artifacts],
         run_heads=run_columns(runs, METRIC),
         run_rows=run_rows(runs, names, METRIC),
         data=json_text(page_data(study, runs, METRIC, commit or "unknown")),
@@ -113,10 +113,10 @@ def _tell_notes_once(parts: Sequence[dict[str, Any]]) -> None:
 
     A figure that gives way to the live curves comes last, since a footnote under it is hidden with it.
     """
-    told: set[str] = set()
+    seen: set[str] = set()
     for part in sorted(parts, key=lambda part: bool(part.get("live"))):
-        part["notes"] = [note for note in part["notes"] if note not in told]
-        told.update(part["notes"])
+        part["notes"] = [note for note in part["notes"] if note not in seen]
+        seen.update(part["notes"])
 
 
 def _split_paragraphs(text: str) -> list[str]:
@@ -141,32 +141,36 @@ def _list_training(study: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def setting_page(one: SettingArtifacts, title: str | None = None) -> str:
+def setting_page(artifacts: SettingArtifacts, title: str | None = None) -> str:
     """The page of a single setting as HTML, from its artifacts alone.
 
     Args:
-        one: The setting.
+        artifacts: The setting.
         title: Of the page; default: the setting in words.
     """
     specs = [
         (name, _format_spec(spec))
         for name, spec in (
-            ("data set", one.arrays.spec),
-            ("noise", one.labels.spec.get("noise", {})),
-            ("partition", one.split.spec.get("partition", {})),
+            ("data set", artifacts.arrays.spec),
+            ("noise", artifacts.labels.spec.get("noise", {})),
+            ("partition", artifacts.split.spec.get("partition", {})),
         )
     ]
     files = [
         (name, str(path))
-        for name, path in (("arrays", one.arrays_file), ("labels", one.labels_file), ("partition", one.partition_file))
+        for name, path in (
+            ("arrays", artifacts.arrays_file),
+            ("labels", artifacts.labels_file),
+            ("partition", artifacts.partition_file),
+        )
         if path
     ]
     return render_page(
         "setting.html",
         ("page.css",),
         folder=ASSETS,
-        title=title or " · ".join(one.words),
-        setting=_setting_part(one, ImageCache()),
+        title=title or " · ".join(artifacts.words),
+        setting=_setting_part(artifacts, ImageCache()),
         specs=specs,
         files=files,
     )
@@ -177,9 +181,9 @@ def _winners_table(first: Headline, runs: Sequence[RecordedRun], names: Names) -
     if len(first.rows) < 2:
         return None
     clean = {run.listed.setting: is_noiseless(run.spec.get("noise", {})) for run in runs}
-    places = {setting: at for at, setting in enumerate(clean)}
+    places = {setting: place for place, setting in enumerate(clean)}
     if not all(clean.values()):  # the curves show those without noise only as a line in the others
-        places = {setting: at for setting, at in places.items() if not clean[setting]}
+        places = {setting: place for setting, place in places.items() if not clean[setting]}
     return {
         "metric": METRIC_WORDS[first.metric],
         "baseline": first.baseline,
@@ -196,19 +200,19 @@ def _table_part(root: Path, name: str, frame: pd.DataFrame, spec: Mapping[str, A
 
 
 def _figure_part(root: Path, name: str, spec: Mapping[str, Any], shelf: ImageCache) -> dict[str, Any]:
-    prefix, here = root / "figures" / name, f"figure-{make_slug(name)}"
+    prefix, place = root / "figures" / name, f"figure-{make_slug(name)}"
     title, caption, alt, notes = read_words(f"{prefix}.svg")
     image = _read_bytes(Path(f"{prefix}.png"))
     width, height = png_size(image)
     light = Path(f"{prefix}.svg").stat().st_size <= HEAVY
     uri = file_uri("svg", _read_bytes(Path(f"{prefix}.svg"))) if light else file_uri("png", few_colours(image))
     return {
-        "id": here,
+        "id": place,
         "title": title,
         "caption": caption,
         "alt": alt,
         "notes": notes,
-        "same": shelf.place(image, here, title),
+        "same": shelf.place(image, place, title),
         "uri": uri,
         "width": width // 2,
         "height": height // 2,
@@ -217,15 +221,15 @@ def _figure_part(root: Path, name: str, spec: Mapping[str, Any], shelf: ImageCac
     }
 
 
-def _setting_part(one: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
+def _setting_part(artifacts: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
     """Facts and pictures of a setting. A picture that the page has already is named by the id of its place."""
     figures: list[dict[str, Any]] = []
-    end = make_slug("-".join((one.dataset, one.noise, one.partition)))
+    end = make_slug("-".join((artifacts.dataset, artifacts.noise, artifacts.partition)))
     for kind in SETTING_FIGURES:
-        if not find_figure_kind({"kind": kind}).applies(one):
+        if not find_figure_kind({"kind": kind}).applies(artifacts):
             continue
         with use_house_style():
-            drawn = draw_setting_figure([one], {"kind": kind})
+            drawn = draw_setting_figure([artifacts], {"kind": kind})
             image = figure_bytes(drawn, "png", DPI)
         width, height = png_size(image)
         figures.append(
@@ -235,7 +239,7 @@ def _setting_part(one: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
                 "caption": drawn.caption,
                 "alt": drawn.alt,
                 "notes": [],
-                "same": shelf.place(image, f"setting-{end}", " · ".join(one.words)),
+                "same": shelf.place(image, f"setting-{end}", " · ".join(artifacts.words)),
                 "uri": file_uri("png", few_colours(image)),
                 "width": width * 120 // DPI,
                 "height": height * 120 // DPI,
@@ -245,18 +249,18 @@ def _setting_part(one: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
         )
     return {
         "id": f"setting-{end}",
-        "title": " · ".join(one.words),
-        "facts": one.facts(),
+        "title": " · ".join(artifacts.words),
+        "facts": artifacts.facts(),
         "figures": figures,
-        "thumbnails": make_thumbnails(one),
+        "thumbnails": make_thumbnails(artifacts),
     }
 
 
 def _format_spec(spec: Mapping[str, Any]) -> str:
     """A spec in one line, its readable name first."""
-    shown = describe_spec(spec, "")
-    rest = ", ".join(f"{key}: {value}" for key, value in rows_of(spec) if key not in ("label", "text"))
-    return f"{shown} — {rest}" if shown and rest and shown != rest else shown or rest
+    name = describe_spec(spec, "")
+    details = ", ".join(f"{key}: {value}" for key, value in rows_of(spec) if key not in ("label", "text"))
+    return f"{name} — {details}" if name and details and name != details else name or details
 
 
 def _embed_files(prefix: Path, endings: Sequence[str]) -> list[dict[str, str]]:

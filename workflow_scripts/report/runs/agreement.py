@@ -25,5 +25,9 @@ def untrusted_note(names: Iterable[str]) -> str:
     Returns:
         The sentence, or "" for none.
     """
-    said = ", ".join(names)
-    return f"There are no trusted test labels of {said}: accuracy there is {WORDS} of a held-out share." if said else ""
+    listing = ", ".join(names)
+    return (
+        f"There are no trusted test labels of {listing}: accuracy there is {WORDS} of a held-out share."
+        if listing
+        else ""
+    )

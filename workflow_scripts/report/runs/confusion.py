@@ -9,7 +9,7 @@ from fednoise_core.io import ArtifactError, read_texts
 
 
 class Confusion(NamedTuple):
-    """What the final models of a run take test images for.
+    """Predictions of the final models of a run for the test images of each class.
 
     Attributes:
         names: Of the K classes.

@@ -79,16 +79,16 @@ def load_metric(
     return pd.concat(parts, ignore_index=True)
 
 
-def count_diverged(found: pd.DataFrame) -> dict[tuple[str, ...], tuple[int, int]]:
-    """How many runs of a method in a setting diverged, for those of which any did.
+def count_diverged(results: pd.DataFrame) -> dict[tuple[str, ...], tuple[int, int]]:
+    """Count the diverged runs of each method in a setting, for methods with any.
 
     Args:
-        found: A frame of `tabulate_results`.
+        results: A frame of `tabulate_results`.
 
     Returns:
         (diverged runs, all runs) by `IDS`.
     """
-    counts = found.groupby(IDS, sort=False)["diverged"].agg(["sum", "size"])
+    counts = results.groupby(IDS, sort=False)["diverged"].agg(["sum", "size"])
     return {ids: (int(lost), int(n)) for ids, lost, n in counts.itertuples(name=None) if lost}
 
 
@@ -133,8 +133,10 @@ def by_round(
     wide: dict[Any, int] = frame.groupby([*IDS, "seed"], sort=False)["window"].first().to_dict()
     mean = frame.set_index("round").groupby([*IDS, "seed"], sort=False)["value"]
     frame = frame.set_index([*IDS, "seed", "round"])
-    found = pd.concat({ids: _trailing_mean(column, wide[ids]) for ids, column in mean}, names=[*IDS, "seed", "round"])
-    return frame.assign(trailing=found).reset_index()
+    trailing = pd.concat(
+        {ids: _trailing_mean(column, wide[ids]) for ids, column in mean}, names=[*IDS, "seed", "round"]
+    )
+    return frame.assign(trailing=trailing).reset_index()
 
 
 def diverged_words(runs: Sequence[RecordedRun]) -> list[str]:
@@ -150,7 +152,7 @@ def counted_words(frame: pd.DataFrame, which: pd.Series) -> list[str]:
 
 
 def _is_diverged(scores: Mapping[str, Any]) -> bool:
-    """Whether a view's accuracies say that its models stopped giving finite numbers."""
+    """Return True if a view's accuracies say that its models stopped giving finite numbers."""
     return any(key in scores and scores[key] is None for key in METRICS)
 
 

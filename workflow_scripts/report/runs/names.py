@@ -38,21 +38,21 @@ def describe_spec(spec: Mapping[str, Any], fallback: str, varying: Collection[st
         return one_line(str(spec["label"]))
     if not spec.get("kind"):
         return _describe_dataset(spec) or fallback
-    name, said = _format_name(spec)
-    words, fields = [name], _declared_settings(spec)
-    if spec.get("rate") is not None and "rate" not in said:
-        words[0] += f" {_format_rate(spec['rate'])}"
+    name, in_name = _format_name(spec)
+    parts, fields = [name], _declared_settings(spec)
+    if spec.get("rate") is not None and "rate" not in in_name:
+        parts[0] += f" {_format_rate(spec['rate'])}"
     defaults = {key: fields[key].get_default() for key in varying if key in fields}
     for key, value in sorted((defaults | dict(spec)).items()) if defaults else spec.items():
-        shown = _find_shown(fields, key)
+        look = _find_shown(fields, key)
         usual = key in fields and key not in varying and fields[key].get_default() == value
-        if key in (*UNNAMED, *said) or usual or not shown.in_headings or not _is_short(value):
+        if key in (*UNNAMED, *in_name) or usual or not look.in_headings or not _is_short(value):
             continue
-        if isinstance(value, str) and not shown.display_name:
-            words[0] += f" {value}"
+        if isinstance(value, str) and not look.display_name:
+            parts[0] += f" {value}"
         else:
-            words.append(_describe_value(key, value, shown))
-    return ", ".join(words)
+            parts.append(_describe_value(key, value, look))
+    return ", ".join(parts)
 
 
 def _describe_dataset(spec: Mapping[str, Any]) -> str:
@@ -66,7 +66,7 @@ def _describe_dataset(spec: Mapping[str, Any]) -> str:
 
 
 def _find_owners(spec: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Where the settings of a data set, a noise or a partition are declared, its own first; () if it is not known."""
+    """Find the declarations of a data set's, noise's or partition's settings, its own first; () if it is not known."""
     kind = spec.get("kind")
     if kind in NOISES:
         return resolve_kind(spec, NOISES, "noise"), noise_registry.Shared
@@ -81,46 +81,46 @@ def _declared_settings(spec: Mapping[str, Any]) -> Mapping[str, FieldInfo]:
 
 
 def _find_shown(fields: Mapping[str, FieldInfo], key: str) -> Shown:
-    """How headings show a setting."""
+    """Find how headings show a setting."""
     declared = fields[key].metadata if key in fields else ()
-    return next((one for one in declared if isinstance(one, Shown)), Shown())
+    return next((entry for entry in declared if isinstance(entry, Shown)), Shown())
 
 
 def _format_name(spec: Mapping[str, Any]) -> tuple[str, set[str]]:
     """The name of a data set, a noise or a partition, and the settings that it says ("3 classes a client")."""
     owners, fields = _find_owners(spec), _declared_settings(spec)
     name = str(owners[0].display_name) if owners else ""
-    said = _named_settings(name)
-    given = with_defaults(model_of(*owners), spec) if owners else {}
-    if "rate" in said and "rate" not in spec:
-        said, name = said - {"rate"}, re.sub(r"\{rate\}( of)? ?", "", name)
-    if not said <= given.keys():  # the rest of the name tells what is left out
+    in_name = _named_settings(name)
+    values = with_defaults(model_of(*owners), spec) if owners else {}
+    if "rate" in in_name and "rate" not in spec:
+        in_name, name = in_name - {"rate"}, re.sub(r"\{rate\}( of)? ?", "", name)
+    if not in_name <= values.keys():  # the rest of the name tells what is left out
         name = name.split(",")[0]
-        said = _named_settings(name)
-    if not name or not said <= given.keys():
+        in_name = _named_settings(name)
+    if not name or not in_name <= values.keys():
         return str(spec.get("kind", "")).replace("_", " "), set()
-    words = {key: _value_words(given[key], _find_shown(fields, key)) for key in said}
-    return name.format_map(words | ({"rate": _format_rate(given["rate"])} if "rate" in said else {})), said
+    texts = {key: _value_words(values[key], _find_shown(fields, key)) for key in in_name}
+    return name.format_map(texts | ({"rate": _format_rate(values["rate"])} if "rate" in in_name else {})), in_name
 
 
 def _named_settings(name: str) -> set[str]:
     return {key for _, key, *_ in Formatter().parse(name) if key}
 
 
-def _value_words(value: Any, shown: Shown) -> str:
-    words = shown.display_name.get(value) if isinstance(shown.display_name, Mapping) else None
-    return _format_setting_value(value) if words is None else words
+def _value_words(value: Any, look: Shown) -> str:
+    text = look.display_name.get(value) if isinstance(look.display_name, Mapping) else None
+    return _format_setting_value(value) if text is None else text
 
 
-def _describe_value(key: str, value: Any, shown: Shown) -> str:
+def _describe_value(key: str, value: Any, look: Shown) -> str:
     """A setting in words: "overlap", "no overlap", "α = 0.1"."""
-    if isinstance(shown.display_name, Mapping):
-        return _value_words(value, shown)
+    if isinstance(look.display_name, Mapping):
+        return _value_words(value, look)
     if isinstance(value, bool):
         return key.replace("_", " ") if value else f"no {key.replace('_', ' ')}"
     name = _name_symbol(key)
-    words = shown.display_name or (f"{name} = {{}}" if len(name) == 1 else f"{name} {{}}")
-    return words.format(_format_setting_value(value))
+    template = look.display_name or (f"{name} = {{}}" if len(name) == 1 else f"{name} {{}}")
+    return template.format(_format_setting_value(value))
 
 
 def _name_symbol(key: str) -> str:
@@ -132,7 +132,7 @@ def _name_symbol(key: str) -> str:
 
 
 def _is_short(value: Any) -> bool:
-    """Whether a value is short enough for a heading."""
+    """Return True if a value is short enough for a heading."""
     return value is not None and not isinstance(value, list | dict)
 
 
@@ -146,19 +146,21 @@ def disambiguate_specs(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]
         Id -> words. To equal words are added the settings that differ, else the id.
     """
     varying = _find_varying(specs.values())
-    words = {name: describe_spec(spec, name, varying.get(spec.get("kind"), ())) for name, spec in specs.items()}
-    for same in _group_equal(words):
+    labels = {name: describe_spec(spec, name, varying.get(spec.get("kind"), ())) for name, spec in specs.items()}
+    for same in _group_equal(labels):
         values = {key: {canonical_json(specs[name].get(key)) for name in same} for name in same for key in specs[name]}
         for name in same:
-            told = {key: specs[name][key] for key in sorted(values) if len(values[key]) > 1 and key in specs[name]}
+            differing = {key: specs[name][key] for key in sorted(values) if len(values[key]) > 1 and key in specs[name]}
             fields = _declared_settings(specs[name])
-            said = [
-                _describe_value(key, value, _find_shown(fields, key)) for key, value in told.items() if _is_short(value)
+            additions = [
+                _describe_value(key, value, _find_shown(fields, key))
+                for key, value in differing.items()
+                if _is_short(value)
             ]
-            words[name] = ", ".join(filter(None, [words[name], *said]))
-    for name in [name for same in _group_equal(words) for name in same]:
-        words[name] += f" ({name})"
-    return words if not _group_equal(words) else {name: f"{shown} ({name})" for name, shown in words.items()}
+            labels[name] = ", ".join(filter(None, [labels[name], *additions]))
+    for name in [name for same in _group_equal(labels) for name in same]:
+        labels[name] += f" ({name})"
+    return labels if not _group_equal(labels) else {name: f"{label} ({name})" for name, label in labels.items()}
 
 
 def _find_varying(specs: Iterable[Mapping[str, Any]]) -> dict[Any, set[str]]:
@@ -168,7 +170,7 @@ def _find_varying(specs: Iterable[Mapping[str, Any]]) -> dict[Any, set[str]]:
         if owners := _find_owners(spec):
             for key, value in with_defaults(model_of(*owners), spec).items():
                 values.setdefault(spec.get("kind"), {}).setdefault(key, set()).add(canonical_json(value))
-    return {kind: {key for key, found in keys.items() if len(found) > 1} for kind, keys in values.items()}
+    return {kind: {key for key, seen in keys.items() if len(seen) > 1} for kind, keys in values.items()}
 
 
 def label_without_rate(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -180,20 +182,20 @@ def label_without_rate(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]
     Returns:
         Id -> words, shared by the noises that differ in their rate alone, and by those of a kind without a rate.
     """
-    rest = {name: {key: value for key, value in spec.items() if key != "rate"} for name, spec in specs.items()}
-    rest = {name: spec if "rate" in specs[name] else {"kind": spec.get("kind")} for name, spec in rest.items()}
+    stripped = {name: {key: value for key, value in spec.items() if key != "rate"} for name, spec in specs.items()}
+    stripped = {name: spec if "rate" in specs[name] else {"kind": spec.get("kind")} for name, spec in stripped.items()}
     first: dict[str, str] = {}
-    for name, spec in rest.items():
+    for name, spec in stripped.items():
         first.setdefault(canonical_json(spec), name)
-    words = disambiguate_specs({name: rest[name] for name in first.values()})
-    return {name: words[first[canonical_json(spec)]] for name, spec in rest.items()}
+    labels = disambiguate_specs({name: stripped[name] for name in first.values()})
+    return {name: labels[first[canonical_json(spec)]] for name, spec in stripped.items()}
 
 
-def _group_equal(words: Mapping[str, str]) -> list[list[str]]:
+def _group_equal(labels: Mapping[str, str]) -> list[list[str]]:
     """Groups of ids that have the same words."""
     groups: dict[str, list[str]] = {}
-    for name, shown in words.items():
-        groups.setdefault(shown, []).append(name)
+    for name, label in labels.items():
+        groups.setdefault(label, []).append(name)
     return [names for names in groups.values() if len(names) > 1]
 
 
@@ -203,12 +205,12 @@ class Names:
     found: each setting with the specs of its parts, by "dataset", "noise", "partition".
     """
 
-    def __init__(self, found: Iterable[tuple[Setting, Mapping[str, Any]]]) -> None:
+    def __init__(self, settings: Iterable[tuple[Setting, Mapping[str, Any]]]) -> None:
         specs: tuple[dict[str, Mapping[str, Any]], ...] = ({}, {}, {})
-        for setting, parts in found:
-            for known, key, part in zip(specs, PARTS, setting, strict=True):
-                known.setdefault(part, parts.get(key) or {})
-        self.parts = tuple(disambiguate_specs(known) for known in specs)
+        for setting, parts in settings:
+            for by_id, key, part in zip(specs, PARTS, setting, strict=True):
+                by_id.setdefault(part, parts.get(key) or {})
+        self.parts = tuple(disambiguate_specs(by_id) for by_id in specs)
 
     @classmethod
     def of_runs(cls, runs: Iterable[RecordedRun]) -> Names:
@@ -229,8 +231,8 @@ class Names:
         return self._join_parts(setting, False) if self._join_parts(setting, True) else ""
 
     def _join_parts(self, setting: Setting, varying: bool) -> str:
-        words = zip(self.of(setting), self.parts, strict=True)
-        return " · ".join(word for word, names in words if (len(names) > 1) == varying)
+        pairs = zip(self.of(setting), self.parts, strict=True)
+        return " · ".join(word for word, names in pairs if (len(names) > 1) == varying)
 
 
 def _format_setting_value(value: float) -> str:
@@ -246,5 +248,5 @@ def _format_rate(value: float) -> str:
 def field_words(field: str) -> str:
     """A swept setting in words: "train.batch" -> "batch size"."""
     key = field.split(".")[-1]
-    shown = _find_shown(settings_of(Train) if field.startswith("train.") else {}, key)
-    return str(shown.display_name) or _name_symbol(key)
+    look = _find_shown(settings_of(Train) if field.startswith("train.") else {}, key)
+    return str(look.display_name) or _name_symbol(key)

@@ -1,4 +1,4 @@
-"""How noisy a run's labels are: the rate that its noise stands for, which the key `rate` need not be."""
+"""Noise rate of a run's labels: the rate that its noise stands for, which the key `rate` need not be."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from workflow_scripts.report.runs.run import RecordedRun
 
 
 def is_noiseless(spec: Mapping[str, Any]) -> bool:
-    """Whether a noise leaves every label as it is (the ceiling of a table).
+    """Return True if a noise leaves every label as it is (the ceiling of a table).
 
     Args:
         spec: Its settings. A matrix file is not opened, since it is no input of tables.

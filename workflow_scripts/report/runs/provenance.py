@@ -1,4 +1,4 @@
-"""What a study's page says of its runs besides their results: how many, their limits, where they come from."""
+"""Facts about the runs of a study's page besides their results: number, limits, origin."""
 
 import base64
 from collections import Counter
@@ -64,14 +64,14 @@ def _count_settings(runs: Sequence[RecordedRun]) -> str:
 
 
 def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
-    """What a reader must know before quoting a number; only what applies to these runs.
+    """List what a reader must know before quoting a number. Only notes that apply to these runs are listed.
 
     Args:
         study: As the page gets it, with completed tables (`registry.complete_tables`).
         runs: Those of the study.
     """
-    frame, words = frames.tabulate_results(runs), Names.of_runs(runs)
-    frame["setting"] = [words.title(run.listed.setting) for run in runs]
+    frame, names = frames.tabulate_results(runs), Names.of_runs(runs)
+    frame["setting"] = [names.title(run.listed.setting) for run in runs]
     tables = [spec for spec in study["tables"].values() if spec["kind"] == "accuracy"]
     seeds = int(frame.groupby(frames.IDS)["seed"].nunique().max())
     private = frame[frame["epsilon"].notna()]
@@ -81,7 +81,7 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
     dropped = frames.counted_words(frame, frame["dropped_updates"] > 0)
     chance = frames.counted_words(frame, frame["at_chance"])
     below = frames.counted_words(frame, frame["best"] <= frame["round0"])
-    said: list[tuple[Any, str]] = [
+    limits: list[tuple[Any, str]] = [
         (
             [spec for spec in tables if spec["metric"] == "best"],
             "The best round is chosen by test accuracy, which flatters every method; the CSV of a table also holds the "
@@ -119,14 +119,16 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
             "processor. On another kind an accuracy can differ by several points.",
         ),
     ]
-    return [sentence for applies, sentence in said if applies]
+    return [sentence for applies, sentence in limits if applies]
 
 
 def _explain_views(frame: pd.DataFrame) -> list[str]:
     """Whose accuracy it is, where it is not that of one global model."""
-    found = frame[frame["view"] != "global"].groupby("view", sort=False)
-    other = "that of its view “{}”"
-    return [f"Accuracy of {_join_labels(rows)} is {VIEWS.get(str(view), other.format(view))}." for view, rows in found]
+    groups = frame[frame["view"] != "global"].groupby("view", sort=False)
+    fallback = "that of its view “{}”"
+    return [
+        f"Accuracy of {_join_labels(rows)} is {VIEWS.get(str(view), fallback.format(view))}." for view, rows in groups
+    ]
 
 
 def _join_labels(frame: pd.DataFrame) -> str:
@@ -134,7 +136,7 @@ def _join_labels(frame: pd.DataFrame) -> str:
 
 
 def describe_provenance(runs: Sequence[RecordedRun]) -> dict[str, Any]:
-    """What `study.html` says of where its numbers come from.
+    """Describe the origin of the numbers for `study.html`.
 
     Returns:
         `environment` (name, values), `code` (method, hashes, number of runs) and `runs_files` (runs.csv as a data
@@ -171,12 +173,12 @@ def mixed_versions(runs: Sequence[RecordedRun]) -> list[str]:
     counts: dict[str, Counter[str]] = {}
     for run in runs:
         counts.setdefault(str(run.record.get("versions", "unknown versions")), Counter())[run.label] += 1
-    words = "; ".join(
+    listing = "; ".join(
         f"{version}: {', '.join(f'{label} ({count:,})' for label, count in sorted(of.items()))}"
         for version, of in sorted(counts.items())
     )
-    what = "Made with several versions, so numbers may differ (method and number of runs)"
-    return [f"{what}: {words}."] if len(counts) > 1 else []
+    head = "Made with several versions, so numbers may differ (method and number of runs)"
+    return [f"{head}: {listing}."] if len(counts) > 1 else []
 
 
 def file_uri(ending: str, content: bytes) -> str:

@@ -21,13 +21,13 @@ def find_baseline(runs: Sequence[RecordedRun]) -> str | None:
     Returns:
         The id, that with the fewest settings if there are several, or None.
     """
-    found = {run.listed.method: run.spec.get("method", {}) for run in runs}
-    plain = [method for method, spec in found.items() if spec.get("name", method) == "fedavg"]
-    return min(plain, key=lambda method: len(found[method])) if plain else None
+    methods = {run.listed.method: run.spec.get("method", {}) for run in runs}
+    plain = [method for method, spec in methods.items() if spec.get("name", method) == "fedavg"]
+    return min(plain, key=lambda method: len(methods[method])) if plain else None
 
 
 def is_compared(marks: Iterable[Any]) -> bool:
-    """Whether a method is compared with the others: it needs nothing that a federation cannot have.
+    """Return True if a method is compared with the others: it needs nothing that a federation cannot have.
 
     Args:
         marks: Texts of marks of its runs.
@@ -80,6 +80,6 @@ def paired_gains(results: pd.DataFrame, metric: str, baseline: str) -> pd.DataFr
     """
     pair = ["dataset", "noise", "partition", "seed"]
     base = results[results["method"] == baseline].set_index(pair)[metric].rename("baseline")
-    found = results[results["method"] != baseline].join(base, on=pair, how="inner")
-    lost = found["diverged"].astype(bool) & found["baseline"].notna()
-    return found.assign(gain=(found[metric] - found["baseline"]).mask(lost, -float("inf")))
+    pairs = results[results["method"] != baseline].join(base, on=pair, how="inner")
+    lost = pairs["diverged"].astype(bool) & pairs["baseline"].notna()
+    return pairs.assign(gain=(pairs[metric] - pairs["baseline"]).mask(lost, -float("inf")))

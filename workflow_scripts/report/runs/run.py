@@ -78,7 +78,7 @@ class RecordedRun:
 
     @property
     def diverged(self) -> bool:
-        """Whether outputs of the headline view's models stopped being finite numbers: such a run has no accuracy."""
+        """True if outputs of the headline view's models stopped being finite numbers. Such a run has no accuracy."""
         return bool(self.summary.get("diverged"))
 
     @property
@@ -111,7 +111,7 @@ class RecordedRun:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether it was trained on a CPU, which is assumed where cost.json names no device."""
+        """True if the run was trained on a CPU, which is assumed if cost.json names no device."""
         return str(self.cost.get("device", "cpu")).startswith("cpu")
 
 
@@ -121,54 +121,54 @@ def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]
     Raises ArtifactError for a list that is missing or damaged; the run folders are not looked into.
     """
     rows: list[Any] = runs_list if isinstance(runs_list, list) else read_runs(runs_list)
-    found = []
+    runs = []
     for number, row in enumerate(rows):
         try:
             ids: dict[str, Any] = {key: str(row[key]) for key in ("dataset", "noise", "partition", "method")}
             files: dict[str, Any] = {key: Path(row[key]) for key in FILES if key == "dir" or row.get(key)}
-            shown = {key: row.get(key) for key in SHOWN}
-            found.append(ListedRun(**ids, seed=int(row["seed"]), **files, **shown))
+            labels = {key: row.get(key) for key in SHOWN}
+            runs.append(ListedRun(**ids, seed=int(row["seed"]), **files, **labels))
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{runs_list}: run {number}: {type(error).__name__}: {error}") from error
-    return found
+    return runs
 
 
-def select(found: Iterable[ListedRun], spec: Mapping[str, Any], *, none: bool = False) -> list[ListedRun]:
+def select(runs: Iterable[ListedRun], spec: Mapping[str, Any], *, none: bool = False) -> list[ListedRun]:
     """Runs allowed by the spec's lists `datasets`, `noises`, `partitions`, `methods`, `seeds` (no list: all).
 
     The order is the runs list's, except that a list in the spec decides the order of what it names. A name without runs
     is passed over, since a scale may leave it out; a list of which nothing is left raises SpecError, unless `none` is
     allowed. The id of a method with a `sweep` names all its variants.
     """
-    kept = list(found)
+    selected = list(runs)
     for key, field in SELECTORS.items():
-        wanted = spec.get(key)
-        if wanted is None:
+        names = spec.get(key)
+        if names is None:
             continue
-        known = {getattr(listed, field) for listed in kept}
-        kept = [listed for listed in kept if index_of(wanted, getattr(listed, field)) is not None]
-        if not kept and none:
+        present = {getattr(listed, field) for listed in selected}
+        selected = [listed for listed in selected if index_of(names, getattr(listed, field)) is not None]
+        if not selected and none:
             return []
-        if not kept:
-            raise SpecError(f"{key}: {wanted} matches no run; there are {', '.join(map(str, sorted(known)))}")
+        if not selected:
+            raise SpecError(f"{key}: {names} matches no run; there are {', '.join(map(str, sorted(present)))}")
     for key in ("seeds", "methods", "partitions", "noises", "datasets"):  # stable sorts, the outermost last
         if spec.get(key) is not None:
-            rank = {listed: index_of(spec[key], getattr(listed, SELECTORS[key])) or 0 for listed in kept}
-            kept.sort(key=rank.__getitem__)
-    return kept
+            rank = {listed: index_of(spec[key], getattr(listed, SELECTORS[key])) or 0 for listed in selected}
+            selected.sort(key=rank.__getitem__)
+    return selected
 
 
-def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
+def load(listed_runs: Iterable[ListedRun]) -> list[RecordedRun]:
     """Read spec and summary of the runs, and check that they are of these runs and of one another.
 
     Args:
-        found: Lines of a runs list.
+        listed_runs: Lines of a runs list.
 
     Raises:
         ArtifactError: For a file that is missing, damaged, or of another run.
     """
     runs = []
-    for listed in found:
+    for listed in listed_runs:
         record = read_json(listed.dir / "spec.json", ("spec",))
         summary = read_json(
             listed.dir / "summary.json", ("run", "accuracy", "headline_view", "spec_digest", "rounds", "classes")
@@ -182,8 +182,8 @@ def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
                 f"{listed.dir / 'summary.json'}: spec digest {summary['spec_digest']} is not that of spec.json, "
                 f"{json_digest(record['spec'])}: one of the two files was changed"
             )
-        shown = {"method_label": listed.label, **{key: getattr(listed, key) for key in FLAGS}}
-        summary |= {key: value for key, value in shown.items() if value is not None}
+        labels = {"method_label": listed.label, **{key: getattr(listed, key) for key in FLAGS}}
+        summary |= {key: value for key, value in labels.items() if value is not None}
         runs.append(RecordedRun(listed, record, summary))
     return runs
 

@@ -80,21 +80,24 @@ class SettingArtifacts:
         return [one_line(name.replace("_", " ")) for name in named] or [str(k) for k in range(self.classes)]
 
     def image(self, i: int) -> np.ndarray:
-        """What training sample `i` shows, uint8 [H, W] or [H, W, 3]; grey where a foreign image is not at hand."""
-        own = np.asarray(self.arrays.x_train[i : i + 1])
+        """Image of training sample `i`, uint8 [H, W] or [H, W, 3].
+
+        It is grey if a foreign image is not at hand.
+        """
+        picture = np.asarray(self.arrays.x_train[i : i + 1])
         labels = self.labels
-        at = np.flatnonzero(labels.replaced == i) if labels.replaced is not None else ()
-        if len(at) and labels.donor is not None:
+        positions = np.flatnonzero(labels.replaced == i) if labels.replaced is not None else ()
+        if len(positions) and labels.donor is not None:
             public = self.labels.spec.get("noise", {}).get("donor", "public") == "public"
             donors = (
                 self.arrays.x_public if public else Arrays.load(self.donor_file).x_train if self.donor_file else None
             )
             if donors is None:
-                own = np.full_like(own, 128)
+                picture = np.full_like(picture, 128)
             else:
-                alone = dataclasses.replace(labels, replaced=np.zeros(1, np.int64), donor=labels.donor[at[:1]])
-                own = alone.replace_images(own, np.asarray(donors))
-        return own[0, ..., 0] if own.shape[1:][-1] == 1 else own[0]
+                alone = dataclasses.replace(labels, replaced=np.zeros(1, np.int64), donor=labels.donor[positions[:1]])
+                picture = alone.replace_images(picture, np.asarray(donors))
+        return picture[0, ..., 0] if picture.shape[1:][-1] == 1 else picture[0]
 
     @property
     def setting(self) -> Setting:
@@ -104,7 +107,7 @@ class SettingArtifacts:
     @cached_property
     def words(self) -> tuple[str, str, str]:
         """(data set, noise, partition) in words."""
-        return Names((one.setting, one._specs()) for one in self.among or [self]).of(self.setting)
+        return Names((setting.setting, setting._specs()) for setting in self.among or [self]).of(self.setting)
 
     @cached_property
     def client_rate(self) -> np.ndarray | None:
@@ -117,9 +120,9 @@ class SettingArtifacts:
         return np.divide(bad, self.split.sizes, out=np.full(self.split.clients, np.nan), where=self.split.sizes > 0)
 
     def facts(self) -> list[tuple[str, str]]:
-        """What a reader wants to know before the pictures: (name, value in words)."""
+        """List the facts that a reader needs before the pictures: (name, value in words)."""
         labels, split = self.labels, self.split
-        sizes, held = split.sizes, (split.histogram(labels.noisy, self.classes) > 0).sum(1)
+        sizes, class_counts = split.sizes, (split.histogram(labels.noisy, self.classes) > 0).sum(1)
         nominal, rate = labels.nominal_rate, self.client_rate
         shared = " (some are shared)" if split.overlap else ""
         realised = "unknown: nobody knows the clean labels of this data"
@@ -135,7 +138,10 @@ class SettingArtifacts:
                 else str(split.clients),
             ),
             ("samples per client", f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}"),
-            ("classes per client", f"{held.min()} to {held.max()}, mean {held.mean():.1f} (by given labels)"),
+            (
+                "classes per client",
+                f"{class_counts.min()} to {class_counts.max()}, mean {class_counts.mean():.1f} (by given labels)",
+            ),
             ("partition drawn over", f"{split.spec.get('labels', 'unknown')} labels"),
             ("noise rate, nominal", "none stated" if nominal is None else f"{nominal:.3f}"),
             ("noise rate, realised", realised),
@@ -143,8 +149,8 @@ class SettingArtifacts:
         ]
 
     def _specs(self) -> dict[str, Any]:
-        found = {"noise": self.labels.spec.get("noise"), "partition": self.split.spec.get("partition")}
-        return found | ({"dataset": _dataset_of(self.arrays_file)} if self.arrays_file else {})
+        specs = {"noise": self.labels.spec.get("noise"), "partition": self.split.spec.get("partition")}
+        return specs | ({"dataset": _dataset_of(self.arrays_file)} if self.arrays_file else {})
 
     def _file(self, kind: str) -> Path:
         path = {"labels": self.labels_file, "partition": self.partition_file, "arrays": self.arrays_file}[kind]
@@ -164,18 +170,18 @@ def _dataset_of(path: Path) -> Any:
         return None
 
 
-def artifacts_of(found: Sequence[ListedRun]) -> list[SettingArtifacts]:
+def artifacts_of(runs: Sequence[ListedRun]) -> list[SettingArtifacts]:
     """The settings of runs, each once.
 
     Args:
-        found: Lines of a runs list. The seed that comes first there is taken.
+        runs: Lines of a runs list. The seed that comes first there is taken.
     """
-    made: dict[Setting, SettingArtifacts] = {}
-    for listed in found:
-        if listed.setting not in made:
-            made[listed.setting] = SettingArtifacts(
+    by_setting: dict[Setting, SettingArtifacts] = {}
+    for listed in runs:
+        if listed.setting not in by_setting:
+            by_setting[listed.setting] = SettingArtifacts(
                 *listed.setting, listed.seed, listed.labels, listed.partition_file, listed.arrays, listed.donor
             )
-    for one in made.values():
-        one.among.extend(made.values())
-    return list(made.values())
+    for artifacts in by_setting.values():
+        artifacts.among.extend(by_setting.values())
+    return list(by_setting.values())

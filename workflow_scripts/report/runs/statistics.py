@@ -37,17 +37,17 @@ def summarize_seeds(values: Sequence[float]) -> Spread:
     Args:
         values: One a seed.
     """
-    known = np.asarray(values, dtype=float)
+    sample = np.asarray(values, dtype=float)
     nothing = math.nan
-    if not len(known) or np.isnan(known).any():
-        return Spread(len(known), nothing, nothing, nothing, nothing)
-    mean = float(known.mean())
-    std = float(known.std(ddof=1)) if len(known) > 1 else nothing
-    if len(known) < LEAST:
-        return Spread(len(known), mean, std, nothing, nothing)
-    if np.ptp(known) == 0:
-        return Spread(len(known), mean, std, mean, mean)
-    found = stats.bootstrap(
-        (known,), np.mean, n_resamples=DRAWS, confidence_level=LEVEL, method="percentile", rng=stream(0, "bootstrap")
+    if not len(sample) or np.isnan(sample).any():
+        return Spread(len(sample), nothing, nothing, nothing, nothing)
+    mean = float(sample.mean())
+    std = float(sample.std(ddof=1)) if len(sample) > 1 else nothing
+    if len(sample) < LEAST:
+        return Spread(len(sample), mean, std, nothing, nothing)
+    if np.ptp(sample) == 0:
+        return Spread(len(sample), mean, std, mean, mean)
+    interval = stats.bootstrap(
+        (sample,), np.mean, n_resamples=DRAWS, confidence_level=LEVEL, method="percentile", rng=stream(0, "bootstrap")
     ).confidence_interval
-    return Spread(len(known), mean, std, float(found.low), float(found.high))
+    return Spread(len(sample), mean, std, float(interval.low), float(interval.high))

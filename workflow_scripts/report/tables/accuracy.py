@@ -97,10 +97,10 @@ def _lay_out_accuracy(frame: pd.DataFrame, spec: Spec) -> Grid:
     # clean labels do not depend on the noise: the same cell stands under each noise
     for part, ids, ending, style in ((main, (0, 1, 2), "", ""), (ceiling, (0, 2), ", no noise", "ceiling")):
         for _, group in part.groupby("method", sort=False):
-            found = {tuple(row[PARTS[one]] for one in ids): row for _, row in group.iterrows()}
+            by_column = {tuple(row[PARTS[axis]] for axis in ids): row for _, row in group.iterrows()}
             line = []
             for key in settings:
-                row = found.get(tuple(key[one] for one in ids))
+                row = by_column.get(tuple(key[axis] for axis in ids))
                 ahead = not style and row is not None and bool(row["ahead"])
                 line.append(Cell(_format_accuracy(row, metric, digits), ahead))
             line.append(Cell(f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"))
@@ -117,11 +117,11 @@ def _lay_out_accuracy(frame: pd.DataFrame, spec: Spec) -> Grid:
 
 
 def _explain_bold(frame: pd.DataFrame, ceiling: bool) -> str:
-    """What bold says, and who takes no part."""
+    """Explain the bold type, and name the methods that take no part."""
     apart = [mark for mark in merge_marks(frame["marks"]) if mark in NO_MEMBERS]
     left_out = [*(["the row without noise"] if ceiling else []), *([" and ".join(apart)] if apart else [])]
-    rest = f" Excluded from this comparison: {', '.join(left_out)}." if left_out else ""
-    return f"Bold: {'the highest value' if (frame['seeds'] < 2).all() else AHEAD}.{rest}"
+    exclusions = f" Excluded from this comparison: {', '.join(left_out)}." if left_out else ""
+    return f"Bold: {'the highest value' if (frame['seeds'] < 2).all() else AHEAD}.{exclusions}"
 
 
 def _format_accuracy(row: pd.Series | None, metric: str, digits: int) -> str:

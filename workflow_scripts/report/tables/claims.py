@@ -24,7 +24,7 @@ Column = tuple[str, ...]
 
 
 class SeedValues(NamedTuple):
-    """What a table has of a method in a column, in %."""
+    """Values of a method in a column of a table, in %."""
 
     mean: float
     by_seed: str
@@ -120,16 +120,16 @@ class Claim:
     @property
     def against(self) -> list[str]:
         """The columns in which our numbers disagree."""
-        return [words for words, holds in self.ours.items() if holds is False]
+        return [column for column, holds in self.ours.items() if holds is False]
 
     @property
     def in_paper(self) -> str:
         """In how many columns the paper's own numbers bear the claim out."""
-        known = [holds for holds in self.theirs.values() if holds is not None]
-        if not known:
+        judged = [holds for holds in self.theirs.values() if holds is not None]
+        if not judged:
             return self.missing
-        gone = len(self.theirs) - len(known)
-        return _format_counts(known) + (f", {gone} {self.missing}" if gone else "")
+        gone = len(self.theirs) - len(judged)
+        return _format_counts(judged) + (f", {gone} {self.missing}" if gone else "")
 
 
 def judge_claim(frame: pd.DataFrame, claim: Mapping[str, Any]) -> Claim:
@@ -139,29 +139,29 @@ def judge_claim(frame: pd.DataFrame, claim: Mapping[str, Any]) -> Claim:
         frame: Of a reproduction table.
         claim: As in `ClaimSettings`.
     """
-    ours, theirs = (judge_columns(frame, claim, whose) for whose in ("ours", "paper"))
-    words = _column_labels(frame, ours)
+    ours, theirs = (judge_columns(frame, claim, source) for source in ("ours", "paper"))
+    labels = _column_labels(frame, ours)
     return Claim(
         str(claim.get("id", "")),
         str(claim["says"]),
-        {words[key]: holds for key, holds in ours.items()},
-        {words[key]: theirs[key] for key in ours},
+        {labels[key]: holds for key, holds in ours.items()},
+        {labels[key]: theirs[key] for key in ours},
         list(ours),
         _explain_missing(frame, claim),
     )
 
 
-def combine_verdicts(held: Iterable[bool | None]) -> str:
-    """What the columns that have their numbers say together.
+def combine_verdicts(verdicts: Iterable[bool | None]) -> str:
+    """Combine the verdicts of the columns that have their numbers.
 
     Args:
-        held: Of each column, whether the claim holds; None: a number is missing.
+        verdicts: Of each column, whether the claim holds; None: a number is missing.
 
     Returns:
         One of STATES.
     """
-    known = [holds for holds in held if holds is not None]
-    return NOT_RUN if not known else AGREES if all(known) else MIXED if any(known) else DISAGREES
+    judged = [holds for holds in verdicts if holds is not None]
+    return NOT_RUN if not judged else AGREES if all(judged) else MIXED if any(judged) else DISAGREES
 
 
 def format_by_seed(values: Mapping[int, float]) -> str:
@@ -169,15 +169,15 @@ def format_by_seed(values: Mapping[int, float]) -> str:
     return " ".join(f"{seed}={value:.{DECIMALS}f}" for seed, value in sorted(values.items()))
 
 
-def read_values(rows: pd.DataFrame, whose: str) -> list[SeedValues]:
+def read_values(rows: pd.DataFrame, source: str) -> list[SeedValues]:
     """Read the values in the rows of a reproduction table.
 
     Args:
         rows: Some of its rows.
-        whose: "ours" or "paper".
+        source: "ours" or "paper".
     """
-    by_seed = rows["ours_by_seed"] if whose == "ours" else [""] * len(rows)
-    return list(map(SeedValues, rows[f"{whose}_mean"], by_seed))
+    by_seed = rows["ours_by_seed"] if source == "ours" else [""] * len(rows)
+    return list(map(SeedValues, rows[f"{source}_mean"], by_seed))
 
 
 def shared_means(*several: SeedValues) -> list[float]:
@@ -188,49 +188,49 @@ def shared_means(*several: SeedValues) -> list[float]:
     Args:
         several: Those of methods or columns that are compared.
     """
-    parts = [[word.partition("=") for word in one.by_seed.split()] for one in several]
-    values = [{seed: float(value) for seed, _, value in words} for words in parts]
+    parts = [[word.partition("=") for word in values_of_method.by_seed.split()] for values_of_method in several]
+    values = [{seed: float(value) for seed, _, value in pairs} for pairs in parts]
     shared = set.intersection(*map(set, values))
-    if not shared or any(math.isnan(one.mean) for one in several):
-        return [one.mean for one in several]
+    if not shared or any(math.isnan(values_of_method.mean) for values_of_method in several):
+        return [values_of_method.mean for values_of_method in several]
     return [fmean(of[seed] for seed in sorted(shared)) for of in values]
 
 
 def measure_lead(first: SeedValues, second: SeedValues) -> float:
-    """How many points the first is above the second, over the seeds that both have (`shared_means`)."""
-    one, other = shared_means(first, second)
-    return round(one - other, 9)  # equal means are equal, whatever their sums
+    """Measure the lead of the first over the second in points, over the seeds that both have (`shared_means`)."""
+    first_mean, second_mean = shared_means(first, second)
+    return round(first_mean - second_mean, 9)  # equal means are equal, whatever their sums
 
 
-def _format_counts(held: Iterable[bool | None]) -> str:
+def _format_counts(verdicts: Iterable[bool | None]) -> str:
     """For instance "11 of 12 columns", or "3 of 4 columns run, of 12" where others lack their numbers."""
-    whole = list(held)
-    known = [holds for holds in whole if holds is not None]
-    if not known:
-        return f"0 of {len(whole)} column{'s' * (len(whole) != 1)}"
-    words = f"{sum(known)} of {len(known)} column{'s' * (len(known) != 1)}"
-    return words if len(known) == len(whole) else f"{words} run, of {len(whole)}"
+    columns = list(verdicts)
+    judged = [holds for holds in columns if holds is not None]
+    if not judged:
+        return f"0 of {len(columns)} column{'s' * (len(columns) != 1)}"
+    text = f"{sum(judged)} of {len(judged)} column{'s' * (len(judged) != 1)}"
+    return text if len(judged) == len(columns) else f"{text} run, of {len(columns)}"
 
 
-def judge_columns(frame: pd.DataFrame, claim: Mapping[str, Any], whose: str = "ours") -> dict[Column, bool | None]:
-    """Whether a claim holds, by column.
+def judge_columns(frame: pd.DataFrame, claim: Mapping[str, Any], source: str = "ours") -> dict[Column, bool | None]:
+    """Judge a claim in each column.
 
     Args:
         frame: Of a reproduction table.
         claim: As in `ClaimSettings`.
-        whose: The numbers that count, "ours" or "paper".
+        source: The numbers that count, "ours" or "paper".
 
     Returns:
         Column -> whether it holds there; None: a number is missing.
     """
     rows = _select_rows(frame, claim)
     if "widens" in claim:
-        return _judge_widening(rows, claim, whose)
-    found = {
-        tuple(map(str, ids)): _judge_column(dict(zip(part["method"], read_values(part, whose), strict=True)), claim)
+        return _judge_widening(rows, claim, source)
+    verdicts = {
+        tuple(map(str, ids)): _judge_column(dict(zip(part["method"], read_values(part, source), strict=True)), claim)
         for ids, part in rows.groupby(COLUMN, sort=False)
     }
-    return {(*setting, ""): found[*setting, ""] for setting in settings_of(rows)}  # in the order of the shown table
+    return {(*setting, ""): verdicts[*setting, ""] for setting in settings_of(rows)}  # in the order of the shown table
 
 
 def _select_rows(frame: pd.DataFrame, claim: Mapping[str, Any]) -> pd.DataFrame:
@@ -247,11 +247,11 @@ def _column_labels(frame: pd.DataFrame, keys: Iterable[Column]) -> dict[Column, 
     rows, parts = frame[frame["ceiling"] == 0], COLUMN[:3]
     vary = [part for part in parts if rows[part].nunique() > 1]
     labels = {part: dict(zip(rows[part], rows.get(f"{part}_label", rows[part]), strict=True)) for part in parts}
-    found = {}
+    texts = {}
     for key in keys:
-        named = {part: str(labels[part][one]) for part, one in zip(parts, key, strict=False) if one}
-        found[key] = " · ".join([named[part] for part in vary if part in named] or named.values())
-    return found
+        named = {part: str(labels[part][name]) for part, name in zip(parts, key, strict=False) if name}
+        texts[key] = " · ".join([named[part] for part in vary if part in named] or named.values())
+    return texts
 
 
 def _explain_missing(frame: pd.DataFrame, claim: Mapping[str, Any]) -> str:
@@ -263,13 +263,13 @@ def _explain_missing(frame: pd.DataFrame, claim: Mapping[str, Any]) -> str:
 
 
 def _judge_column(values: Mapping[str, SeedValues], claim: Mapping[str, Any]) -> bool | None:
-    """Whether a claim holds in one column: each lead that it speaks of is above `low` and at most `high`.
+    """Judge a claim in one column: each lead that it speaks of is above `low` and at most `high`.
 
     None: one is missing, and none that is there contradicts.
     """
     points, low, high = float(claim.get("points", 0)), 0.0, math.inf
     if "best" in claim:
-        pairs = [(claim["best"], other) for other in claim.get("among") or values if other != claim["best"]]
+        pairs = [(claim["best"], rival) for rival in claim.get("among") or values if rival != claim["best"]]
     elif "above" in claim:
         pairs, low = list(pairwise(claim["above"])), points - ROUNDING if points else 0.0
     elif "costs" in claim:
@@ -279,23 +279,23 @@ def _judge_column(values: Mapping[str, SeedValues], claim: Mapping[str, Any]) ->
     else:
         pairs, high = [claim["leads"]], float(claim["at_most"]) + ROUNDING
     leads = [measure_lead(values.get(first, NO_VALUES), values.get(second, NO_VALUES)) for first, second in pairs]
-    known = [low < lead <= high for lead in leads if not math.isnan(lead)]
-    if not all(known):
+    holding = [low < lead <= high for lead in leads if not math.isnan(lead)]
+    if not all(holding):
         return False
-    return True if leads and len(known) == len(leads) else None
+    return True if leads and len(holding) == len(leads) else None
 
 
-def _judge_widening(rows: pd.DataFrame, claim: Mapping[str, Any], whose: str) -> dict[Column, bool | None]:
+def _judge_widening(rows: pd.DataFrame, claim: Mapping[str, Any], source: str) -> dict[Column, bool | None]:
     """By data set and by the part that does not vary."""
     along: Sequence[str] = claim["along"]
     axis = "noise" if set(along) & set(rows["noise"]) else "partition"
     first, second = claim["widens"]
-    found: dict[Column, bool | None] = {}
+    verdicts: dict[Column, bool | None] = {}
     for _, block in rows.groupby([name for name in COLUMN if name != axis], sort=False):
-        values = dict(zip(zip(block[axis], block["method"], strict=True), read_values(block, whose), strict=True))
-        pairs = [[values.get((one, method), NO_VALUES) for method in (first, second)] for one in along]
+        values = dict(zip(zip(block[axis], block["method"], strict=True), read_values(block, source), strict=True))
+        pairs = [[values.get((place, method), NO_VALUES) for method in (first, second)] for place in along]
         means = [shared_means(*before, *after) for before, after in pairwise(pairs)]
         growths = [round((c - d) - (a - b), 9) for a, b, c, d in means]
         holds = None if any(map(math.isnan, growths)) else all(growth > 0 for growth in growths)
-        found[tuple("" if name == axis else str(block[name].iloc[0]) for name in COLUMN)] = holds
-    return found
+        verdicts[tuple("" if name == axis else str(block[name].iloc[0]) for name in COLUMN)] = holds
+    return verdicts

@@ -35,14 +35,14 @@ SHOWN = {
 
 
 class CostSettings(RunSelection):
-    """What a run of each method costs: rounds, work, traffic, parameters, time, memory; means over settings, seeds.
+    """Cost of a run of each method: rounds, work, traffic, parameters, time, memory; means over settings, seeds.
 
     Time and memory are of the runs on CPUs or of those on GPUs, whichever are more.
     """
 
 
 def _cost_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
-    """What a run of each method costs, mean and standard deviation over settings and seeds."""
+    """Tabulate the cost of a run of each method, mean and standard deviation over settings and seeds."""
     frame, names = frames.tabulate_results(runs), Names.of_runs(runs)
     frame = frame.assign(up_mb=frame["bytes_up"] / 1e6, down_mb=frame["bytes_down"] / 1e6)
     timed = {run.listed for run in list_timed(runs)}
@@ -85,7 +85,7 @@ def _lay_out_cost(frame: pd.DataFrame, spec: Spec) -> Grid:
             ]
             sizes = " / ".join(format_number(float(size), 0) for size in str(row["parameters"]).split(" / ") if size)
             rows.append(GridRow(marked_method(row.to_frame().T), [Cell(sizes or MISSING), *cells]))
-    devices = ", ".join(sorted({word for words in frame["device"] for word in str(words).split(", ") if word}))
+    devices = ", ".join(sorted({word for names in frame["device"] for word in str(names).split(", ") if word}))
     caption = (
         f"Cost of one run: mean ± standard deviation over settings and seeds ({count_words(frame['runs'], 'run')})."
     )

@@ -42,13 +42,16 @@ ESTIMATES = {
 
 
 class DiagnosticsSettings(RunSelection):
-    """What the clean labels say about each method's verdicts after the last round; "unknown" where there are none."""
+    """Quality of each method's verdicts after the last round, by the clean labels; "unknown" if there are none."""
 
     digits: Annotated[int, Field(ge=0, le=4, description="Decimals shown.")] = 3
 
 
 def _diagnostics_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
-    """What the clean labels say about a method's verdicts, at the end of a run; `clean_known` 0: there are none."""
+    """Tabulate the quality of a method's verdicts at the end of a run, by the clean labels.
+
+    `clean_known` is 0 if there are none.
+    """
     frame, names = frames.tabulate_results(runs), Names.of_runs(runs)
     for key in ("noise_rate", *ESTIMATES):
         frame[key] = pd.Series([run.summary.get("diagnostics", {}).get(key) for run in runs], dtype=float)
@@ -72,21 +75,21 @@ def _diagnostics_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
 
 def _lay_out_diagnostics(frame: pd.DataFrame, spec: Spec) -> Grid:
     """A block a setting, headed by its realised noise rate, mean of the seeds. What has no estimate is left out."""
-    digits, known = spec["digits"], frame["clean_known"] == 1
-    unknown, frame = frame[~known], frame[known].copy()
+    digits, has_truth = spec["digits"], frame["clean_known"] == 1
+    unknown, frame = frame[~has_truth], frame[has_truth].copy()
     same = (frame["target_noise_rate_mean"] - frame["noise_rate_mean"]).abs() < 1e-6  # targets never changed
     frame.loc[same, "target_noise_rate_mean"] = math.nan
     clean = frame["noise_rate_mean"] == 0  # nothing to find: a precision there says nothing
     frame = frame if clean.all() else frame[~clean]
-    shown = [key for key in ESTIMATES if frame[f"{key}_mean"].notna().any()] or list(ESTIMATES)
-    says = frame[[f"{key}_mean" for key in shown]].notna().any(axis=1) | (frame.get("diverged", 0) > 0)
+    estimates = [key for key in ESTIMATES if frame[f"{key}_mean"].notna().any()] or list(ESTIMATES)
+    says = frame[[f"{key}_mean" for key in estimates]].notna().any(axis=1) | (frame.get("diverged", 0) > 0)
     rows = []
     for key in settings_of(frame[says]):
         block = frame[says & in_setting(frame, key)]
         rate = format_number(block["noise_rate_mean"].iloc[0], digits)
         rows.append(GridRow(f"{title_of(block)}: realised noise rate {rate}", [], "group"))
         for _, row in block.iterrows():
-            cells = [Cell(_format_estimate(row, name, digits)) for name in shown]
+            cells = [Cell(_format_estimate(row, name, digits)) for name in estimates]
             rows.append(GridRow(marked_method(row.to_frame().T), cells))
     caption = "What the clean labels say about each method's verdicts after the last round."
     notes = [
@@ -108,7 +111,7 @@ def _lay_out_diagnostics(frame: pd.DataFrame, spec: Spec) -> Grid:
         spec["title"] or "Diagnostics",
         caption_of(spec, caption),
         "method",
-        [[(ESTIMATES[key], 1) for key in shown]],
+        [[(ESTIMATES[key], 1) for key in estimates]],
         rows,
         notes,
     )

@@ -74,15 +74,15 @@ def _gains_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
             **summarize_finite(group, ["best"]),
             "diverged": int(group["diverged"].sum()),
         }
-        known = ids[3] != baseline and ids[:3] not in unknown and not group["diverged"].any()
+        has_baseline = ids[3] != baseline and ids[:3] not in unknown and not group["diverged"].any()
         for part in range(1, spec["parts"] + 1):
             gains = parts.get((*ids, part), tests[:0])
             seeds = gains.groupby("seed")["gain"].mean()
-            told = known and len(seeds) == len(group)
+            complete = has_baseline and len(seeds) == len(group)
             row |= {
-                f"gain_{part}_mean": seeds.mean() if told else math.nan,
-                f"gain_{part}_std": seeds.std() if told else math.nan,
-                f"gain_{part}_error": gains["gain"].sem() if told and len(seeds) == 1 else math.nan,
+                f"gain_{part}_mean": seeds.mean() if complete else math.nan,
+                f"gain_{part}_std": seeds.std() if complete else math.nan,
+                f"gain_{part}_error": gains["gain"].sem() if complete and len(seeds) == 1 else math.nan,
                 f"gain_{part}_tests": len(gains),
             }
         rows.append(row)

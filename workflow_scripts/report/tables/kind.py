@@ -1,4 +1,4 @@
-"""What a kind of table is: its settings, the frame of its numbers, and the layout that is shown."""
+"""Definition of a kind of table: its settings, the frame of its numbers, and the layout that is shown."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -38,7 +38,7 @@ def render_latex(table: Grid, label: str) -> str:
         rf"\label{{tab:{label}}}",
         r"\fontsize{8}{9.6}\selectfont\setlength{\tabcolsep}{3pt}",
         r"\fitted{%",
-        rf"\begin{{tabular}}{{@{{}}l{''.join('r@{}l' if both else 'r' for both in spread)}@{{}}}}",
+        rf"\begin{{tabular}}{{@{{}}l{''.join('r@{}l' if with_spread else 'r' for with_spread in spread)}@{{}}}}",
         r"\toprule",
         *_header_rows(table, spread),
         r"\midrule",
@@ -62,9 +62,9 @@ def _header_rows(table: Grid, spread: Sequence[bool]) -> list[str]:
         for text, span in level:
             width = span + sum(spread[column : column + span])
             wrapped = textwrap.wrap(keep_numbers_whole(text), HEAD, break_long_words=False, break_on_hyphens=False)
-            shown = r" \\ ".join(map(tex, wrapped)) if last else tex(text)
-            shown = rf"\shortstack{{{shown}}}" if r"\\" in shown else shown
-            cells.append(rf"\multicolumn{{{width}}}{{c}}{{{shown}}}" if width > 1 else shown)
+            head = r" \\ ".join(map(tex, wrapped)) if last else tex(text)
+            head = rf"\shortstack{{{head}}}" if r"\\" in head else head
+            cells.append(rf"\multicolumn{{{width}}}{{c}}{{{head}}}" if width > 1 else head)
             rules += [rf"\cmidrule(lr){{{start}-{start + width - 1}}}"] if text and span > 1 else []
             start, column = start + width, column + span
         lines.append(" & ".join(cells) + r" \\")
@@ -80,17 +80,17 @@ def _body_rows(rows: Sequence[GridRow], spread: Sequence[bool]) -> list[str]:
         lines += [r"\midrule"] * (bool(lines) and style != "")
         for row in block:
             if row.cells:
-                cells = (_render_cell(cell, both) for cell, both in zip(row.cells, spread, strict=True))
+                cells = (_render_cell(cell, with_spread) for cell, with_spread in zip(row.cells, spread, strict=True))
                 lines.append(" & ".join([_render_stub(row), *cells]) + r" \\")
             else:
                 lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{tex(row.stub)}}}}} \\")
     return lines
 
 
-def _render_cell(cell: Cell, both: bool) -> str:
-    """A cell, in a column for the mean and one for the spread where its column has `both`."""
+def _render_cell(cell: Cell, with_spread: bool) -> str:
+    """A cell, in a column for the mean and one for the spread where its column has `with_spread`."""
     parts = [rf"\best{{{tex(part)}}}" if cell.bold else tex(part) for part in cell.text.split(SPREAD)]
-    if not both:
+    if not with_spread:
         return parts[0]
     if len(parts) > 1:
         return rf"{parts[0]} & \,$\pm$\,{parts[1]}"

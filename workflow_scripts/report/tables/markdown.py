@@ -15,8 +15,8 @@ def render_markdown(table: Grid) -> str:
         table: What `registry.lay_out_table` made.
     """
     heads = [
-        ", ".join(word for word in words if word)
-        for words in zip(*(_expand_spans(level) for level in table.levels), strict=True)
+        ", ".join(word for word in parts if word)
+        for parts in zip(*(_expand_spans(level) for level in table.levels), strict=True)
     ]
     lines = [
         f"**{md(table.title)}.** {md(table.caption)}",
@@ -27,8 +27,8 @@ def render_markdown(table: Grid) -> str:
     for row in table.rows:
         stub = {"group": f"*{md(row.stub)}*", "ceiling": f"*{md(row.stub)}*", "printed": f"&nbsp;&nbsp;{row.stub}"}
         cells = row.cells or [Cell("")] * len(heads)
-        shown = (f"**{md(cell.text)}**" if cell.bold else md(cell.text) for cell in cells)
-        lines.append(_render_row([stub.get(row.style, md(row.stub)), *shown]))
+        texts = (f"**{md(cell.text)}**" if cell.bold else md(cell.text) for cell in cells)
+        lines.append(_render_row([stub.get(row.style, md(row.stub)), *texts]))
     return "\n".join([*lines, "", *(f"{md(note)}  " for note in table.notes), ""])
 
 

@@ -51,11 +51,11 @@ def complete_tables(study: Mapping[str, Any]) -> dict[str, Any]:
     return {**study, "tables": {name: complete_spec(spec) for name, spec in study.get("tables", {}).items()}}
 
 
-def build_table(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
+def build_table(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
     """The numbers of a table, one row a cell.
 
     Args:
-        found: All runs of the study.
+        listed: All runs of the study.
         spec: As for `complete_spec`.
 
     Raises:
@@ -63,29 +63,29 @@ def build_table(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataF
         ArtifactError: For a damaged file.
     """
     kind = find_kind(spec)
-    own = {key: value for key, value in spec.items() if key != "kind" and key not in kind.context}
-    check_value(kind.settings, own, "table")
-    runs = load(select_table_runs(found, spec))
+    fields = {key: value for key, value in spec.items() if key != "kind" and key not in kind.context}
+    check_value(kind.settings, fields, "table")
+    runs = load(select_table_runs(listed, spec))
     if not runs and not kind.of_a_paper:
         raise SpecError("the table names no run")
     table = kind.frame(runs, complete_spec(spec))
     if unknown := agreement.untrusted_datasets(runs):
         table["test_known"] = (~table["dataset"].isin(unknown)).astype(int)
-    for words in mixed_versions(runs):
-        table["versions"] = words
+    for note in mixed_versions(runs):
+        table["versions"] = note
     sometimes = ("as_told", "diverged", "at_chance", "dropped_updates")
     nothing = [name for name in sometimes if name in table and not table[name].any()]
     return table.drop(columns=nothing)
 
 
-def select_table_runs(found: Iterable[ListedRun], spec: Mapping[str, Any]) -> list[ListedRun]:
+def select_table_runs(listed: Iterable[ListedRun], spec: Mapping[str, Any]) -> list[ListedRun]:
     """The runs that a table shows. A table of a paper may have none, since it says of its cells that they were not run.
 
     Raises:
         SpecError: For another table whose lists leave no run.
     """
     kind = find_kind(spec)
-    return [] if kind.without_runs else select(found, spec, none=kind.of_a_paper)
+    return [] if kind.without_runs else select(listed, spec, none=kind.of_a_paper)
 
 
 def lay_out_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
@@ -96,26 +96,26 @@ def lay_out_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         spec: As for `complete_spec`.
     """
     kind = find_kind(spec)
-    made = kind.layout(frame, complete_spec(spec))
-    made.notes += explain_marks(frame) if "marks" in frame else []
+    grid = kind.layout(frame, complete_spec(spec))
+    grid.notes += explain_marks(frame) if "marks" in frame else []
     if "diverged" in frame:
-        made.notes.append(
+        grid.notes.append(
             "diverged (k of n): the outputs of k of n runs stopped being finite numbers. They have no accuracy, and "
             "nothing is averaged over the others alone."
         )
     if "at_chance" in frame:
         ended = frame.groupby("method_label", sort=False)[["at_chance", "seeds"]].sum()
-        words = "; ".join(f"{label} in {n} of {size} runs" for label, n, size in ended.itertuples(name=None) if n)
-        made.notes.append(f"At chance after the last round: {words}.")
+        listing = "; ".join(f"{label} in {n} of {size} runs" for label, n, size in ended.itertuples(name=None) if n)
+        grid.notes.append(f"At chance after the last round: {listing}.")
     if "versions" in frame:
-        made.notes.append(str(frame["versions"].iloc[0]))
+        grid.notes.append(str(frame["versions"].iloc[0]))
     if "dropped_updates" in frame:
         left_out = frame.groupby("method_label", sort=False)["dropped_updates"].sum()
-        words = "; ".join(f"{label} {count:,.0f}" for label, count in left_out.items() if count)
-        made.notes.append(f"Updates of clients that were not finite numbers, and were left out: {words}.")
+        listing = "; ".join(f"{label} {count:,.0f}" for label, count in left_out.items() if count)
+        grid.notes.append(f"Updates of clients that were not finite numbers, and were left out: {listing}.")
     if kind.of_accuracy and "test_known" in frame:
-        made.notes.append(agreement.untrusted_note(sorted(set(frame.loc[frame["test_known"] == 0, "dataset"]))))
-    return made
+        grid.notes.append(agreement.untrusted_note(sorted(set(frame.loc[frame["test_known"] == 0, "dataset"]))))
+    return grid
 
 
 def find_kind(spec: Mapping[str, Any]) -> TableKind:

@@ -36,7 +36,7 @@ from workflow_scripts.report.text.footnotes import merge_marks
 
 
 class Reference(Settings):
-    """Where the paper's numbers are."""
+    """File of the paper's numbers."""
 
     file: Annotated[
         str,
@@ -109,58 +109,60 @@ def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     Raises:
         ArtifactError: For a damaged reference.
     """
-    printed, own = _read_paper_numbers(spec), _own_numbers(runs, spec)
-    known = {**dict.fromkeys(_list_cells(spec)), **dict.fromkeys(printed)}
-    names, substitutes, parts = _label_cells(spec, known), spec["dataset_substitutes"], spec["parts"]
-    clean = {name for name, one in parts.get("noise", {}).items() if is_noiseless(one)}
-    many = {name: len({key[3] for key in known if key[1] == name}) for name in {key[1] for key in known}}
-    noisy = max((count for name, count in many.items() if name not in clean), default=0)
-    found = []
-    for key in known:  # in the order of the table's lists; what the paper alone has comes last
+    printed, measured = _read_paper_numbers(spec), _own_numbers(runs, spec)
+    cells = {**dict.fromkeys(_list_cells(spec)), **dict.fromkeys(printed)}
+    names, substitutes, parts = _label_cells(spec, cells), spec["dataset_substitutes"], spec["parts"]
+    clean = {name for name, noise_spec in parts.get("noise", {}).items() if is_noiseless(noise_spec)}
+    method_counts = {name: len({key[3] for key in cells if key[1] == name}) for name in {key[1] for key in cells}}
+    noisy = max((count for name, count in method_counts.items() if name not in clean), default=0)
+    rows = []
+    for key in cells:  # in the order of the table's lists; what the paper alone has comes last
         dataset, noise, method = key[0], key[1], key[3]
-        mine = own.get((substitutes.get(dataset, dataset), *key[1:]), {})
+        ours = measured.get((substitutes.get(dataset, dataset), *key[1:]), {})
         row = {
             **dict(zip(KEYS, key, strict=True)),
             **dict(zip(("dataset_label", "noise_label", "partition_label"), names(key), strict=True)),
             "method_label": spec["labels"].get(method, method),
-            "marks": mine.get("marks", ""),
-            "ceiling": int(noise in clean and many[noise] < noisy),
+            "marks": ours.get("marks", ""),
+            "ceiling": int(noise in clean and method_counts[noise] < noisy),
             "metric": spec["metric"],
             "scale": spec["scale"],
             **(printed.get(key) or {"paper_mean": math.nan, "paper_std": math.nan, "paper": "absent", "note": ""}),
-            "seeds": mine.get("seeds", 0),
-            "ours_mean": mine.get("mean", math.nan),
-            "ours_std": mine.get("std", math.nan),
-            "ours_low": mine.get("low", math.nan),
-            "ours_high": mine.get("high", math.nan),
-            "ours_by_seed": mine.get("by_seed", ""),
-            "diverged": mine.get("diverged", 0),
-            "epsilon": mine.get("epsilon", math.nan),
+            "seeds": ours.get("seeds", 0),
+            "ours_mean": ours.get("mean", math.nan),
+            "ours_std": ours.get("std", math.nan),
+            "ours_low": ours.get("low", math.nan),
+            "ours_high": ours.get("high", math.nan),
+            "ours_by_seed": ours.get("by_seed", ""),
+            "diverged": ours.get("diverged", 0),
+            "epsilon": ours.get("epsilon", math.nan),
         }
         verdict = _judge_cell(row, dataset in spec["absent"])
         difference = row["ours_mean"] - row["paper_mean"] if verdict in JUDGED else math.nan
-        found.append({**row, "difference": difference, "verdict": verdict})
-    return _add_comparisons(pd.DataFrame(found), spec)
+        rows.append({**row, "difference": difference, "verdict": verdict})
+    return _add_comparisons(pd.DataFrame(rows), spec)
 
 
 def _add_comparisons(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFrame:
     """The frame with what is said of its columns: gains, ranks, and claims that disagree."""
     main, columns = frame[frame["ceiling"] == 0], [key for key in KEYS if key != "method"]
-    both = main["ours_mean"].notna() & main["paper_mean"].notna()
+    in_both = main["ours_mean"].notna() & main["paper_mean"].notna()
     base = main["method"] == spec["baseline"]
     places = list(main[columns].itertuples(index=False, name=None))
-    for whose in ("ours", "paper"):
-        values = read_values(main, whose)
-        compared = {place: one for place, one, is_base in zip(places, values, base, strict=True) if is_base}
-        leads = [measure_lead(one, compared.get(place, NO_VALUES)) for place, one in zip(places, values, strict=True)]
+    for source in ("ours", "paper"):
+        values = read_values(main, source)
+        compared = {place: value for place, value, is_base in zip(places, values, base, strict=True) if is_base}
+        leads = [
+            measure_lead(value, compared.get(place, NO_VALUES)) for place, value in zip(places, values, strict=True)
+        ]
         gain = pd.Series(leads, main.index, dtype=float).mask(base)
-        rank = main[both].groupby(columns)[f"{whose}_mean"].rank(ascending=False, method="min")
-        frame = frame.assign(**{f"{whose}_gain": gain, f"{whose}_rank": rank})
+        rank = main[in_both].groupby(columns)[f"{source}_mean"].rank(ascending=False, method="min")
+        frame = frame.assign(**{f"{source}_gain": gain, f"{source}_rank": rank})
     against: dict[int, list[str]] = {}
     for claim in spec["claims"]:
         for key in (key for key, holds in judge_columns(frame, claim).items() if holds is False):
-            wanted = [(name, one) for name, one in zip(columns, key, strict=True) if one or name == "member"]
-            chosen = (main[name] == one for name, one in wanted)
+            conditions = [(name, value) for name, value in zip(columns, key, strict=True) if value or name == "member"]
+            chosen = (main[name] == value for name, value in conditions)
             for place in main[functools.reduce(operator.and_, chosen)].index:
                 against.setdefault(place, []).append(str(claim.get("id", "")))
     return frame.assign(disagrees=[" ".join(against.get(place, ())) for place in frame.index])
@@ -195,18 +197,18 @@ def _read_paper_numbers(spec: Mapping[str, Any]) -> dict[tuple[str, ...], dict[s
     if missing:
         raise ArtifactError(f"{path}: has no column {', '.join(missing)}")
     rows = rows[(rows["method"] != "") & ((table is None) | (rows["table"] == str(table)))]
-    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    numbers: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in rows.to_dict("records"):
         key = tuple(row[name] for name in KEYS)
-        if key in found:
+        if key in numbers:
             raise ArtifactError(f"{path}: two rows for {' / '.join(filter(None, key))} in table {row['table']}")
         try:
             mean, std = (float(row[name]) if row[name] else math.nan for name in ("mean", "std"))
         except ValueError as error:
             raise ArtifactError(f"{path}: {' / '.join(filter(None, key))}: {error}") from error
         state = "unreadable" if math.isnan(mean) else "printed"
-        found[key] = {"paper_mean": mean, "paper_std": std, "paper": state, "note": row["note"]}
-    return found
+        numbers[key] = {"paper_mean": mean, "paper_std": std, "paper": state, "note": row["note"]}
+    return numbers
 
 
 def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:
@@ -216,10 +218,10 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
     metric, view = spec["metric"], spec["view"]
     frame = frames.tabulate_results(runs, view).assign(value=lambda table: table[metric], member="")
     parts = [frame, *([_by_client(runs, metric, view, frame)] if spec["clients"] else [])]
-    found = {}
+    numbers = {}
     for ids, group in pd.concat(parts).groupby(KEYS, sort=False):
         lost, values = int(group["diverged"].sum()), group["value"].astype(float)
-        found[tuple(map(str, ids))] = {
+        numbers[tuple(map(str, ids))] = {
             "seeds": len(group),
             **_seed_summary([math.nan] if lost else values.tolist()),
             "by_seed": format_by_seed(dict(zip(group["seed"], values, strict=True))),
@@ -227,7 +229,7 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
             "marks": merge_marks(group["marks"]),
             "epsilon": group["epsilon"].iloc[0],
         }
-    return found
+    return numbers
 
 
 def _seed_summary(values: Sequence[float]) -> dict[str, float]:
@@ -236,23 +238,23 @@ def _seed_summary(values: Sequence[float]) -> dict[str, float]:
 
 def _by_client(runs: Sequence[RecordedRun], metric: str, view: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The same columns, a row for every client's own model."""
-    told = frames.load_metric(runs, "accuracy", view, client=None)
-    told = told[(told["client"] >= 0) & (told["round"] > 0)].sort_values("round", kind="stable")
-    groups = told.groupby([*frames.IDS, "seed", "client"], sort=False)["value"]
-    found = {
+    accuracies = frames.load_metric(runs, "accuracy", view, client=None)
+    accuracies = accuracies[(accuracies["client"] >= 0) & (accuracies["round"] > 0)].sort_values("round", kind="stable")
+    groups = accuracies.groupby([*frames.IDS, "seed", "client"], sort=False)["value"]
+    reductions = {
         "last": groups.last,
         "best": groups.max,
         "last10_mean": lambda: groups.apply(lambda v: v.iloc[-10:].mean()),
     }
-    values = found[metric]().reset_index()
-    whole = frame[[*frames.IDS, "seed", "diverged", "marks", "epsilon"]]
-    return values.assign(member=values["client"].astype(str)).merge(whole, on=[*frames.IDS, "seed"])
+    values = reductions[metric]().reset_index()
+    shared = frame[[*frames.IDS, "seed", "diverged", "marks", "epsilon"]]
+    return values.assign(member=values["client"].astype(str)).merge(shared, on=[*frames.IDS, "seed"])
 
 
-def _label_cells(spec: Mapping[str, Any], known: Iterable[tuple[str, ...]]) -> Any:
+def _label_cells(spec: Mapping[str, Any], cells: Iterable[tuple[str, ...]]) -> Any:
     """Cell → the words of its data set, noise and partition."""
     parts, heads = spec["parts"], spec["heads"]
-    settings = dict.fromkeys(Setting(*key[:3]) for key in known)
+    settings = dict.fromkeys(Setting(*key[:3]) for key in cells)
     chosen = {
         setting: {
             kind: parts.get(kind, {}).get(name, {})
@@ -260,8 +262,8 @@ def _label_cells(spec: Mapping[str, Any], known: Iterable[tuple[str, ...]]) -> A
         }
         for setting in settings
     }
-    words = Names(chosen.items())
-    return lambda key: [heads.get(name, word) for name, word in zip(key[:3], words.of(Setting(*key[:3])), strict=True)]
+    names = Names(chosen.items())
+    return lambda key: [heads.get(name, word) for name, word in zip(key[:3], names.of(Setting(*key[:3])), strict=True)]
 
 
 KIND = TableKind(

@@ -69,13 +69,13 @@ def _by_column(group: pd.DataFrame) -> dict[Key, pd.Series]:
 
 def _method_rows(
     label: str,
-    found: Mapping[Key, pd.Series],
+    by_column: Mapping[Key, pd.Series],
     columns: Sequence[Key],
     digits: int,
     paper_scale: bool,
     style: str = "",
 ) -> list[GridRow]:
-    rows = [found.get(key) for key in columns]
+    rows = [by_column.get(key) for key in columns]
     ours, verdicts = ([word(row, digits) for row in rows] for word in (_format_ours, _format_verdict))
     lines, paper = [GridRow(label, [*map(Cell, ours)], style)], [_format_paper(row, digits) for row in rows]
     if {*paper} == {MISSING}:  # a row of this study alone
@@ -109,35 +109,35 @@ def _format_verdict(row: pd.Series | None, digits: int) -> str:
 
 def _rank_row(main: pd.DataFrame, columns: Sequence[Key]) -> GridRow:
     """Spearman's ρ of each column, with the number of methods that it is of."""
-    found = column_ranks(main)
+    ranks = column_ranks(main)
     cells = []
     for key in columns:
-        value, both = found.get(key, (math.nan, 0))
-        cells.append(Cell(MISSING if math.isnan(value) else f"{format_number(value, 2)} ({both})"))
+        value, count = ranks.get(key, (math.nan, 0))
+        cells.append(Cell(MISSING if math.isnan(value) else f"{format_number(value, 2)} ({count})"))
     return GridRow("Spearman’s ρ (methods)", cells, "ceiling")
 
 
 def _write_notes(frame: pd.DataFrame, paper_scale: bool) -> list[str]:
     counts = count_verdicts(frame)
-    said = [f"The paper's cells: {', '.join(f'{counts[name]} {name}' for name in VERDICTS if counts[name])}."]
+    notes = [f"The paper's cells: {', '.join(f'{counts[name]} {name}' for name in VERDICTS if counts[name])}."]
     ran = frame.loc[frame["seeds"] > 0, "seeds"]
     if len(ran):
-        said.append(
+        notes.append(
             f"In brackets behind ours: seeds ({count_words(ran)}). One seed has no spread, and no σ to be judged by. "
             f"The CSV has the 95 % bootstrap interval of our means of {LEAST} seeds or more, and notes on single cells."
         )
     if paper_scale:
-        said.append(
+        notes.append(
             "Verdict: ours less the paper's; within 2 σ, where σ² is the sum of both variances, else within 2 "
             "points of %, else apart."
         )
     else:
-        said.append(
+        notes.append(
             f"Scale {frame['scale'].iloc[0]} is not the paper's, so numbers are not compared cell by cell: ranks, "
             "gains and claims are."
         )
-    said.append(
+    notes.append(
         f"{MISSING} neither the paper nor this study has the cell. Spearman’s ρ of our methods' ranks with the "
         f"paper's, over the methods in brackets; none for fewer than {LEAST_RANKED}."
     )
-    return said
+    return notes

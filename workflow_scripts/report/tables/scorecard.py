@@ -1,4 +1,4 @@
-"""What a table of a paper comes to: cells by verdict, rank correlations, and its claims, judged."""
+"""Summary of a table of a paper: cells by verdict, rank correlations, and its claims, judged."""
 
 from __future__ import annotations
 
@@ -48,25 +48,25 @@ class Score:
 
 
 def states_words(claims: Iterable[Claim]) -> str:
-    """How many claims are in which state, as a sentence.
+    """Count the claims in each state, as a sentence.
 
     Args:
         claims: Judged ones, maybe of several tables.
     """
-    found = Counter(claim.state for claim in claims)
-    if not found:
+    counts = Counter(claim.state for claim in claims)
+    if not counts:
         return "No claim is judged here."
-    every, some, none, left = (found[name] for name in STATES)
-    if left == found.total():
+    agreeing, mixed, none, left = (counts[name] for name in STATES)
+    if left == counts.total():
         return f"None of the paper's {left} claims was run."
-    ran = found.total() - left
-    words = f"{ran} of the paper's {found.total()} claims {'was' if ran == 1 else 'were'} run."
-    words += f" Our numbers support {every} in every column that was run"
-    return f"{words}, {some} in some columns and {none} in none."
+    ran = counts.total() - left
+    text = f"{ran} of the paper's {counts.total()} claims {'was' if ran == 1 else 'were'} run."
+    text += f" Our numbers support {agreeing} in every column that was run"
+    return f"{text}, {mixed} in some columns and {none} in none."
 
 
 def score_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
-    """What a reproduction table comes to.
+    """Summarize a reproduction table.
 
     Args:
         frame: Of the table, or its CSV read back.
@@ -74,8 +74,8 @@ def score_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
     """
     claims = [judge_claim(frame, claim) for claim in spec["claims"]]
     scale = str(frame["scale"].iloc[0]) if len(frame) else str(spec["scale"])
-    found = [value for value, _ in column_ranks(frame).values() if not math.isnan(value)]
-    return Score(scale, count_verdicts(frame), found, claims)
+    correlations = [value for value, _ in column_ranks(frame).values() if not math.isnan(value)]
+    return Score(scale, count_verdicts(frame), correlations, claims)
 
 
 def count_verdicts(frame: pd.DataFrame) -> Counter[str]:
@@ -97,10 +97,10 @@ def column_ranks(frame: pd.DataFrame) -> dict[tuple[str, ...], tuple[float, int]
         (data set, noise, partition, member) -> Spearman's ρ (Spearman, 1904), and of how many methods. ρ is NaN
         for fewer than LEAST_RANKED methods, or if all means of ours or of the paper's are equal.
     """
-    found = {}
+    ranks = {}
     columns = [key for key in KEYS if key != "method"]
     for ids, rows in frame[frame["ceiling"] == 0].groupby(columns, sort=False):
-        both = rows[["ours_mean", "paper_mean"]].dropna()
-        value = float(both.corr("spearman", min_periods=LEAST_RANKED).to_numpy()[0, 1])
-        found[tuple(map(str, ids))] = (value, len(both))
-    return found
+        pairs = rows[["ours_mean", "paper_mean"]].dropna()
+        value = float(pairs.corr("spearman", min_periods=LEAST_RANKED).to_numpy()[0, 1])
+        ranks[tuple(map(str, ids))] = (value, len(pairs))
+    return ranks

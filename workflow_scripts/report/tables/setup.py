@@ -58,8 +58,8 @@ def _lay_out_setup(frame: pd.DataFrame, spec: Spec) -> Grid:
     heads = list(dict.fromkeys(frame["column"]))
     rows = []
     for parameter, group in frame.groupby("parameter", sort=False):
-        found: dict[str, Any] = {row["column"]: row for row in group.to_dict("records")}
-        rows.append(GridRow(str(parameter), [Cell(_format_setup_cell(found.get(head))) for head in heads]))
+        by_head: dict[str, Any] = {row["column"]: row for row in group.to_dict("records")}
+        rows.append(GridRow(str(parameter), [Cell(_format_setup_cell(by_head.get(head))) for head in heads]))
     level = [(str(spec["heads"].get(head, head)), 1) for head in heads]
     caption = f"From the paper; this study's values in brackets where they differ. Scale: {frame['scale'].iloc[0]}."
     checked = int((frame["ours"] != "").sum())
@@ -84,7 +84,7 @@ def _format_own_value(value: Any) -> str:
 
 
 def is_same_value(paper: str, ours: str) -> bool:
-    """Whether the paper's words are our value, or there is none of ours.
+    """Return True if the paper's text is our value, or we have none.
 
     Args:
         paper: As printed.

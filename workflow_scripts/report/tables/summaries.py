@@ -43,7 +43,7 @@ def summarize_values(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, floa
 
 
 def summarize_finite(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]:
-    """What `summarize_values` says, but NaN for everything where a run of the group diverged.
+    """Summarize values as `summarize_values` does, but with NaN for everything if a run of the group diverged.
 
     Args:
         group: Rows of one cell, with the column `diverged`.

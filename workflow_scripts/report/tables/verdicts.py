@@ -1,4 +1,4 @@
-"""What a paper's number and ours say together."""
+"""Verdict on a paper's number and ours."""
 
 import math
 
@@ -19,7 +19,7 @@ LEAST_RANKED = 3  # methods: two can only agree or not
 
 
 def compare_numbers(ours: tuple[float, float], paper: tuple[float, float]) -> str:
-    """What two numbers say of one another: "within 2 σ", else "within 2 points", else "apart".
+    """Compare two numbers: "within 2 σ", else "within 2 points", else "apart".
 
     σ² is the sum of both variances, where both are known. Equal means within rounding are never apart.
 

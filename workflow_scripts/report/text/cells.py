@@ -58,9 +58,9 @@ def settings_of(frame: pd.DataFrame) -> list[tuple[str, ...]]:
     Args:
         frame: With the columns of `PARTS`.
     """
-    found = list(dict.fromkeys(frame[list(PARTS)].itertuples(index=False, name=None)))
-    rank = [{value: n for n, value in enumerate(dict.fromkeys(key[p] for key in found))} for p in range(3)]
-    return sorted(found, key=lambda key: [rank[p][key[p]] for p in range(3)])
+    settings = list(dict.fromkeys(frame[list(PARTS)].itertuples(index=False, name=None)))
+    rank = [{value: n for n, value in enumerate(dict.fromkeys(key[p] for key in settings))} for p in range(3)]
+    return sorted(settings, key=lambda key: [rank[p][key[p]] for p in range(3)])
 
 
 def in_setting(frame: pd.DataFrame, key: Sequence[str]) -> pd.Series:
@@ -103,7 +103,7 @@ def marked_method(group: pd.DataFrame) -> str:
 
 
 def diverged_words(row: pd.Series) -> str:
-    """How many runs behind a row diverged: "diverged (2 of 3)", or "" if all are finite.
+    """Count the diverged runs behind a row: "diverged (2 of 3)", or "" if all are finite.
 
     Args:
         row: With `diverged`, and `seeds` or `runs`.
@@ -152,7 +152,7 @@ def count_words(values: pd.Series, noun: str = "seed") -> str:
 
 
 def seeds_words(values: pd.Series) -> str:
-    """What the numbers of cells are, by how many seeds there are.
+    """Describe the numbers of cells by how many seeds there are.
 
     Args:
         values: The number of seeds of each cell.
@@ -160,14 +160,14 @@ def seeds_words(values: pd.Series) -> str:
     return "one seed, so no spread" if values.max() == 1 else f"mean ± sample standard deviation, {count_words(values)}"
 
 
-def caption_of(spec: Mapping[str, Any], made: str) -> str:
+def caption_of(spec: Mapping[str, Any], caption: str) -> str:
     """The caption that the settings ask for, if any, before the one that was made.
 
     Args:
         spec: Settings of a table or figure.
-        made: The caption that was made.
+        caption: The caption that was made.
     """
-    return f"{spec['caption']} {made}" if spec.get("caption") else made
+    return f"{spec['caption']} {caption}" if spec.get("caption") else caption
 
 
 def levels_of(frame: pd.DataFrame, settings: Sequence[tuple[str, ...]]) -> tuple[list[list[tuple[str, int]]], str]:
@@ -180,9 +180,9 @@ def levels_of(frame: pd.DataFrame, settings: Sequence[tuple[str, ...]]) -> tuple
     Returns:
         The lines, each a list of (text, columns spanned), and the words of the parts that do not vary.
     """
-    words = [dict(zip(frame[part], frame[f"{part}_label"], strict=True)) for part in PARTS]
+    labels = [dict(zip(frame[part], frame[f"{part}_label"], strict=True)) for part in PARTS]
     varying = [p for p in range(3) if len({key[p] for key in settings}) > 1]
-    common = " · ".join(words[p][settings[0][p]] for p in range(3) if p not in varying)
+    common = " · ".join(labels[p][settings[0][p]] for p in range(3) if p not in varying)
     levels = []
     for p in varying or [1]:
         last = p == (varying or [1])[-1]
@@ -191,8 +191,8 @@ def levels_of(frame: pd.DataFrame, settings: Sequence[tuple[str, ...]]) -> tuple
         ]  # a head spans what shares the ones above
         spans = [1] * len(heads) if last else [len(list(group)) for _, group in groupby(heads)]
         starts = np.cumsum([0, *spans[:-1]])
-        levels.append([(words[p][settings[start][p]], span) for start, span in zip(starts, spans, strict=True)])
-    return levels, common if varying else " · ".join(words[p][settings[0][p]] for p in (0, 2))
+        levels.append([(labels[p][settings[start][p]], span) for start, span in zip(starts, spans, strict=True)])
+    return levels, common if varying else " · ".join(labels[p][settings[0][p]] for p in (0, 2))
 
 
 def format_signed(value: float, digits: int) -> str:

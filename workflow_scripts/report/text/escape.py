@@ -70,7 +70,7 @@ TEX = {
     "°": r"$^\circ$",
     "²": r"$^2$",
     "³": r"$^3$",
-    **{sign: rf"${words}$" for sign, words in MATHS.items()},
+    **{sign: rf"${command}$" for sign, command in MATHS.items()},
     **{letter: rf"$\{_greek_name(letter)}$" for letter in GREEK},
     **{sign: f"$_{digit}$" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")},
 }

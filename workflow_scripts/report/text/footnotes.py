@@ -36,13 +36,13 @@ def marks_of(summary: Mapping[str, Any], view: str | None = None) -> str:
     return "".join(mark for mark in MARKS if has[mark])
 
 
-def merge_marks(found: Iterable[Any]) -> str:
+def merge_marks(mark_texts: Iterable[Any]) -> str:
     """Every mark of any of several texts, once, in order.
 
     Args:
-        found: Texts of marks. A cell that a CSV left empty, which is no text, has none.
+        mark_texts: Texts of marks. A cell that a CSV left empty, which is no text, has none.
     """
-    texts = "".join(text for text in found if isinstance(text, str))
+    texts = "".join(text for text in mark_texts if isinstance(text, str))
     return "".join(mark for mark in MARKS if mark in texts)
 
 
@@ -64,8 +64,8 @@ def explain_marks(frame: pd.DataFrame) -> list[str]:
     """
     epsilons = frame["epsilon"].dropna() if "epsilon" in frame else ()
     values = ", ".join(dict.fromkeys(f"{value:.3g}" for value in sorted(epsilons)))
-    said = MARKS | ({PRIVATE: f"{MARKS[PRIVATE]} (ε = {values})"} if values else {})
-    return [f"{mark} {said[mark]}." for mark in merge_marks(frame["marks"])]
+    meanings = MARKS | ({PRIVATE: f"{MARKS[PRIVATE]} (ε = {values})"} if values else {})
+    return [f"{mark} {meanings[mark]}." for mark in merge_marks(frame["marks"])]
 
 
 def explain_true_rates(frame: pd.DataFrame) -> list[str]:
@@ -76,9 +76,11 @@ def explain_true_rates(frame: pd.DataFrame) -> list[str]:
     """
     if "as_told" not in frame or not frame["as_told"].any():
         return []
-    told = frame[frame["as_told"] > 0]
-    labels = "; ".join(told["method_label"].unique())
-    where = "; ".join(f"“{one}”" for one in told["setting" if "setting" in told else "noise_label"].unique())
+    assuming = frame[frame["as_told"] > 0]
+    labels = "; ".join(assuming["method_label"].unique())
+    where = "; ".join(
+        f"“{place}”" for place in assuming["setting" if "setting" in assuming else "noise_label"].unique()
+    )
     return [
         f"The noise rate that {labels} assumes is the true one in {where}. "
         f"So results there are not compared, like those with {ORACLE}."

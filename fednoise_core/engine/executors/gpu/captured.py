@@ -126,8 +126,8 @@ class _PlanBuffers:
         return len(self.order) >= len(plan.order)
 
     def load(self, plan: Plan) -> None:
-        for mine, its in ((self.order, plan.order), (self.u, plan.u), (self.masks, plan.masks)):
-            mine[: len(its)].copy_(its, non_blocking=True)
+        for buffer, its in ((self.order, plan.order), (self.u, plan.u), (self.masks, plan.masks)):
+            buffer[: len(its)].copy_(its, non_blocking=True)
 
 
 class StepBuffers:
@@ -157,7 +157,7 @@ class StepBuffers:
         self.at = [0] * (1 + len(self.more))  # where the cursors stand, as the host knows
 
     def can_hold(self, fit: ClientFit) -> bool:
-        """Whether a client's data fit into the buffers."""
+        """Return True if a client's data fit into the buffers."""
         plans = all(self.more[name].can_hold(plan) for name, plan in fit.more.items())
         return len(self.x) >= len(fit.x) and self.plan.can_hold(fit.plan) and plans
 
@@ -170,13 +170,13 @@ class StepBuffers:
         self.fit = fit
         _load_buffers(self.broadcast, fit.broadcast)
         _load_buffers(self.client_state, fit.step_client_state)
-        for mine, its in (
+        for buffer, its in (
             (self.x, fit.x),
             (self.y, fit.y),
             *((self.aux[n], v) for n, v in fit.aux.items()),
             *((self.state[n], v) for n, v in fit.state.items()),
         ):
-            mine[: len(its)].copy_(its, non_blocking=True)
+            buffer[: len(its)].copy_(its, non_blocking=True)
         fit.state = {name: self.state[name][: len(values)] for name, values in fit.state.items()}
         self.plan.load(fit.plan)
         for name, plan in fit.more.items():
@@ -221,8 +221,8 @@ class StepBuffers:
             self.cursors[j].add_(size)
 
     def _build_batch(self, plan: _PlanBuffers, cursor: int, size: int) -> Batch:
-        at = self.cursors[cursor] + self.count[:size]
-        i, numbers, masks = (t.index_select(0, at) for t in (plan.order, plan.u, plan.masks))
+        positions = self.cursors[cursor] + self.count[:size]
+        i, numbers, masks = (t.index_select(0, positions) for t in (plan.order, plan.u, plan.masks))
         views, u = self.fit.make_views(self.x.index_select(0, i), numbers)
         aux, state = ({n: v.index_select(0, i) for n, v in rows.items()} for rows in (self.aux, self.state))
         return Batch(views, self.y.index_select(0, i), i, u, masks, aux, state)
@@ -239,12 +239,12 @@ class StepBuffers:
         """
         return [t.detach().clone() for t in self._list_written()]
 
-    def restore_snapshot(self, kept: list[Tensor]) -> None:
+    def restore_snapshot(self, snapshot: list[Tensor]) -> None:
         """Undo the steps since a snapshot.
 
         Args:
-            kept: The answer of `take_snapshot`.
+            snapshot: The answer of `take_snapshot`.
         """
         with torch.no_grad():
-            for mine, was in zip(self._list_written(), kept, strict=True):
-                mine.copy_(was)
+            for buffer, was in zip(self._list_written(), snapshot, strict=True):
+                buffer.copy_(was)

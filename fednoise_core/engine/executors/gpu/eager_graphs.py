@@ -8,7 +8,7 @@ WARM_UP = 3  # runs before a capture: libraries choose kernels and allocate work
 
 
 class Graphs:
-    """How a lane records a function over fixed buffers and runs it again.
+    """Records a function over fixed buffers and runs it again, without CUDA.
 
     This one, without a GPU, replays by calling: every line but the capture itself is the same, so tests cover the rest.
 

@@ -58,17 +58,17 @@ class Lanes(Sequential):
         waiting, turn = deque(enumerate(requests)), 0
         running: deque[tuple[int, Lane, Iterator[int]]] = deque()
         done: dict[int, FitResult] = {}
-        mine: list[Lane] = []  # to give back, also after an error: other runs wait for them
+        acquired: list[Lane] = []  # to give back, also after an error: other runs wait for them
         try:
             while waiting or running:
                 while waiting and (lane := self.pool.acquire_lane(wait=not running)) is not None:
-                    mine.append(lane)
+                    acquired.append(lane)
                     number, request = waiting.popleft()
                     running.append((number, lane, lane.start_fit(self._run, self.world, request, self._refused)))
                 number, lane, steps = running.popleft()
                 if next(steps, None) is None:  # all its steps are launched
                     done[number] = lane.finish_fit()
-                    mine.remove(lane)
+                    acquired.remove(lane)
                     self.pool.release_lane(lane)
                 else:
                     running.append((number, lane, steps))
@@ -76,7 +76,7 @@ class Lanes(Sequential):
                     yield done.pop(turn)
                     turn += 1
         finally:
-            for lane in mine:
+            for lane in acquired:
                 lane.abandon_fit()
                 self.pool.release_lane(lane)
 
@@ -162,7 +162,7 @@ class LanePool:
 
 
 class _RunOnLane:
-    """What one run has on one lane: training buffers, and buffers and captures for each kind of step."""
+    """Buffers of one run on one lane: for training, and with captures for each kind of step."""
 
     def __init__(self, graphs: Graphs):
         self.workspace = Workspace()
@@ -217,11 +217,11 @@ class Lane:
         with self.graphs.on(self.stream):
             if run not in self.runs:
                 self.runs[run] = _RunOnLane(self.graphs)
-            mine = self.runs[run]
-            self.fit = fit = ClientFit(world, request, mine.workspace).open()
-        return self._iterate_steps(mine, fit, refused)
+            share = self.runs[run]
+            self.fit = fit = ClientFit(world, request, share.workspace).open()
+        return self._iterate_steps(share, fit, refused)
 
-    def _iterate_steps(self, mine: _RunOnLane, fit: ClientFit, refused: set[Any]) -> Iterator[int]:
+    def _iterate_steps(self, share: _RunOnLane, fit: ClientFit, refused: set[Any]) -> Iterator[int]:
         """Launch the steps of one stretch after the other; what a stretch needs is copied in at its start."""
         stretches = fit.iterate_stretches()
         while True:
@@ -230,16 +230,16 @@ class Lane:
                 if steps is None:
                     return
                 key = compute_signature(fit)
-                buffers = mine.buffers_for(key, fit)
+                buffers = share.buffers_for(key, fit)
                 buffers.load(fit)
             for k in steps:
                 with self.graphs.on(self.stream):
-                    self._launch_step(mine, buffers, key, k, refused)
+                    self._launch_step(share, buffers, key, k, refused)
                 yield k
 
-    def _launch_step(self, mine: _RunOnLane, buffers: StepBuffers, key: Any, k: int, refused: set[Any]) -> None:
+    def _launch_step(self, share: _RunOnLane, buffers: StepBuffers, key: Any, k: int, refused: set[Any]) -> None:
         sizes = buffers.seek_step(k)
-        step, why = (None, None) if key in refused else self._find_step(mine, buffers, sizes)
+        step, why = (None, None) if key in refused else self._find_step(share, buffers, sizes)
         if step is not None:
             step()
             return
@@ -250,7 +250,7 @@ class Lane:
             self.pool.warn_once(type(buffers.fit.local).__name__, why)
 
     def _find_step(
-        self, mine: _RunOnLane, buffers: StepBuffers, sizes: tuple[int, ...]
+        self, share: _RunOnLane, buffers: StepBuffers, sizes: tuple[int, ...]
     ) -> tuple[Callable[[], None] | None, Exception | None]:
         """The captured step of these batch sizes, or why it cannot be captured.
 
@@ -263,16 +263,16 @@ class Lane:
             rare = buffers.fit.sizes_vary and min(sizes) < buffers.fit.size
             if rare and buffers.met[sizes] < self.graphs.capture_after:
                 return lambda: buffers.step(sizes), None
-            kept = buffers.take_snapshot()
+            snapshot = buffers.take_snapshot()
             try:
                 buffers.captured[sizes] = self.graphs.capture(
-                    lambda: buffers.step(sizes), lambda: buffers.restore_snapshot(kept), self.stream, mine.memory
+                    lambda: buffers.step(sizes), lambda: buffers.restore_snapshot(snapshot), self.stream, share.memory
                 )
             except WireError:  # the method's mistake, wherever it runs
                 raise
             except Exception as error:
-                buffers.restore_snapshot(kept)
-                mine.memory = self.graphs.memory()  # torch does not take a pool again after a failed capture
+                buffers.restore_snapshot(snapshot)
+                share.memory = self.graphs.memory()  # torch does not take a pool again after a failed capture
                 return None, error
         return buffers.captured[sizes], None
 
@@ -286,13 +286,13 @@ class Lane:
         with self.graphs.on(self.stream):
             result = self.fit.close()
         self.graphs.join(self.stream)
-        handed = replace(
+        detached = replace(
             result,
             **{part: clone_tree(getattr(result, part)) for part in ("update", "client_state", "targets", "relay")},
         )
         self.graphs.stream_waits(self.stream)  # the copies above read memory that is this stream's to hand out again
         self.fit = None
-        return handed
+        return detached
 
     def abandon_fit(self) -> None:
         """Drop a fit that failed.

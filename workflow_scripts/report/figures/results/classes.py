@@ -54,9 +54,9 @@ class ClassesSettings(FigureSettings):
 
 
 def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ClassesSettings) -> Drawn:
-    shown, _ = split_clean_settings(runs)
-    here = [run for run in runs if run.listed.setting in shown]
-    each = frames.load_metric(here, "accuracy_class_*", settings.view)
+    panels, _ = split_clean_settings(runs)
+    noisy_runs = [run for run in runs if run.listed.setting in panels]
+    each = frames.load_metric(noisy_runs, "accuracy_class_*", settings.view)
     each = each[each["round"] > 0].sort_values("round", kind="stable")
     if each.empty:
         raise SpecError("none of the runs has an accuracy per class: choose others (`methods`, `view`)")
@@ -65,43 +65,48 @@ def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settin
     ends = each.groupby([*keys, "seed"], sort=False)["value"].apply(lambda c: c.iloc[-frames.LAST :].mean(skipna=False))
     table = ends.groupby(keys, sort=False).agg(n="size", mean=lambda c: c.mean(skipna=False)).reset_index()
     table = table.sort_values("class", kind="stable")
-    apart, why = not_compared(here)
+    apart, why = not_compared(noisy_runs)
     order, k = rank_methods(table, apart), int(table["class"].max()) + 1
     fair = len(list_compared(table, apart))
-    names, labels, width = Names.of_runs(here), legend_labels(runs), width_inches(settings)
-    columns = min(2, len(shown))
-    words = [wrap_to_width(labels[method], 1.5 if width > 5 else 1.2) for method in order]
-    tall = sum(0.13 * (word.count("\n") + 1) + 0.06 for word in words)
+    names, labels, width = Names.of_runs(noisy_runs), legend_labels(runs), width_inches(settings)
+    columns = min(2, len(panels))
+    method_labels = [wrap_to_width(labels[method], 1.5 if width > 5 else 1.2) for method in order]
+    tall = sum(0.13 * (word.count("\n") + 1) + 0.06 for word in method_labels)
     share = (width - 1.3) / columns  # inches of a panel
     numbers = share * 72 / (k + 1) >= CELL
     figure, axes = make_panels(
-        len(shown), settings, max(tall, 0.8) + (1.0 if share < 1.5 else 0.75), columns, sharey=True
+        len(panels), settings, max(tall, 0.8) + (1.0 if share < 1.5 else 0.75), columns, sharey=True
     )
     bracketed, below = False, 0 < fair < len(order)
     low = min(50.0, 10 * np.floor(np.nan_to_num(table["mean"].min(), nan=0) / 10))
-    for axis, setting in zip(axes, shown, strict=True):
+    for axis, setting in zip(axes, panels, strict=True):
         pivot = of_setting(table, setting).pivot(index="method", columns="class", values="mean")
         values = pivot.reindex(index=order, columns=range(k))
         unfair = [place < fair and (setting, method) in apart for place, method in enumerate(order)]
         image = _draw_panel(axis, values, Normalize(low, 100), numbers, fair, unfair)
         bracketed |= numbers and any(unfair)
-        axis.set_yticks(range(len(order)), words)
+        axis.set_yticks(range(len(order)), method_labels)
         if numbers:
             axis.set_xticks(range(k + 1), values.columns)
         elif k <= NAMED:
             axis.set_xticks(range(0, k, -(-k // (10 if share > 1.5 else 4))))
-    set_titles(axes, [names.title(setting) for setting in shown], share if share < 1.5 else None)
+    set_titles(axes, [names.title(setting) for setting in panels], share if share < 1.5 else None)
     label_outer_axes(axes, "test accuracy per class, %" if numbers else "class", "")
     where = " or ".join(["below the gap"] * below + ["mean in brackets"] * bracketed)
-    add_legend_below(figure, sign_handles(here, where and f"{where}: {why}", linestyle="none"))
+    add_legend_below(figure, sign_handles(noisy_runs, where and f"{where}: {why}", linestyle="none"))
     if not numbers:
         add_colour_bar(axes, image, "test accuracy, %")
     caption = (
         f"Test accuracy per class in %, mean of the last ten evaluations: {count_words(table['n'])}; darker is higher."
     )
     end = table.groupby([*frames.IDS, "method_label"], sort=False)["mean"].mean().reset_index()
-    said: dict[str, Any] = {"shape": "heat maps, a row a method, a column a class", "which": "mean over the classes"}
-    return finish_figure(figure, table, settings, "Accuracy per class", caption, end, here, names, {}, **said)
+    alt_parts: dict[str, Any] = {
+        "shape": "heat maps, a row a method, a column a class",
+        "which": "mean over the classes",
+    }
+    return finish_figure(
+        figure, table, settings, "Accuracy per class", caption, end, noisy_runs, names, {}, **alt_parts
+    )
 
 
 def _draw_panel(

@@ -1,4 +1,4 @@
-"""What the figures of results share: scores, panels' selections, error bars, captions."""
+"""Parts that the figures of results share: scores, panels' selections, error bars, captions."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -140,14 +140,14 @@ def of_setting(table: pd.DataFrame, setting: Setting) -> pd.DataFrame:
     return table[(table["dataset"] == setting[0]) & (table["noise"] == setting[1]) & (table["partition"] == setting[2])]
 
 
-def in_settings(table: pd.DataFrame, shown: Collection[Setting]) -> pd.DataFrame:
+def in_settings(table: pd.DataFrame, panels: Collection[Setting]) -> pd.DataFrame:
     """Select the rows of several settings, with an index from 0.
 
     Args:
         table: Columns `dataset`, `noise` and `partition`.
-        shown: Their ids.
+        panels: Their ids.
     """
-    return table[[tuple(key) in shown for key in table[frames.IDS[:3]].to_numpy()]].reset_index(drop=True)
+    return table[[tuple(key) in panels for key in table[frames.IDS[:3]].to_numpy()]].reset_index(drop=True)
 
 
 def rank_methods(table: pd.DataFrame, apart: Collection[tuple[Setting, str]] = ()) -> list[str]:
@@ -175,7 +175,7 @@ def find_best(table: pd.DataFrame, apart: Collection[tuple[Setting, str]]) -> di
     Returns:
         The method of each setting in which one has a mean.
     """
-    fair = table[[one not in apart for one in list_ids(table)]].dropna(subset=["mean"])
+    fair = table[[ids not in apart for ids in list_ids(table)]].dropna(subset=["mean"])
     return dict(reversed(list_ids(fair.sort_values("mean", ascending=False, kind="stable"))))
 
 
@@ -195,11 +195,11 @@ def legend_labels(runs: Sequence[RecordedRun]) -> dict[str, str]:
     Returns:
         Id of a method → its label, its marks such as †, and how many of its runs diverged.
     """
-    found = {run.listed.method: append_marks(run.label, marks_of(run.summary)) for run in runs}
-    for method in found:
+    labels = {run.listed.method: append_marks(run.label, marks_of(run.summary)) for run in runs}
+    for method in labels:
         lost = [run.diverged for run in runs if run.listed.method == method]
-        found[method] += f", diverged ({sum(lost)} of {len(lost)})" if any(lost) else ""
-    return found
+        labels[method] += f", diverged ({sum(lost)} of {len(lost)})" if any(lost) else ""
+    return labels
 
 
 def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]], str]:
@@ -210,15 +210,15 @@ def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]],
         setting's own noise rate.
     """
     frame = frames.tabulate_results(runs)
-    found, marks = set(), ""
-    for run, told, mark in zip(runs, frame["as_told"], frame["marks"], strict=True):
-        if told or not is_compared([mark]):
-            found.add((run.listed.setting, run.listed.method))
+    unfair, marks = set(), ""
+    for run, assumes_rate, mark in zip(runs, frame["as_told"], frame["marks"], strict=True):
+        if assumes_rate or not is_compared([mark]):
+            unfair.add((run.listed.setting, run.listed.method))
             marks += mark
-    words = [f"{mark} {words}" for mark, words in NO_MEMBERS.items() if mark in marks]
+    reasons = [f"{mark} {reasons}" for mark, reasons in NO_MEMBERS.items() if mark in marks]
     if frame["as_told"].any():
-        words.insert(ORACLE in marks, "or assumes it" if ORACLE in marks else NO_MEMBERS[ORACLE])
-    return found, f"not a fair comparison: {', '.join(words)}" if found else ""
+        reasons.insert(ORACLE in marks, "or assumes it" if ORACLE in marks else NO_MEMBERS[ORACLE])
+    return unfair, f"not a fair comparison: {', '.join(reasons)}" if unfair else ""
 
 
 def sign_handles(runs: Sequence[RecordedRun], why: str, **sign: Any) -> list[Line2D]:
@@ -230,9 +230,9 @@ def sign_handles(runs: Sequence[RecordedRun], why: str, **sign: Any) -> list[Lin
         sign: Keyword arguments of the first entry's line, if not a hollow dot.
     """
     marks = merge_marks(marks_of(run.summary) for run in runs)
-    others = ", ".join(f"{mark} {words}" for mark, words in SHORT.items() if mark in marks)
+    others = ", ".join(f"{mark} {text}" for mark, text in SHORT.items() if mark in marks)
     entries = {why: sign or HOLLOW, others: {"linestyle": "none"}}
-    return [Line2D([], [], label=words, **look) for words, look in entries.items() if words]
+    return [Line2D([], [], label=text, **look) for text, look in entries.items() if text]
 
 
 def annotate_point(axis: Axes, text: str, point: tuple[float, float], shift: float, **look: Any) -> None:
@@ -264,9 +264,11 @@ def embolden_own(
         runs: The runs of the figure.
         apart: Of `not_compared`: in these settings a method has no part in the comparison.
     """
-    own = {run.listed.method for run in runs if run.listed.own and (run.listed.setting, run.listed.method) not in apart}
+    own_methods = {
+        run.listed.method for run in runs if run.listed.own and (run.listed.setting, run.listed.method) not in apart
+    }
     for label, method in zip(labels, order, strict=False):  # a panel beside another has no names
-        label.set_fontweight("bold" if method in own else "normal")
+        label.set_fontweight("bold" if method in own_methods else "normal")
 
 
 def draw_error_line(axis: Axes, x: Any, points: pd.DataFrame, style: Mapping[str, Any], label: str) -> None:
@@ -290,12 +292,12 @@ def spread_x_axis(axes: Sequence[Axes], values: Iterable[float]) -> None:
         axes: The panels.
         values: What is drawn along x.
     """
-    found = sorted(values)
-    above = [value for value in found if value > 0]
-    if not above or found[0] < 0 or above[-1] < WIDE * above[0]:
+    ordered = sorted(values)
+    above = [value for value in ordered if value > 0]
+    if not above or ordered[0] < 0 or above[-1] < WIDE * above[0]:
         return
     for axis in axes:
-        if found[0] > 0:
+        if ordered[0] > 0:
             axis.set_xscale("log")
         else:
             axis.set_xscale("symlog", linthresh=10.0 ** math.ceil(math.log10(above[0])), linscale=0.5)
@@ -331,7 +333,7 @@ def finish_panels(
     starts = set_y_ranges(axes, datasets, ends, y)
     label_outer_axes(axes, x, "test accuracy, %")
     label_line_ends(axes, ends, above)
-    below = any(end.y < axis.get_ylim()[0] for axis, here in zip(axes, ends, strict=True) for end in here)
+    below = any(end.y < axis.get_ylim()[0] for axis, panel_ends in zip(axes, ends, strict=True) for end in panel_ends)
     return cut_axis_words(starts, below)
 
 
@@ -371,8 +373,8 @@ def finish_figure(
     common = names.common(runs[0].listed.setting)
     caption += f" All on {common}." if common else ""
     caption += " Dotted: the same method trained on clean labels." if dotted else ""
-    words = [names.title(run.listed.setting) for run in runs]
-    notes = [*explain_marks(results), *explain_true_rates(results.assign(setting=words))]
+    titles = [names.title(run.listed.setting) for run in runs]
+    notes = [*explain_marks(results), *explain_true_rates(results.assign(setting=titles))]
     lost = frames.count_diverged(results)
     if lost:
         caption += " A run diverged: its outputs were not finite, so it has no accuracy, nor has a mean with it."
@@ -381,7 +383,7 @@ def finish_figure(
         Setting(*map(str, ids)): group for ids, group in end.dropna(subset=["mean"]).groupby(frames.IDS[:3], sort=False)
     }
     metric = "" if which else settings.metric
-    said = [
+    orders = [
         f"{names.title(setting)}: {_order_words(group, of_setting(results, setting), unit, metric)}"
         for setting, group in groups.items()
         if setting not in ceiling
@@ -389,7 +391,9 @@ def finish_figure(
     methods = int(end["method"].nunique())
     alt = f"{shape}, {methods} method{'s' * (methods != 1)}. "
     alt += (
-        f"Highest {which or metric_words(settings)}: {'; '.join(said)}." if said else "None has an accuracy at the end."
+        f"Highest {which or metric_words(settings)}: {'; '.join(orders)}."
+        if orders
+        else "None has an accuracy at the end."
     )
     alt += f" Diverged: {'; '.join(frames.diverged_words(runs))}." if lost else ""
     return Drawn(figure, table, settings, title, caption, alt, notes)
@@ -401,19 +405,19 @@ def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str, metric: 
     Those that are not compared stand apart. group: what is drawn of the setting, a row a method. results:
     `tabulate_results` of its runs.
     """
-    marks, told = (dict(zip(results["method"], results[key], strict=True)) for key in ("marks", "as_told"))
+    marks, assumes_rate = (dict(zip(results["method"], results[key], strict=True)) for key in ("marks", "as_told"))
     group = group.sort_values("mean", ascending=False, kind="stable").drop_duplicates("method").set_index("method")
-    words = {
+    texts = {
         str(method): f"{append_marks(row['method_label'], marks[str(method)])} "
         + (f"{format_number(row['mean'], 1)} {unit}" if unit == "%" else f"{format_signed(row['mean'], 1)} {unit}")
         for method, row in group.iterrows()
     }
-    fair = [method for method in words if is_compared([marks[method]]) and not told[method]] or list(words)
-    shown = results[results["method"].isin(fair)]
-    best = (leading_methods(shown, metric) if metric and "std" in group else []) or fair[:1]
-    rows = list(words)
-    text = words[best[0]] + (
-        f" (ahead of it with a seed: {'; '.join(words[one] for one in best[1:])})" if best[1:] else ""
+    fair = [method for method in texts if is_compared([marks[method]]) and not assumes_rate[method]] or list(texts)
+    compared = results[results["method"].isin(fair)]
+    best = (leading_methods(compared, metric) if metric and "std" in group else []) or fair[:1]
+    rows = list(texts)
+    text = texts[best[0]] + (
+        f" (ahead of it with a seed: {'; '.join(texts[one] for one in best[1:])})" if best[1:] else ""
     )
-    text += f" (not compared: {words[rows[0]]})" if rows[0] not in fair else ""
-    return f"{text}, lowest {words[rows[-1]]}" if len(rows) > 1 else text
+    text += f" (not compared: {texts[rows[0]]})" if rows[0] not in fair else ""
+    return f"{text}, lowest {texts[rows[-1]]}" if len(rows) > 1 else text

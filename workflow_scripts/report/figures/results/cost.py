@@ -1,4 +1,4 @@
-"""What a run of every method costs, beside its accuracy."""
+"""Cost of a run of every method, beside its accuracy."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -59,24 +59,24 @@ class CostSettings(AccuracySettings):
 
 
 def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: CostSettings) -> Drawn:
-    shown, _ = split_clean_settings(runs)
+    panels, _ = split_clean_settings(runs)
     timed = list_timed(runs)
     time, unit = find_common_time(timed)
-    table, shown = _keep_common(_mean_costs(runs, timed, settings, time), shown)
+    table, panels = _keep_common(_mean_costs(runs, timed, settings, time), panels)
     lost = table.loc[table["mean"].isna(), "method"]  # diverged in a setting
-    known, (apart, why) = table.assign(mean=table["mean"].mask(table["method"].isin(lost))), not_compared(runs)
+    finite, (apart, why) = table.assign(mean=table["mean"].mask(table["method"].isin(lost))), not_compared(runs)
     # a mean over settings is compared if the method is compared in all of them
     unfair = {method for _, method in apart & set(list_ids(table))}
     apart = {ids for ids in list_ids(table) if ids[1] in unfair}
-    means = known.groupby("method")[["mean", time, TRAFFIC]].mean().loc[rank_methods(known, apart)]
+    means = finite.groupby("method")[["mean", time, TRAFFIC]].mean().loc[rank_methods(finite, apart)]
     fair = list_compared(table, apart)
     alike = means[TRAFFIC].max() <= ALIKE * means[TRAFFIC].min()
     heads = {"mean": "test accuracy, %\nbetter ▸", time: f"{unit}\n◂ cheaper"}
     heads |= {} if alike else {TRAFFIC: "MB a run, both ways\n◂ cheaper"}
     labels, width = legend_labels(runs), width_inches(settings)
-    words = [wrap_text(labels[method], 26 if width > 5 else 14) for method in means.index]
-    row = 0.06 + (1 + max(word.count("\n") for word in words)) * SIZE * 1.3 / 72  # inches
-    figure, axes = make_panels(len(heads), settings, row * len(words) + 0.55, len(heads), sharey=True)
+    method_labels = [wrap_text(labels[method], 26 if width > 5 else 14) for method in means.index]
+    row = 0.06 + (1 + max(word.count("\n") for word in method_labels)) * SIZE * 1.3 / 72  # inches
+    figure, axes = make_panels(len(heads), settings, row * len(method_labels) + 0.55, len(heads), sharey=True)
     figure.set_figwidth(width)
     for axis, (key, head) in zip(axes, heads.items(), strict=True):
         _draw_bars(axis, means[key], [looks[method].colour for method in means.index], means.index.isin(fair))
@@ -86,13 +86,13 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
         handles.insert(0, Line2D([], [], label=labels[base], **BASELINE))
         for axis, key in zip(axes, heads, strict=True):
             axis.axvline(float(means[key][base]), **BASELINE)
-    axes[0].set_yticks(range(len(words)), words)
-    axes[0].set_ylim(len(words) - 0.4, -0.6)
+    axes[0].set_yticks(range(len(method_labels)), method_labels)
+    axes[0].set_ylim(len(method_labels) - 0.4, -0.6)
     embolden_own(axes[0].get_yticklabels(), list(means.index), runs, apart)
     add_legend_below(figure, handles)
-    names = Names.of_runs(run for run in runs if run.listed.setting in shown)
+    names = Names.of_runs(run for run in runs if run.listed.setting in panels)
     caption = f"Test accuracy ({metric_words(settings)}) and cost of a run, {count_words(table['n'])}"
-    caption += f", means over {len(shown)} settings." if len(shown) > 1 else "."
+    caption += f", means over {len(panels)} settings." if len(panels) > 1 else "."
     caption += f" All send about the same, {means[TRAFFIC].mean():,.1f} MB a run." if alike else ""
     device = ", ".join(sorted({str(run.cost.get("device", "unknown")) for run in timed}))
     caption += f" Device: {device}."
@@ -101,22 +101,22 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     return finish_figure(figure, table, settings, "Accuracy and cost", caption, table, runs, names, {}, shape=shape)
 
 
-def _keep_common(table: pd.DataFrame, shown: Sequence[Setting]) -> tuple[pd.DataFrame, list[Setting]]:
+def _keep_common(table: pd.DataFrame, panels: Sequence[Setting]) -> tuple[pd.DataFrame, list[Setting]]:
     """The rows of the settings that the most methods have, and these settings: a mean over others would favour some."""
-    methods = {setting: set(of_setting(table, setting)["method"]) for setting in shown}
+    methods = {setting: set(of_setting(table, setting)["method"]) for setting in panels}
     most = max(methods.values(), key=len)
-    common = [setting for setting in shown if methods[setting] == most]
+    common = [setting for setting in panels if methods[setting] == most]
     return in_settings(table, common), common
 
 
 def _draw_bars(axis: Axes, values: pd.Series, colours: Sequence[str], fair: Iterable[bool]) -> None:
     """Draw a bar a row with its number behind it. A method that diverged has none."""
-    known = values.fillna(0)
+    lengths = values.fillna(0)
     faces = [colour if full else "white" for colour, full in zip(colours, fair, strict=True)]
-    axis.barh(range(len(values)), known, color=faces, edgecolor=colours, height=0.62, zorder=2)
+    axis.barh(range(len(values)), lengths, color=faces, edgecolor=colours, height=0.62, zorder=2)
     for place, value in enumerate(values):
-        annotate_point(axis, format_number(value, int(value < 1000)), (known.iloc[place], place), 3)
-    axis.set_xlim(0, ROOM * max(known.max(), 1e-9))
+        annotate_point(axis, format_number(value, int(value < 1000)), (lengths.iloc[place], place), 3)
+    axis.set_xlim(0, ROOM * max(lengths.max(), 1e-9))
     axis.set_xticks([])
     axis.grid(False)
     axis.tick_params(axis="y", length=0)
@@ -127,11 +127,11 @@ def _mean_costs(
     runs: Sequence[RecordedRun], timed: Sequence[RecordedRun], settings: CostSettings, time: str
 ) -> pd.DataFrame:
     """A row a method and setting: accuracy (`score_methods`), mean `time` (its key) and `megabytes` of a run."""
-    known = {run.listed for run in timed}
+    timed_runs = {run.listed for run in timed}
     rows: list[dict[str, Any]] = [
         {
             **dict(zip(frames.IDS, (*run.listed.setting, run.listed.method), strict=True)),
-            time: float(run.cost[time]) if run.listed in known else np.nan,
+            time: float(run.cost[time]) if run.listed in timed_runs else np.nan,
             TRAFFIC: (run.summary.get("bytes_up", 0) + run.summary.get("bytes_down", 0)) / 1e6,
         }
         for run in runs

@@ -72,21 +72,21 @@ class CurvesSettings(LineSettings):
 
 def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: CurvesSettings) -> Drawn:
     x = settings.x
-    over, words = ("rounds", "round") if x == "round" else (x, "work (rounds of FedAvg)")
+    over, axis_label = ("rounds", "round") if x == "round" else (x, "work (rounds of FedAvg)")
     table, window = _mean_curves(runs, settings)
-    at_end, (shown, ceiling) = score_methods(runs, settings), split_clean_settings(runs, several_apart=True)
-    names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
+    at_end, (panels, ceiling) = score_methods(runs, settings), split_clean_settings(runs, several_apart=True)
+    names, labels = Names.of_runs(run for run in runs if run.listed.setting in panels), legend_labels(runs)
     apart, why = not_compared(runs)
     best, widths = find_best(at_end, apart), _line_widths(runs)
-    pale = _pale_methods(at_end, shown, [*widths, *best.values()])
-    above = {setting: _clean_runs(at_end, ceiling, setting) for setting in shown}
-    listed = [[*(labels[m] for m in of_setting(table, key)["method"].unique()), *above[key].values()] for key in shown]
+    pale = _pale_methods(at_end, panels, [*widths, *best.values()])
+    above = {setting: _clean_runs(at_end, ceiling, setting) for setting in panels}
+    listed = [[*(labels[m] for m in of_setting(table, key)["method"].unique()), *above[key].values()] for key in panels]
     columns, height = fit_panels(listed, width_inches(settings))
-    one = len({key.dataset for key in shown}) == 1
-    figure, axes = make_panels(len(shown), settings, height, columns, sharex=True, sharey=one)
-    few = max(of_setting(table, setting)["method"].nunique() for setting in shown) <= FEW
+    single = len({key.dataset for key in panels}) == 1
+    figure, axes = make_panels(len(panels), settings, height, columns, sharex=True, sharey=single)
+    few = max(of_setting(table, setting)["method"].nunique() for setting in panels) <= FEW
     band, ends = few and table["n"].max() > 1, []
-    for axis, setting in zip(axes, shown, strict=True):
+    for axis, setting in zip(axes, panels, strict=True):
         values = {row["method"]: row["mean"] for _, row in of_setting(at_end, setting).iterrows()}
         clean = _draw_ceilings(axis, table, at_end, above[setting])
         first, hollow = best.get(setting), [method for method in values if (setting, method) in apart]
@@ -95,8 +95,8 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
         ends.append([*lines, *clean])
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=x == "round"))
         axis.set_xlim(0, 1.01 * float(table["x"].max() or 1))
-    heads = [names.title(key) for key in shown]
-    cut = finish_panels(axes, heads, [key.dataset for key in shown], words, ends, settings.y)
+    heads = [names.title(key) for key in panels]
+    cut = finish_panels(axes, heads, [key.dataset for key in panels], axis_label, ends, settings.y)
     add_legend_below(figure, sign_handles(runs, why))
     caption = _describe_curves(runs, table, settings, window, band) + cut
     if pale:
@@ -119,9 +119,9 @@ def _style_lines(
     hollow: Collection[str],
     widths: Mapping[str | None, float],
 ) -> dict[str, Any]:
-    """How each method's line is drawn in a panel: grey, as wide as `widths` says, or thin."""
+    """Choose the style of each method's line in a panel: grey, as wide as `widths` says, or thin."""
     styles: dict[str, Any] = dict.fromkeys(pale, PALE)
-    for method, style in style_dense_lines(looks, [one for one in methods if one not in pale], hollow).items():
+    for method, style in style_dense_lines(looks, [name for name in methods if name not in pale], hollow).items():
         styles[method] = style | ({"linewidth": widths[method]} if method in widths else THIN)
     return styles
 
@@ -147,10 +147,10 @@ def _mean_curves(runs: Sequence[RecordedRun], settings: CurvesSettings) -> tuple
     return table if settings.x == "work" else table.assign(x=table["round"].astype(float)), window
 
 
-def _pale_methods(at_end: pd.DataFrame, shown: Sequence[Setting], kept: Collection[str | None]) -> list[str]:
-    """Of many methods those that are neither `kept` nor among the best in the mean over the settings."""
-    order = rank_methods(in_settings(at_end, shown))
-    return [method for method in order[BEST:] if method not in kept] if len(order) > MANY else []
+def _pale_methods(at_end: pd.DataFrame, panels: Sequence[Setting], highlighted: Collection[str | None]) -> list[str]:
+    """Of many methods those that are neither `highlighted` nor among the best in the mean over the settings."""
+    order = rank_methods(in_settings(at_end, panels))
+    return [method for method in order[BEST:] if method not in highlighted] if len(order) > MANY else []
 
 
 def _draw_lines(
@@ -165,11 +165,11 @@ def _draw_lines(
 ) -> list[LineEnd]:
     """Draw the methods of one panel; their ends. One that diverged has no value at its end."""
     ends = []
-    for method, found in table.groupby("method", sort=False):
-        style, line = styles[str(method)], found.dropna(subset=["drawn"])
+    for method, points in table.groupby("method", sort=False):
+        style, line = styles[str(method)], points.dropna(subset=["drawn"])
         grey = style is PALE
         axis.plot(line["x"], line["drawn"], label=labels[str(method)], zorder=2.2 if grey else 3, **style)
-        if len(line) < len(found):
+        if len(line) < len(points):
             cross: dict[str, Any] = {"marker": "x", "markersize": 6, "markeredgewidth": 1.4, "zorder": 4.5}
             axis.plot(line["x"][-1:], line["drawn"][-1:], color=style["color"], **cross)  # a run diverged
         if band and not grey:
@@ -188,21 +188,21 @@ def _line_end(line: pd.DataFrame, name: str, style: Mapping[str, Any], value: fl
     ink = "#6b6b6b" if style is PALE else INK
     if line.empty:
         return LineEnd(math.nan, name, dict(style), ink=ink)
-    known = math.isfinite(value)
-    y = value if known else float(line["drawn"].iloc[-1])
-    return LineEnd(y, name, dict(style), format_number(value, 1) if known else "", ink)
+    finite = math.isfinite(value)
+    y = value if finite else float(line["drawn"].iloc[-1])
+    return LineEnd(y, name, dict(style), format_number(value, 1) if finite else "", ink)
 
 
 def _clean_runs(
     at_end: pd.DataFrame, ceiling: Mapping[Setting, None], setting: Setting
 ) -> dict[tuple[Setting, str], str]:
     """The method on clean labels of a setting's data set and partition, with its name."""
-    found = {}
+    labels = {}
     for clean in ceiling:
         if (clean.dataset, clean.partition) == (setting.dataset, setting.partition):
             for _, row in of_setting(at_end, clean).iterrows():
-                found[clean, str(row["method"])] = f"{row['method_label']}, no noise"
-    return found
+                labels[clean, str(row["method"])] = f"{row['method_label']}, no noise"
+    return labels
 
 
 def _draw_ceilings(

@@ -33,15 +33,15 @@ class DotsSettings(AccuracySettings):
 
 
 def _draw_dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: DotsSettings) -> Drawn:
-    table, (shown, clean) = score_methods(runs, settings), split_clean_settings(runs, several_apart=True)
-    here = in_settings(table, shown)
-    rows, base = Rows(runs, shown, rank_methods(here), looks, settings), find_baseline(runs)
+    table, (panels, clean) = score_methods(runs, settings), split_clean_settings(runs, several_apart=True)
+    scores = in_settings(table, panels)
+    rows, base = Rows(runs, panels, rank_methods(scores), looks, settings), find_baseline(runs)
     seeds = frames.tabulate_results(runs, settings.view).set_index([*frames.IDS])[settings.metric]
-    dotted, several, best = None, table["n"].max() > 1, find_best(here, rows.hollow)
-    cut = rows.set_x_range(here, shown, top=np.nanmax([-np.inf, *table["high"]]))
-    for axis, setting in zip(rows.axes, shown, strict=True):
+    dotted, several, best = None, table["n"].max() > 1, find_best(scores, rows.hollow)
+    cut = rows.set_x_range(scores, panels, top=np.nanmax([-np.inf, *table["high"]]))
+    for axis, setting in zip(rows.axes, panels, strict=True):
         dotted = draw_ceilings(axis, table, clean, setting) or dotted
-        for _, row in of_setting(here, setting).dropna(subset=["mean"]).iterrows():
+        for _, row in of_setting(scores, setting).dropna(subset=["mean"]).iterrows():
             method, values = row["method"], list(seeds.loc[[(*setting, row["method"])]])
             rows.draw_method(axis, setting, method, row["mean"], values, method == best.get(setting))
             if method == base:
@@ -50,12 +50,12 @@ def _draw_dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     lines = [Line2D([], [], label=labels[base], **BASELINE)] if base else []
     lines += [Line2D([], [], label=dotted, **CEILING)] if dotted else []
     rows.add_legend("test accuracy, %", "mean" if several else "one seed", "one seed" if several else "", lines)
-    caption = f"Test accuracy ({metric_words(settings)}), {count_words(here['n'])}. "
-    caption += "Sorted by the mean over the settings." if len(shown) > 1 else "Sorted by the mean."
+    caption = f"Test accuracy ({metric_words(settings)}), {count_words(scores['n'])}. "
+    caption += "Sorted by the mean over the settings." if len(panels) > 1 else "Sorted by the mean."
     caption += cut
-    caption += " No dot: no accuracy." if here["mean"].isna().any() else ""
+    caption += " No dot: no accuracy." if scores["mean"].isna().any() else ""
     title, shape = "Accuracy of every method", "dots, a row a method"
-    return finish_figure(rows.figure, here, settings, title, caption, here, runs, rows.names, clean, shape=shape)
+    return finish_figure(rows.figure, scores, settings, title, caption, scores, runs, rows.names, clean, shape=shape)
 
 
 KIND = FigureKind(settings=DotsSettings, draw=_draw_dots, example={"metric": "last"})

@@ -60,9 +60,9 @@ class GainsSettings(FigureSettings):
 
 
 def _draw_gains(runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, Any]], settings: GainsSettings) -> Drawn:
-    found = [(table, compare_gains(frame)) for table, frame in table_frames(runs, tables).values()]
+    gains_by_table = [(table, compare_gains(frame)) for table, frame in table_frames(runs, tables).values()]
     none = complete_spec({"kind": "reproduction"}), pd.DataFrame(columns=[*KEPT, *NUMBERS, "same"])
-    table, rows = found[0] if found else none
+    table, rows = gains_by_table[0] if gains_by_table else none
     base = table["baseline"]
     label = str(table["labels"].get(base, base))
     columns = settings_of(rows)
@@ -104,10 +104,10 @@ def _draw_gains(runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, A
 
 
 def _finish_gains(figure: Any, rows: pd.DataFrame, settings: GainsSettings, label: str) -> Drawn:
-    said = f"{int(rows['same'].sum())} of {len(rows)} gains over {label} have the paper's sign."
+    summary = f"{int(rows['same'].sum())} of {len(rows)} gains over {label} have the paper's sign."
     caption = (
         f"Points of test accuracy above {label} in the same column, over the seeds that both have: a ring the paper's, "
-        f"the mark at the end ours. {said} {count_words(rows['seeds']) if len(rows) else 'n = 0 seeds'}."
+        f"the mark at the end ours. {summary} {count_words(rows['seeds']) if len(rows) else 'n = 0 seeds'}."
     )
     common = [str(rows[f"{part}_label"].iloc[0]) for part in KEYS[:3] if rows[part].nunique() == 1]
     caption += f" All on {' · '.join(common)}." if 0 < len(common) < 3 else ""
@@ -116,7 +116,7 @@ def _finish_gains(figure: Any, rows: pd.DataFrame, settings: GainsSettings, labe
         f"{format_signed(row['paper_gain'], 1)}, ours {format_signed(row['ours_gain'], 1)}"
         for row in rows.to_dict("records")
     ]
-    alt = f"{said} {'; '.join(each)}." if each else said
+    alt = f"{summary} {'; '.join(each)}." if each else summary
     return Drawn(figure, rows, settings, f"Gains over {label}, the paper's and ours", caption, alt)
 
 

@@ -62,38 +62,40 @@ class MetricSettings(FigureSettings):
 
 def _draw_metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: MetricSettings) -> Drawn:
     labels, table = legend_labels(runs), _mean_by_round(runs, settings.metric)
-    shown = [key for key in dict.fromkeys(run.listed.setting for run in runs) if len(of_setting(table, key))]
+    panels = [key for key in dict.fromkeys(run.listed.setting for run in runs) if len(of_setting(table, key))]
     reporting = list_ids(table.drop_duplicates(frames.IDS))
-    here = [run for run in runs if (run.listed.setting, run.listed.method) in reporting]
-    names = Names.of_runs(here)
+    reporting_runs = [run for run in runs if (run.listed.setting, run.listed.method) in reporting]
+    names = Names.of_runs(reporting_runs)
     share = "accuracy" in settings.metric
-    words = MEANINGS.get(settings.metric, settings.metric.replace("_", " "))
+    metric_name = MEANINGS.get(settings.metric, settings.metric.replace("_", " "))
     scaled = table.assign(mean=table["mean"] * (100 if share else 1))
-    listed = [[labels[m] for m in of_setting(table, key)["method"].unique()] for key in shown]
+    listed = [[labels[m] for m in of_setting(table, key)["method"].unique()] for key in panels]
     columns, height = fit_panels(listed, width_inches(settings))
-    figure, axes = make_panels(len(shown), settings, height, columns, sharex=True, sharey=True)
+    figure, axes = make_panels(len(panels), settings, height, columns, sharex=True, sharey=True)
     ends, turns = [], dict[tuple[str, str], None]()
-    for axis, setting in zip(axes, shown, strict=True):
+    for axis, setting in zip(axes, panels, strict=True):
         lines = of_setting(scaled, setting)
         ends.append(_draw_lines(axis, lines, style_dense_lines(looks, table["method"].unique()), labels))
-        turns |= _draw_phases(axis, [run for run in here if run.listed.setting == setting], looks, labels)
+        turns |= _draw_phases(axis, [run for run in reporting_runs if run.listed.setting == setting], looks, labels)
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axis.set_ylim(*(settings.y or axis.get_ylim()))
     axes[0].set_xlim(0, 1.02 * max(axis.dataLim.xmax for axis in axes))  # of all panels
-    set_titles(axes, [names.title(setting) for setting in shown])
-    label_outer_axes(axes, "round", wrap_to_width(words + ", %" * share, height - 0.3))
+    set_titles(axes, [names.title(setting) for setting in panels])
+    label_outer_axes(axes, "round", wrap_to_width(metric_name + ", %" * share, height - 0.3))
     label_line_ends(axes, ends)
     once = len({label for label, _ in turns}) == len(turns)
     event = Line2D([], [], color=QUIET, label="first phase stops" if once else "a phase stops", **TURN)
-    add_legend_below(figure, [event] * bool(turns) + sign_handles(here, not_compared(here)[1], linestyle="none"))
-    caption = f"{words[0].upper()}{words[1:]}, by round, mean over seeds: {count_words(table['n'])}."
+    add_legend_below(
+        figure, [event] * bool(turns) + sign_handles(reporting_runs, not_compared(reporting_runs)[1], linestyle="none")
+    )
+    caption = f"{metric_name[0].upper()}{metric_name[1:]}, by round, mean over seeds: {count_words(table['n'])}."
     caption += f" Vertical lines, in the methods' colours: {'; '.join(map(': '.join, turns))}." if turns else ""
-    common = names.common(shown[0])
+    common = names.common(panels[0])
     caption += f" All on {common}." if common else ""
     last = scaled.groupby(frames.IDS, sort=False).tail(1)
     at_end = [f"{row['method_label']} {row['mean']:.3g}" for _, row in last.iterrows()]
     alt = f"lines by round. At the end: {'; '.join(at_end)}."
-    return Drawn(figure, table, settings, f"{words} by round", caption, alt)
+    return Drawn(figure, table, settings, f"{metric_name} by round", caption, alt)
 
 
 def _mean_by_round(runs: Sequence[RecordedRun], name: str) -> pd.DataFrame:
@@ -123,14 +125,14 @@ def _draw_lines(
 
 def _run_values(run: RecordedRun, name: str) -> pd.DataFrame:
     """A run's values by round: of all clients together, or the mean over those that report one."""
-    found = []
+    means = []
     for frame in (run.metrics, run.diagnostics):
         rows = frame[frame["metric"] == name]
         if "view" in rows:
             rows = rows[rows["view"].isin(["", run.summary["headline_view"]])]
         rows = rows[rows["client"] == -1] if (rows["client"] == -1).any() else rows
-        found.append(rows.groupby("round")["value"].mean().dropna().reset_index())
-    values = found[0] if len(found[0]) else found[1]
+        means.append(rows.groupby("round")["value"].mean().dropna().reset_index())
+    values = means[0] if len(means[0]) else means[1]
     values = values if values["round"].nunique() > 1 else values.iloc[:0]
     ids = dict(zip(frames.IDS, (*run.listed.setting, run.listed.method), strict=True))
     return values.assign(**ids, method_label=run.label)
@@ -145,29 +147,29 @@ def _draw_phases(
     axis: Axes, runs: Sequence[RecordedRun], looks: Mapping[str, Look], labels: Mapping[str, str]
 ) -> dict[tuple[str, str], None]:
     """Draw where next phases of the methods begin, means over seeds; each method's label with its phase in words."""
-    found: dict[tuple[str, str], list[float]] = {}
+    rounds_by_phase: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         frame = run.metrics
         starts = frame[frame["round"] > 0].groupby("phase", sort=False)["round"].min().sort_values()
         for phase, first in list(starts.items())[1:]:
-            found.setdefault((run.listed.method, str(phase)), []).append(float(first))
-    words: dict[tuple[str, str], None] = {}
-    for (method, phase), rounds in found.items():
+            rounds_by_phase.setdefault((run.listed.method, str(phase)), []).append(float(first))
+    turns: dict[tuple[str, str], None] = {}
+    for (method, phase), rounds in rounds_by_phase.items():
         when = f"round {min(rounds):g}" if min(rounds) == max(rounds) else f"rounds {min(rounds):g} to {max(rounds):g}"
         colour = looks[method].colour
         axis.axvline(float(np.mean(rounds)), color=colour, zorder=1.5, **TURN)
-        words[labels[method], f"{phase} from {when}"] = None
-    return words
+        turns[labels[method], f"{phase} from {when}"] = None
+    return turns
 
 
 def _reported_words(runs: Sequence[RecordedRun]) -> str:
-    """What the runs do report, for an error."""
-    found: dict[str, None] = {}
+    """List the metrics that the runs report, for an error."""
+    names: dict[str, None] = {}
     for run in runs:
         for frame in (run.metrics, run.diagnostics):
             rounds = frame.groupby("metric")["round"].nunique()
-            found |= dict.fromkeys(name for name in rounds[rounds > 1].index if not name.startswith("accuracy_class"))
-    return f"they report {', '.join(sorted(found))}" if found else "they report none"
+            names |= dict.fromkeys(name for name in rounds[rounds > 1].index if not name.startswith("accuracy_class"))
+    return f"they report {', '.join(sorted(names))}" if names else "they report none"
 
 
 KIND = FigureKind(settings=MetricSettings, draw=_draw_metric, example={"metric": "clients"})

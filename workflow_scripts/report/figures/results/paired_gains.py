@@ -58,13 +58,13 @@ class PairedGainsSettings(AccuracySettings):
 
 
 def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: PairedGainsSettings) -> Drawn:
-    label, found = _find_gains(runs, settings)
-    shown = list(dict.fromkeys(Setting(*map(str, ids)) for ids in found[frames.IDS[:3]].itertuples(False, None)))
-    names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
-    fair = found.groupby("method")["compared"].transform("any")
+    label, gains = _find_gains(runs, settings)
+    panels = list(dict.fromkeys(Setting(*map(str, ids)) for ids in gains[frames.IDS[:3]].itertuples(False, None)))
+    names, labels = Names.of_runs(run for run in runs if run.listed.setting in panels), legend_labels(runs)
+    fair = gains.groupby("method")["compared"].transform("any")
     counted = (
-        found[found["compared"] | ~fair]
-        .assign(won=(found["gain"] > 0).where(found["gain"].notna()))
+        gains[gains["compared"] | ~fair]
+        .assign(won=(gains["gain"] > 0).where(gains["gain"].notna()))
         .groupby("method", sort=False)
     )
     table = counted.agg(
@@ -75,24 +75,24 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
         of=("won", "count"),
     )
     order = table.sort_values(["compared", "share", "gain"], ascending=False, kind="stable").index
-    words = [wrap_text(labels[method], 14) for method in order]
-    lines = 1 + max(word.count("\n") for word in words)
-    height = max(0.1 + LINE * max(2, len(shown)), 0.05 + lines * SIZE * 1.3 / 72)  # inches
+    method_labels = [wrap_text(labels[method], 14) for method in order]
+    lines = 1 + max(word.count("\n") for word in method_labels)
+    height = max(0.1 + LINE * max(2, len(panels)), 0.05 + lines * SIZE * 1.3 / 72)  # inches
     figure, (axis,) = make_panels(1, settings, height * len(order) + 0.6)
     figure.set_figwidth(min(NARROW, width_inches(settings)))
-    finite = [0.0, *found["gain"][np.isfinite(found["gain"])]]
+    finite = [0.0, *gains["gain"][np.isfinite(gains["gain"])]]
     far = max(*finite, 5.0)
     axis.set_xlim(max(-LEFT * far, min(finite) - 0.06 * far), 1.06 * far)
     axis.axvline(0, **BASELINE)
     for place, method in enumerate(order):
-        _draw_row(axis, place, looks[method].colour, found[found["method"] == method], shown)
+        _draw_row(axis, place, looks[method].colour, gains[gains["method"] == method], panels)
         count = f"{table.loc[method, 'won']:.0f} of {table.loc[method, 'of']}"
         count = count if table.loc[method, "compared"] else f"({count})"
         axis.annotate(count, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center")
     axis.axhline(table["compared"].sum() - 0.5, color=QUIET, linewidth=0.6)  # below it what is not compared
-    axis.set_yticks(range(len(order)), words)
-    here = [run for run in runs if run.listed.setting in shown]
-    apart, why = not_compared(here)
+    axis.set_yticks(range(len(order)), method_labels)
+    panel_runs = [run for run in runs if run.listed.setting in panels]
+    apart, why = not_compared(panel_runs)
     embolden_own(axis.get_yticklabels(), list(order), runs, apart)
     axis.set_ylim(len(order) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0, pad=6)
@@ -104,19 +104,21 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
     axis.annotate("◂ worse", (0, 1), (-4, 3), ha="right", **above)
     axis.annotate("pairs\nwon", (1, 1), (4, 3), **{**above, "xycoords": "axes fraction"})
     handles = []
-    if 1 < len(shown) <= len(MARKERS):
-        signs = zip(_setting_markers(shown), shown, strict=True)
+    if 1 < len(panels) <= len(MARKERS):
+        signs = zip(_setting_markers(panels), panels, strict=True)
         handles += [Line2D([], [], label=names.title(key), **_dot_style(QUIET, sign, QUIET)) for sign, key in signs]
-    add_legend_below(figure, [*handles, *sign_handles(here, why)])
+    add_legend_below(figure, [*handles, *sign_handles(panel_runs, why)])
     caption = f"Test accuracy ({metric_words(settings)}) minus that of {label} with the same setting and seed"
-    caption += f", {count_words(found.groupby(frames.IDS)['seed'].size())}. At the right: in how many pairs it gains."
-    if found["gain"].min() < axis.get_xlim()[0]:
+    caption += f", {count_words(gains.groupby(frames.IDS)['seed'].size())}. At the right: in how many pairs it gains."
+    if gains["gain"].min() < axis.get_xlim()[0]:
         caption += " What lies left of the axis is a number (◂)."
     columns = [*frames.RUN, "method_label", "baseline", settings.metric, "gain", "compared"]
-    end = found.groupby([*frames.IDS, "method_label"], sort=False)["gain"].mean().rename("mean").reset_index()
+    end = gains.groupby([*frames.IDS, "method_label"], sort=False)["gain"].mean().rename("mean").reset_index()
     end["mean"] = end["mean"].where(np.isfinite(end["mean"]))
-    told: dict[str, Any] = {"shape": "dots, a row a method", "which": f"gain over {label}", "unit": "points"}
-    return finish_figure(figure, found[columns], settings, f"Gain over {label}", caption, end, runs, names, {}, **told)
+    alt_parts: dict[str, Any] = {"shape": "dots, a row a method", "which": f"gain over {label}", "unit": "points"}
+    return finish_figure(
+        figure, gains[columns], settings, f"Gain over {label}", caption, end, runs, names, {}, **alt_parts
+    )
 
 
 def _find_gains(runs: Sequence[RecordedRun], settings: PairedGainsSettings) -> tuple[str, pd.DataFrame]:
@@ -128,25 +130,27 @@ def _find_gains(runs: Sequence[RecordedRun], settings: PairedGainsSettings) -> t
         raise SpecError(f"baseline: {asked}")
     noisy = split_clean_settings(runs)[0]
     results = frames.tabulate_results([run for run in runs if run.listed.setting in noisy], settings.view)
-    found = paired_gains(results, settings.metric, str(base))
-    if found.empty:
+    gains = paired_gains(results, settings.metric, str(base))
+    if gains.empty:
         raise SpecError(f"baseline: no setting has {base!r} and another method with a seed in common")
-    return label, found.assign(compared=found.index.isin(compared_runs(found).index), baseline=base)
+    return label, gains.assign(compared=gains.index.isin(compared_runs(gains).index), baseline=base)
 
 
-def _draw_row(axis: Axes, place: int, colour: str, gains: pd.DataFrame, shown: Sequence[Setting]) -> None:
+def _draw_row(axis: Axes, place: int, colour: str, gains: pd.DataFrame, panels: Sequence[Setting]) -> None:
     """Draw a method's dots, a line a setting. A dot left of the axis stands at its start, before its number."""
     low = axis.get_xlim()[0]
-    step = 0.8 / max(2, len(shown))
+    step = 0.8 / max(2, len(panels))
     cut_at = []
-    for at, (marker, setting) in enumerate(zip(_setting_markers(shown), shown, strict=True)):
-        here = of_setting(gains, setting)
-        y = place + step * (at - (len(shown) - 1) / 2)
-        gain = here["gain"].clip(lower=low)
-        cut_at += [y] * bool((here["gain"] < low).any())
-        axis.plot(gain, [y] * len(here), color=colour, linewidth=1.0, alpha=0.6, zorder=2)
-        face = colour if here["compared"].all() else "white"
-        axis.plot(gain, [y] * len(here), zorder=3, clip_on=False, in_layout=False, **_dot_style(colour, marker, face))
+    for line, (marker, setting) in enumerate(zip(_setting_markers(panels), panels, strict=True)):
+        line_gains = of_setting(gains, setting)
+        y = place + step * (line - (len(panels) - 1) / 2)
+        gain = line_gains["gain"].clip(lower=low)
+        cut_at += [y] * bool((line_gains["gain"] < low).any())
+        axis.plot(gain, [y] * len(line_gains), color=colour, linewidth=1.0, alpha=0.6, zorder=2)
+        face = colour if line_gains["compared"].all() else "white"
+        axis.plot(
+            gain, [y] * len(line_gains), zorder=3, clip_on=False, in_layout=False, **_dot_style(colour, marker, face)
+        )
     cut = gains["gain"][gains["gain"] < low]
     if cut_at:
         ends = dict.fromkeys(
@@ -159,8 +163,8 @@ def _dot_style(colour: str, marker: str, face: str) -> dict[str, Any]:
     return {**DOT, "color": colour, "marker": marker, "markersize": 3.6, "markerfacecolor": face}
 
 
-def _setting_markers(shown: Sequence[Setting]) -> Sequence[str]:
-    return MARKERS[: len(shown)] if len(shown) <= len(MARKERS) else ["o"] * len(shown)
+def _setting_markers(panels: Sequence[Setting]) -> Sequence[str]:
+    return MARKERS[: len(panels)] if len(panels) <= len(MARKERS) else ["o"] * len(panels)
 
 
 KIND = FigureKind(settings=PairedGainsSettings, draw=_draw_paired_gains, example={"noises": ["sym40"]}, at_top=True)

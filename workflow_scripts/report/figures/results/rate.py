@@ -38,31 +38,31 @@ class RateSettings(LineSettings):
 def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: RateSettings) -> Drawn:
     frame = score_methods(runs, settings)
     kinds = label_without_rate({run.listed.noise: run.spec.get("noise", {}) for run in runs})
-    shown, ceiling = split_clean_settings(runs)
+    panels, ceiling = split_clean_settings(runs)
     clean = {key[1] for key in ceiling}
     rates = _noise_rates(runs)
     frame["rate"] = [rates[Setting(*ids)] for ids in frame[frames.IDS[:3]].itertuples(index=False, name=None)]
     frame["noise_kind"] = frame["noise"].map(kinds)
-    groups = list(dict.fromkeys((key[0], kinds[key[1]], key[2]) for key in shown))
+    groups = list(dict.fromkeys((key[0], kinds[key[1]], key[2]) for key in panels))
     names, labels = Names.of_runs(runs), legend_labels(runs)
     apart, why = not_compared(runs)
     best = find_best(frame, apart)
     columns, height = fit_panels([["at", *labels.values()]] * len(groups), width_inches(settings))
-    one = len({group[0] for group in groups}) == 1
-    figure, axes = make_panels(len(groups), settings, height, columns, sharex=True, sharey=one)
+    single = len({group[0] for group in groups}) == 1
+    figure, axes = make_panels(len(groups), settings, height, columns, sharex=True, sharey=single)
     parts, heads, ends, above = [], [], [], []
     varies = [len({group[place] for group in groups}) > 1 for place in range(3)]
     ticks = np.sort(100 * frame["rate"].unique())
     ticks = ticks[np.diff(ticks, prepend=-np.inf) > np.ptp(ticks) / 12]  # those with room for their number
     for axis, (dataset, kind, partition) in zip(axes, groups, strict=True):
-        here = frame[(frame["dataset"] == dataset) & (frame["partition"] == partition)]
-        found = []
-        noisy = here[(here["noise_kind"] == kind) & ~here["noise"].isin(clean)]
+        panel_rows = frame[(frame["dataset"] == dataset) & (frame["partition"] == partition)]
+        line_ends = []
+        noisy = panel_rows[(panel_rows["noise_kind"] == kind) & ~panel_rows["noise"].isin(clean)]
         for method, line in noisy.groupby("method", sort=False):
-            start = here[here["noise"].isin(clean) & (here["method"] == method)]
+            start = panel_rows[panel_rows["noise"].isin(clean) & (panel_rows["method"] == method)]
             points = pd.concat([start, line]).sort_values("rate", kind="stable").assign(noise_kind=kind)
             ids, look, label = list_ids(points), looks[str(method)], labels[str(method)]
-            hollow = [one in apart for one in ids]
+            hollow = [single in apart for single in ids]
             axis.plot(100 * points["rate"], points["mean"], label=label, **look.line_style())
             dots = look.line_style(hollow=True, linestyle="none", markevery=hollow)
             axis.plot(100 * points["rate"], points["mean"], **dots)
@@ -70,11 +70,11 @@ def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
             y = float(points["mean"].where(points["rate"] == noisy["rate"].max()).iloc[-1])
             value = "" if np.isnan(y) else format_number(y, 1)
             first = (method, True) == (best.get(ids[-1][0]), bool(value))
-            found.append(LineEnd(y, label, look.line_style(hollow[-1]), value, bold=first, apart=hollow[-1]))
-        ends.append(found)
+            line_ends.append(LineEnd(y, label, look.line_style(hollow[-1]), value, bold=first, apart=hollow[-1]))
+        ends.append(line_ends)
         above.append(f"at {100 * noisy['rate'].max():g} %")
-        words = (names.parts[0][dataset], kind, names.parts[2][partition])
-        heads.append(" · ".join(word for word, use in zip(words, varies, strict=True) if use))
+        title_parts = (names.parts[0][dataset], kind, names.parts[2][partition])
+        heads.append(" · ".join(word for word, use in zip(title_parts, varies, strict=True) if use))
         axis.set_xticks(ticks)
     cut = finish_panels(axes, heads, [group[0] for group in groups], "wrong labels, %", ends, settings.y, above)
     add_legend_below(figure, sign_handles(runs, why))
@@ -94,13 +94,13 @@ def _noise_rates(runs: Sequence[RecordedRun]) -> dict[Setting, float]:
     It is one number, unless nobody states it and every seed came out otherwise. Not by noise alone, since a rate may
     depend on the number of classes.
     """
-    found: dict[Setting, list[float]] = {}
+    rates: dict[Setting, list[float]] = {}
     for run in runs:
         value = noise_rate(run)
         if value is None:
             raise SpecError(f"noise {run.listed.noise} has no known rate: leave it out of a rate figure (`noises`)")
-        found.setdefault(run.listed.setting, []).append(value)
-    return {setting: float(np.mean(values)) for setting, values in found.items()}
+        rates.setdefault(run.listed.setting, []).append(value)
+    return {setting: float(np.mean(values)) for setting, values in rates.items()}
 
 
 KIND = FigureKind(settings=RateSettings, draw=_draw_rate, example={"metric": "last"})

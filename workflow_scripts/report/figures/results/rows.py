@@ -53,28 +53,28 @@ class Rows:
     def __init__(
         self,
         runs: Sequence[RecordedRun],
-        shown: Sequence[Setting],
+        panels: Sequence[Setting],
         order: Sequence[str],
         looks: Mapping[str, Look],
         settings: Any,
     ) -> None:
         self.runs, self.looks = [run for run in runs if run.listed.method in order], looks
         width = width_inches(settings)
-        self.names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
+        self.names, labels = Names.of_runs(run for run in runs if run.listed.setting in panels), legend_labels(runs)
         self.hollow, self.why = not_compared(self.runs)
-        words = [wrap_text(labels[m], 26 if width > 5 else 17) for m in order]
-        sizes = np.array([0.05 + (word.count("\n") + 1) * SIZE * 1.3 / 72 for word in words])  # inches
-        columns = min(4 if width > 5 else 2, len(shown))
-        heads = [self.names.title(setting) for setting in shown]
+        method_labels = [wrap_text(labels[m], 26 if width > 5 else 17) for m in order]
+        sizes = np.array([0.05 + (word.count("\n") + 1) * SIZE * 1.3 / 72 for word in method_labels])  # inches
+        columns = min(4 if width > 5 else 2, len(panels))
+        heads = [self.names.title(setting) for setting in panels]
         height = max(sizes.sum(), LEAST) + 0.45 + 0.12 * max(1, max(map(len, heads)) // 14)
-        self.figure, self.axes = make_panels(len(shown), settings, height, columns, sharex=True, sharey=True)
+        self.figure, self.axes = make_panels(len(panels), settings, height, columns, sharex=True, sharey=True)
         places = np.cumsum(sizes) - sizes / 2
         self.place = dict(zip(order, places.tolist(), strict=True))
         self.low: float | None = None
         set_titles(self.axes, heads)
         for axis in self.axes:
             axis.set_ylim(sizes.sum() + 0.02, -0.02)
-            axis.set_yticks(places, words)
+            axis.set_yticks(places, method_labels)
             embolden_own(axis.get_yticklabels(), order, runs, self.hollow)
             axis.tick_params(axis="y", length=0)
             axis.tick_params(axis="x", labelbottom=True)
@@ -82,12 +82,12 @@ class Rows:
             axis.grid(axis="y", linewidth=0.4)
             axis.spines["left"].set_visible(False)
 
-    def set_x_range(self, table: pd.DataFrame, shown: Sequence[Setting], top: float) -> str:
+    def set_x_range(self, table: pd.DataFrame, panels: Sequence[Setting], top: float) -> str:
         """Start the x axis where most means stand apart, and cut off no seed of these.
 
         Args:
             table: Columns `mean`, `low` and `high`, a row a method and setting.
-            shown: Settings with a panel.
+            panels: Settings with a panel.
             top: The axis ends there or later.
 
         Returns:
@@ -96,7 +96,7 @@ class Rows:
         if not table["mean"].notna().any():
             return ""
         least, most = table["low"].min(), max(table["high"].max(), top)
-        floors = [find_axis_minimum(list(of_setting(table, setting)["mean"])) for setting in shown]
+        floors = [find_axis_minimum(list(of_setting(table, setting)["mean"])) for setting in panels]
         if None not in floors:
             start = min(value for value in floors if value is not None)
             start = min([start, *table["low"][table["mean"] >= start]])
@@ -123,8 +123,8 @@ class Rows:
         """
         y, apart = self.place[method], (setting, method) in self.hollow
         if self.low is not None and mean < self.low:
-            words = f"◂\u202f{mean:.0f}"
-            axis.annotate(words, (self.low, y), (2, 0), textcoords="offset points", fontsize=SIZE - 0.5, va="center")
+            text = f"◂\u202f{mean:.0f}"
+            axis.annotate(text, (self.low, y), (2, 0), textcoords="offset points", fontsize=SIZE - 0.5, va="center")
             return
         colour = self.looks[method].colour
         if len(ticks) > 1:
@@ -134,19 +134,19 @@ class Rows:
         if best:
             annotate_point(axis, format_number(mean, 1), (min(ticks), y), -5, ha="right")  # the axis may end behind it
 
-    def add_legend(self, x: str, dot: str, tick: str, more: Sequence[Line2D]) -> None:
+    def add_legend(self, x: str, dot: str, tick: str, signs: Sequence[Line2D]) -> None:
         """Say under the panels what the signs mean, and what x is.
 
         Args:
             x: What the x axis shows.
             dot: What a dot is.
             tick: What a tick is; "" if there is none.
-            more: Further signs.
+            signs: Further signs.
         """
         handles = [Line2D([], [], color=QUIET, label=dot, **DOT)]
         handles += [Line2D([], [], color=QUIET, label=tick, **TICK)] if tick else []
         label_outer_axes(self.axes, x, "")
-        add_legend_below(self.figure, [*handles, *more, *sign_handles(self.runs, self.why)])
+        add_legend_below(self.figure, [*handles, *signs, *sign_handles(self.runs, self.why)])
 
 
 def draw_ceilings(axis: Axes, table: pd.DataFrame, clean: Mapping[Setting, None], setting: Setting) -> str | None:

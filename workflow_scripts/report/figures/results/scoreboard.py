@@ -55,26 +55,26 @@ def table_frames(
     listed = {run.listed: run for run in runs}
     complete = {name: complete_spec(table) for name, table in tables.items()}
     return {
-        name: (table, reproduction_frame([listed[one] for one in select(listed, table, none=True)], table))
+        name: (table, reproduction_frame([listed[row] for row in select(listed, table, none=True)], table))
         for name, table in complete.items()
     }
 
 
-def claims_frame(found: Mapping[str, Iterable[Claim]]) -> pd.DataFrame:
+def claims_frame(claims_by_table: Mapping[str, Iterable[Claim]]) -> pd.DataFrame:
     """List what our numbers and the paper's own say of every claim in every column.
 
     Args:
-        found: Id of a table → its claims, judged.
+        claims_by_table: Id of a table → its claims, judged.
 
     Returns:
         A row a claim and column.
     """
     rows = [
-        {"table": table, "claim": one.id, "says": one.says, "column": column}
-        | {"ours": _holds_word(holds, NOT_RUN), "paper": _holds_word(one.theirs[column], one.missing)}
-        for table, claims in found.items()
-        for one in claims
-        for column, holds in one.ours.items()
+        {"table": table, "claim": claim.id, "says": claim.says, "column": column}
+        | {"ours": _holds_word(holds, NOT_RUN), "paper": _holds_word(claim.theirs[column], claim.missing)}
+        for table, claims in claims_by_table.items()
+        for claim in claims
+        for column, holds in claim.ours.items()
     ]
     return pd.DataFrame(rows, columns=["table", "claim", "says", "column", "ours", "paper"])
 
@@ -100,11 +100,11 @@ def _draw_scoreboard(
         for name, (table, frame) in frames.items()
     ]
     figure = _draw_boards([board for board in boards if board.ran], width_inches(settings))
-    found = Counter(one.state for board in boards for one in board.claims)
+    counts = Counter(claim.state for board in boards for claim in board.claims)
     states = ", ".join(
-        f"{count} {state if count == 1 else state.removesuffix('s')}" for state in STATES if (count := found[state])
+        f"{count} {state if count == 1 else state.removesuffix('s')}" for state in STATES if (count := counts[state])
     )
-    head = f"{found.total()} claims: {states}\nUpper squares: ours. Lower squares: the paper’s."
+    head = f"{counts.total()} claims: {states}\nUpper squares: ours. Lower squares: the paper’s."
     if figure.axes:
         figure.suptitle(head, x=0.06 / figure.get_figwidth(), ha="left")
     title = "The paper's claims, column by column"
@@ -121,8 +121,10 @@ def _describe_boards(boards: Sequence[_Board], runs: Sequence[RecordedRun]) -> t
         f"Of the runs so far, {count_words(seeds)}."
     )
     caption += f" Claims that were not run: {sum(gone.values())} ({', '.join(gone)})." if gone else ""
-    alt = f"{states_words(one for board in boards for one in board.claims)} "
-    alt += " ".join(f"{board.title}, {one.says}: {one.state}, {one.counted}." for board in boards for one in board.ran)
+    alt = f"{states_words(claim for board in boards for claim in board.claims)} "
+    alt += " ".join(
+        f"{board.title}, {claim.says}: {claim.state}, {claim.counted}." for board in boards for claim in board.ran
+    )
     return caption, alt
 
 
@@ -135,34 +137,34 @@ class _Board:
     claims: list[Claim]
 
     def __post_init__(self) -> None:
-        used = {key for one in self.ran for key in one.keys}
-        self.columns = [one for one in settings_of(self.frame) if any(_is_within(one, key) for key in used)]
+        used = {key for column in self.ran for key in column.keys}
+        self.columns = [column for column in settings_of(self.frame) if any(_is_within(column, key) for key in used)]
 
     @property
     def ran(self) -> list[Claim]:
         """The claims that were run."""
-        return [one for one in self.claims if one.state != NOT_RUN]
+        return [claim for claim in self.claims if claim.state != NOT_RUN]
 
     @property
     def heads(self) -> list[list[tuple[str, int]]]:
-        """What stands over the columns, a level a part that varies: words, and over how many columns each stands."""
+        """Labels over the columns, one level for each part that varies: text, and number of columns below it."""
         levels = []
         for place, part in enumerate(PARTS):
-            if len({one[place] for one in self.columns}) < 2:
+            if len({column[place] for column in self.columns}) < 2:
                 continue
-            words = dict(zip(self.frame[part], self.frame[f"{part}_label"], strict=True))
-            groups = groupby(self.columns, key=lambda one, end=place + 1: one[:end])  # type: ignore[misc]
-            levels.append([(words[key[-1]], len(list(group))) for key, group in groups])
+            labels = dict(zip(self.frame[part], self.frame[f"{part}_label"], strict=True))
+            groups = groupby(self.columns, key=lambda column, end=place + 1: column[:end])  # type: ignore[misc]
+            levels.append([(labels[key[-1]], len(list(group))) for key, group in groups])
         return levels
 
     def find_column(self, key: Sequence[str]) -> int:
         """Which column a claim's column is; the first of those along which a lead widens."""
-        return next(number for number, one in enumerate(self.columns) if _is_within(one, key))
+        return next(number for number, column in enumerate(self.columns) if _is_within(column, key))
 
 
 def _is_within(column: Sequence[str], key: Sequence[str]) -> bool:
-    """Whether a column of the table is one of a claim's, which may leave a part of it open ("")."""
-    return all(part in ("", one) for one, part in zip(column, key, strict=False))
+    """Return True if a column of the table is one of a claim's, which may leave a part of it open ("")."""
+    return all(part in ("", value) for value, part in zip(column, key, strict=False))
 
 
 def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
@@ -176,27 +178,27 @@ def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
     right = 0.85 if narrow else 1.75  # inches, of the words behind the squares
     step = min(SIDE, (width - right - (1.1 if narrow else 2.2)) / most)
     letters = max(12, int((width - right - most * step - 0.25) / LETTER))
-    says = [[wrap_text(_start_sentence(one.says), letters) for one in board.ran] for board in boards]
+    says = [[wrap_text(_start_sentence(claim.says), letters) for claim in board.ran] for board in boards]
     sizes = [[max((text.count("\n") + 1) * LINE, 2 * SIDE) + AIR for text in each] for each in says]
     longest = max(len(line) for each in says for text in each for line in text.split("\n"))
     room = (width - longest * LETTER - (right if narrow else 1.0)) / most  # what the layout leaves to a column
     heads = sum(height for board in boards for _, height in _head_heights(board, room))
     figure = make_canvas(width, sum(map(sum, sizes)) + heads + 0.25 * len(boards) + 0.85)
     grid = figure.subplots(len(boards), 1, squeeze=False, height_ratios=list(map(sum, sizes)))
-    for axis, board, words, size in zip(grid[:, 0], boards, says, sizes, strict=True):
+    for axis, board, texts, size in zip(grid[:, 0], boards, says, sizes, strict=True):
         middles = np.cumsum(size) - np.array(size) / 2
         axis.set(xlim=(-0.5, most - 0.5), ylim=(sum(size), 0))
-        axis.set_yticks(middles, words)
+        axis.set_yticks(middles, texts)
         axis.set_xticks([])
         axis.tick_params(length=0)
         axis.grid(False)
         axis.spines[:].set_visible(False)
         _draw_heads(axis, board, room)
-        for one, middle in zip(board.ran, middles, strict=True):
-            _draw_claim(axis, board, one, middle, step)
-            look: dict[str, Any] = {"color": INKS[one.state], "fontsize": HEAD, "fontweight": "bold"}
-            axis.text(most - 0.3, middle, _state_words(one, narrow), va="center", **look)
-    handles = [Line2D([], [], label=words, **{**SIGNS[holds], "markersize": 8}) for holds, words in WORDS.items()]
+        for claim, middle in zip(board.ran, middles, strict=True):
+            _draw_claim(axis, board, claim, middle, step)
+            look: dict[str, Any] = {"color": INKS[claim.state], "fontsize": HEAD, "fontweight": "bold"}
+            axis.text(most - 0.3, middle, _state_words(claim, narrow), va="center", **look)
+    handles = [Line2D([], [], label=texts, **{**SIGNS[holds], "markersize": 8}) for holds, texts in WORDS.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, handlelength=1.2)
     return figure
 
@@ -212,9 +214,9 @@ def _draw_claim(axis: Axes, board: _Board, claim: Claim, middle: float, step: fl
 
 
 def _state_words(claim: Claim, narrow: bool) -> str:
-    known = [holds for holds in claim.ours.values() if holds is not None]
-    noun = "" if narrow else f" column{'s' * (len(known) != 1)}"
-    return f"{claim.state}\n{sum(known)} of {len(known)}{noun}"
+    judged = [holds for holds in claim.ours.values() if holds is not None]
+    noun = "" if narrow else f" column{'s' * (len(judged) != 1)}"
+    return f"{claim.state}\n{sum(judged)} of {len(judged)}{noun}"
 
 
 def _start_sentence(says: str) -> str:
@@ -223,13 +225,13 @@ def _start_sentence(says: str) -> str:
 
 def _head_heights(board: _Board, step: float) -> list[tuple[bool, float]]:
     """Of each level of heads whether the words stand upright, as they have no room along, and its inches."""
-    found = []
+    heights = []
     for level in board.heads:
-        inches = [len(words) * LETTER for words, _ in level]
+        inches = [len(label) * LETTER for label, _ in level]
         upright = any(long > count * step for long, (_, count) in zip(inches, level, strict=True))
         height = max(inches) + 0.08 if upright else LINE
-        found.append((upright, height))
-    return found
+        heights.append((upright, height))
+    return heights
 
 
 def _draw_heads(axis: Axes, board: _Board, step: float) -> None:
@@ -240,11 +242,11 @@ def _draw_heads(axis: Axes, board: _Board, step: float) -> None:
     for level, (upright, height) in zip(board.heads, heights, strict=True):
         above -= height
         start = 0
-        for words, count in level:
+        for label, count in level:
             x = start + (count - 1) / 2 if upright else start - 0.4
             where: dict[str, Any] = {"xytext": (0, 72 * above + 2), "textcoords": "offset points", "va": "bottom"}
             turned: dict[str, Any] = {"rotation": 90, "ha": "center"} if upright else {"ha": "left"}
-            axis.annotate(words, (x, 0), fontsize=HEAD, **where, **turned)
+            axis.annotate(label, (x, 0), fontsize=HEAD, **where, **turned)
             start += count
 
 

@@ -53,13 +53,13 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     numbers = pd.to_numeric(pd.Series(order, order), errors="coerce")  # words are no numbers: they stand in their order
     places = numbers if numbers.notna().all() else pd.Series(np.arange(len(order), dtype=float), order)
     table["x"] = table["value"].map(places)
-    shown = list(dict.fromkeys(run.listed.setting for run in runs))
-    one = len({key[0] for key in shown}) == 1
+    panels = list(dict.fromkeys(run.listed.setting for run in runs))
+    single = len({key[0] for key in panels}) == 1
     columns, height = fit_panels([list(dict.fromkeys(table["line"]))], width_inches(settings))
-    figure, axes = make_panels(len(shown), settings, height, min(columns, len(shown)), sharex=True, sharey=one)
+    figure, axes = make_panels(len(panels), settings, height, min(columns, len(panels)), sharex=True, sharey=single)
     ends = []
-    for axis, setting in zip(axes, shown, strict=True):
-        found = []
+    for axis, setting in zip(axes, panels, strict=True):
+        line_ends = []
         for line, points in of_setting(table, setting).sort_values("x", kind="stable").groupby("line", sort=False):
             last = points.iloc[-1]
             style = looks[points.iloc[0]["method"]].line_style()
@@ -70,17 +70,17 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
                 name = labels[last["method"]]
                 style = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.1}
                 axis.axhline(last["mean"], label=name, **style)
-            known = points["mean"].dropna()
-            value = format_number(known.iloc[-1], 1) if len(known) else ""
-            found.append(LineEnd(known.iloc[-1] if value else math.nan, name, style, value))
-        ends.append(found)
+            finite = points["mean"].dropna()
+            value = format_number(finite.iloc[-1], 1) if len(finite) else ""
+            line_ends.append(LineEnd(finite.iloc[-1] if value else math.nan, name, style, value))
+        ends.append(line_ends)
         axis.update_datalim([(x, 0) for x in table["x"].dropna()], updatey=False)  # also of what diverged
         axis.margins(x=0.06)
     if numbers.notna().all():
         spread_x_axis(axes, numbers)
     for axis in axes:
         axis.set_xticks(table["x"].dropna().unique(), order)
-    heads, datasets = [names.title(setting) for setting in shown], [setting.dataset for setting in shown]
+    heads, datasets = [names.title(setting) for setting in panels], [setting.dataset for setting in panels]
     axis_words = AXIS_WORDS.get(field.split(".")[-1], field_words(field))
     cut = finish_panels(axes, heads, datasets, axis_words, ends, settings.y)
     add_legend_below(figure, sign_handles(runs, not_compared(runs)[1], linestyle="none"))
@@ -92,16 +92,18 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
 
 def _line_frame(table: pd.DataFrame, field: str, runs: Sequence[RecordedRun]) -> pd.DataFrame:
     """The scores with the `value` of the field as a text ("": the method does not have it) and the `line` it is on."""
-    found, marks = [], {run.listed.method: marks_of(run.summary) for run in runs}
+    parts, marks = [], {run.listed.method: marks_of(run.summary) for run in runs}
     for method, label in zip(table["method"], table["method_label"], strict=True):
-        rest = dict(parse_settings(method))
-        value = rest.pop(field, "")
+        settings = dict(parse_settings(method))
+        value = settings.pop(field, "")
         name = append_marks(strip_settings(label, method), marks[method])
-        found.append((value, ", ".join(filter(None, [name, format_settings(rest)])), base_method(method)))
-    values, lines, families = zip(*found, strict=True)
+        parts.append((value, ", ".join(filter(None, [name, format_settings(settings)])), base_method(method)))
+    values, lines, families = zip(*parts, strict=True)
     table = table.assign(field=field, value=values, line=lines)
     twice = table.assign(family=families).groupby("line")["family"].transform("nunique") > 1
-    told_apart = [f"{line} ({name})" if two else line for line, name, two in zip(lines, families, twice, strict=True)]
+    told_apart = [
+        f"{line} ({name})" if ambiguous else line for line, name, ambiguous in zip(lines, families, twice, strict=True)
+    ]
     return table.assign(line=told_apart)
 
 

@@ -1,4 +1,4 @@
-"""How many samples each client holds, and how noisy they are."""
+"""Samples and noise rate of each client."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,45 +41,47 @@ class ClientsSettings(FigureSettings):
     """
 
 
-def _draw_clients(shown: Sequence[SettingArtifacts], settings: ClientsSettings) -> Drawn:
-    known = any(one.client_rate is not None for one in shown)  # without a rate anywhere there is no panel of rates
-    kinds = ("samples", "noise rate") if known else ("samples",)
+def _draw_clients(panels: Sequence[SettingArtifacts], settings: ClientsSettings) -> Drawn:
+    has_rates = any(
+        setting.client_rate is not None for setting in panels
+    )  # without a rate anywhere there is no panel of rates
+    kinds = ("samples", "noise rate") if has_rates else ("samples",)
     wide = len(kinds)  # panels of a setting
-    columns = wide * (2 if width_inches(settings) > 5 and len(shown) > 6 else 1)
-    figure, axes = make_panels(wide * len(shown), settings, 1.45, columns)
-    frames = [_client_frame(one) for one in shown]
-    for row, (one, frame) in enumerate(zip(shown, frames, strict=True)):
-        _draw_setting(axes[wide * row : wide * (row + 1)], one, frame)
-    set_titles(axes, [panel_title(shown, one) if kind == kinds[0] else "" for one in shown for kind in kinds])
-    many = max(map(len, frames)) > NAMED
-    label_outer_axes(axes, "client, sorted by samples" if many else "client", "")
+    columns = wide * (2 if width_inches(settings) > 5 and len(panels) > 6 else 1)
+    figure, axes = make_panels(wide * len(panels), settings, 1.45, columns)
+    frames = [_client_frame(setting) for setting in panels]
+    for row, (setting, frame) in enumerate(zip(panels, frames, strict=True)):
+        _draw_setting(axes[wide * row : wide * (row + 1)], setting, frame)
+    set_titles(axes, [panel_title(panels, setting) if kind == kinds[0] else "" for setting in panels for kind in kinds])
+    crowded = max(map(len, frames)) > NAMED
+    label_outer_axes(axes, "client, sorted by samples" if crowded else "client", "")
     for place in range(wide):
         top = max(axis.get_ylim()[1] for axis in axes[place::wide])
         for axis in axes[place::wide]:
             axis.set(ylim=(0, top), ylabel=kinds[place])
-    few = known and any((frame["samples"] < FEW).any() for frame in frames)
-    add_legend_below(figure, _legend_handles(known, few))
-    title = "How much and how noisy" if known else "How much"
-    return finish_figure(figure, frames, settings, title, _describe_clients(shown, known))
+    few = has_rates and any((frame["samples"] < FEW).any() for frame in frames)
+    add_legend_below(figure, _legend_handles(has_rates, few))
+    title = "How much and how noisy" if has_rates else "How much"
+    return finish_figure(figure, frames, settings, title, _describe_clients(panels, has_rates))
 
 
-def _client_frame(one: SettingArtifacts) -> pd.DataFrame:
-    sizes, rate = one.split.sizes, one.client_rate
+def _client_frame(setting: SettingArtifacts) -> pd.DataFrame:
+    sizes, rate = setting.split.sizes, setting.client_rate
     columns = {"client": np.arange(len(sizes)), "samples": sizes, "noise_rate": np.nan if rate is None else rate}
-    return pd.DataFrame({**one.setting._asdict(), **columns})
+    return pd.DataFrame({**setting.setting._asdict(), **columns})
 
 
-def _draw_setting(axes: Sequence[Axes], one: SettingArtifacts, frame: pd.DataFrame) -> None:
+def _draw_setting(axes: Sequence[Axes], setting: SettingArtifacts, frame: pd.DataFrame) -> None:
     """Draw samples and, where a second panel is for them, noise rates."""
-    many = len(frame) > NAMED
-    frame = frame.sort_values("samples", ascending=False, kind="stable") if many else frame
-    width = 1.0 if many else 0.75
+    crowded = len(frame) > NAMED
+    frame = frame.sort_values("samples", ascending=False, kind="stable") if crowded else frame
+    width = 1.0 if crowded else 0.75
     axes[0].bar(np.arange(len(frame)), frame["samples"], width, color=FILL)
     for axis in axes[1:]:
-        if one.client_rate is None:
+        if setting.client_rate is None:
             axis.text(0.5, 0.5, "unknown", ha="center", va="center", transform=axis.transAxes)
         else:
-            _draw_rates(axis, one.labels.rate, frame, width)
+            _draw_rates(axis, setting.labels.rate, frame, width)
     for axis in axes:
         axis.grid(axis="x", visible=False)
         axis.set_xlim(-0.7, len(frame) - 0.3)
@@ -98,12 +100,12 @@ def _draw_rates(axis: Axes, mean: float, frame: pd.DataFrame, width: float) -> N
     axis.scatter(x, frame["noise_rate"], size**2, inside, edgecolors=WRONG, clip_on=False, zorder=3)
 
 
-def _legend_handles(known: bool, few: bool) -> list[Line2D]:
-    """known: whether there are rates. few: whether some client has few samples."""
+def _legend_handles(has_rates: bool, few: bool) -> list[Line2D]:
+    """has_rates: whether there are rates. few: whether some client has few samples."""
     bar: dict[str, Any] = {"marker": "s", "markersize": 7, "linestyle": ""}
     dot: dict[str, Any] = {"color": WRONG, "marker": "o", "linestyle": ""}
     handles = [Line2D([], [], color=FILL, label="samples of a client", **bar)]
-    if known:
+    if has_rates:
         handles.append(Line2D([], [], label="share of its labels that is wrong", **dot))
         if few:
             handles.append(Line2D([], [], label=f"the same, of fewer than {FEW}", markerfacecolor="white", **dot))
@@ -112,21 +114,24 @@ def _legend_handles(known: bool, few: bool) -> list[Line2D]:
     return handles
 
 
-def _describe_clients(shown: Sequence[SettingArtifacts], known: bool) -> dict[str, str]:
+def _describe_clients(panels: Sequence[SettingArtifacts], has_rates: bool) -> dict[str, str]:
     wrong = (
         " and share of wrong labels of every client. Grey: where 95 % of equally noisy clients of that size would lie."
-        if known
+        if has_rates
         else " of every client. How many of the labels are wrong, nobody knows."
     )
-    total = size_words(int(one.split.sizes.sum()) for one in shown)
-    caption = f"Samples (n = {total}){wrong} {settings_caption(shown)}"
-    return {"caption": caption, "alt": " ".join(_client_words(one, panel_title(shown, one)) for one in shown)}
+    total = size_words(int(setting.split.sizes.sum()) for setting in panels)
+    caption = f"Samples (n = {total}){wrong} {settings_caption(panels)}"
+    return {
+        "caption": caption,
+        "alt": " ".join(_client_words(setting, panel_title(panels, setting)) for setting in panels),
+    }
 
 
-def _client_words(one: SettingArtifacts, words: str) -> str:
-    sizes, rate = one.split.sizes, one.client_rate
+def _client_words(setting: SettingArtifacts, title: str) -> str:
+    sizes, rate = setting.split.sizes, setting.client_rate
     noise = "are unknown" if rate is None else f"{np.nanmin(rate):.2f} to {np.nanmax(rate):.2f}"
-    head = f"{words}: " if words else ""
+    head = f"{title}: " if title else ""
     return f"{head}{len(sizes)} clients of {sizes.min()} to {sizes.max()} samples, noise rates {noise}."
 
 

@@ -1,4 +1,4 @@
-"""What the figures of settings share: class names, titles, captions."""
+"""Parts that the figures of settings share: class names, titles, captions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,53 +14,53 @@ from workflow_scripts.report.text.cells import PARTS
 NUMBERS = 20  # classes up to which a heat map has room for numbers
 
 
-def label_classes(axis: Any, one: SettingArtifacts) -> None:
+def label_classes(axis: Any, setting: SettingArtifacts) -> None:
     """Label an axis of classes with their names where they fit, else with every so many numbers.
 
     Args:
         axis: The x or y axis of a panel.
-        one: The panel's setting.
+        setting: The panel's setting.
     """
-    if one.classes > 2 * NUMBERS:
+    if setting.classes > 2 * NUMBERS:
         axis.set_major_locator(MaxNLocator(6, integer=True))
         return
-    names = [shorten_text(name, 14) for name in one.names]
+    names = [shorten_text(name, 14) for name in setting.names]
     if len(set(names)) < len(names):  # cut short, they would all be the same
-        names = [str(k) for k in range(one.classes)]
-    axis.set_ticks(range(one.classes), names)
+        names = [str(k) for k in range(setting.classes)]
+    axis.set_ticks(range(setting.classes), names)
     if axis.axis_name == "x" and max(map(len, names)) > 2:
         for tick in axis.get_ticklabels():
             tick.set_rotation(90)
 
 
-def _varying_parts(shown: Sequence[SettingArtifacts], one: SettingArtifacts, parts: Sequence[str]) -> list[str]:
-    return [one.words[PARTS.index(part)] for part in parts if len({getattr(other, part) for other in shown}) > 1]
+def _varying_parts(panels: Sequence[SettingArtifacts], setting: SettingArtifacts, parts: Sequence[str]) -> list[str]:
+    return [setting.words[PARTS.index(part)] for part in parts if len({getattr(panel, part) for panel in panels}) > 1]
 
 
 def panel_title(
-    shown: Sequence[SettingArtifacts], one: SettingArtifacts, *more: str, parts: Sequence[str] = PARTS
+    panels: Sequence[SettingArtifacts], setting: SettingArtifacts, *extra: str, parts: Sequence[str] = PARTS
 ) -> str:
     """Name a setting's panel by the parts in which the settings of a figure differ.
 
     Args:
-        shown: All settings of the figure.
-        one: The panel's setting.
-        more: Further words of the title; "" is left out.
+        panels: All settings of the figure.
+        setting: The panel's setting.
+        extra: Further words of the title; "" is left out.
         parts: Parts of a setting that may be named.
     """
-    return " · ".join(filter(None, (*_varying_parts(shown, one, parts), *more)))
+    return " · ".join(filter(None, (*_varying_parts(panels, setting, parts), *extra)))
 
 
-def settings_caption(shown: Sequence[SettingArtifacts]) -> str:
+def settings_caption(panels: Sequence[SettingArtifacts]) -> str:
     """Write the end of a caption: what all settings of a figure share, and the seed that is shown.
 
     Args:
-        shown: All settings of the figure.
+        panels: All settings of the figure.
     """
-    one = shown[0]
-    varies = _varying_parts(shown, one, PARTS)
-    same = " · ".join(word for word in one.words if word not in varies)
-    return f"{same}{', ' if same else ''}seed {one.seed}."
+    first = panels[0]
+    varies = _varying_parts(panels, first, PARTS)
+    same = " · ".join(word for word in first.words if word not in varies)
+    return f"{same}{', ' if same else ''}seed {first.seed}."
 
 
 def size_words(sizes: Iterable[int]) -> str:
@@ -74,7 +74,7 @@ def shorten_text(text: str, most: int = 11) -> str:
 
 
 def finish_figure(
-    figure: Figure, frames: Sequence[pd.DataFrame], settings: FigureSettings, title: str, words: Mapping[str, str]
+    figure: Figure, frames: Sequence[pd.DataFrame], settings: FigureSettings, title: str, texts: Mapping[str, str]
 ) -> Drawn:
     """Put a figure together with the frames that were drawn.
 
@@ -83,7 +83,7 @@ def finish_figure(
         frames: What was drawn, a frame a panel. Without any the figure's CSV says "unknown".
         settings: The figure's settings.
         title: Title on the page.
-        words: `caption` and `alt` (see `Drawn`).
+        texts: `caption` and `alt` (see `Drawn`).
     """
     frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"note": ["unknown"]})
-    return Drawn(figure, frame, settings, title, **words)
+    return Drawn(figure, frame, settings, title, **texts)

@@ -24,14 +24,14 @@ class SamplesSettings(FigureSettings):
     count: Annotated[int, Field(ge=1, le=64, description="Images shown; up to half of them mislabelled.")] = 16
 
 
-def _draw_samples(shown: Sequence[SettingArtifacts], settings: SamplesSettings) -> Drawn:
-    one, width = shown[0], width_inches(settings)
-    index, across = _pick_samples(one, settings.count), 8 if width > 5 else 4
-    table = _sample_frame(one, index)
-    groups = {_group_head(one, wrong): rows for wrong, rows in table.groupby("wrong", sort=False)}
+def _draw_samples(panels: Sequence[SettingArtifacts], settings: SamplesSettings) -> Drawn:
+    setting, width = panels[0], width_inches(settings)
+    index, across = _pick_samples(setting, settings.count), 8 if width > 5 else 4
+    table = _sample_frame(setting, index)
+    groups = {_group_head(setting, wrong): rows for wrong, rows in table.groupby("wrong", sort=False)}
     starts = np.cumsum([0, *(-(-len(rows) // across) for rows in groups.values())])  # each group begins a row
     figure = make_canvas(width, starts[-1] * 1.25 + 0.16 * len(groups) + 0.3)
-    figure.suptitle(wrap_to_width(one.words[1], width), x=0.06 / width, ha="left")
+    figure.suptitle(wrap_to_width(setting.words[1], width), x=0.06 / width, ha="left")
     axes = figure.subplots(starts[-1], across, squeeze=False)
     for axis in axes.flat:
         axis.set_axis_off()
@@ -41,28 +41,28 @@ def _draw_samples(shown: Sequence[SettingArtifacts], settings: SamplesSettings) 
         place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom"}
         axes[start, 0].annotate(head, (0, 1), (0, 6 + 1.3 * SIZE), in_layout=False, **place)
         for axis, row in zip(axes[start:].flat, rows.to_dict("records"), strict=False):
-            _draw_sample(axis, one, row)
-    caption = f"Training images, n = {len(index)}, with the given label above each. {settings_caption([one])}"
-    alt = f"{len(index)} training images of {one.dataset}. "
+            _draw_sample(axis, setting, row)
+    caption = f"Training images, n = {len(index)}, with the given label above each. {settings_caption([setting])}"
+    alt = f"{len(index)} training images of {setting.dataset}. "
     alt += ". ".join(f"{head}: {len(rows)}" for head, rows in groups.items())
     return finish_figure(figure, [table], settings, "Samples", {"caption": caption, "alt": f"{alt}."})
 
 
-def _group_head(one: SettingArtifacts, wrong: Any) -> str:
-    """What images have in common, by their cell in the column `wrong` of the frame."""
+def _group_head(setting: SettingArtifacts, wrong: Any) -> str:
+    """Title of a group of images, from their cell in the column `wrong` of the frame."""
     if wrong == "":
         return "Given label, the true class is unknown"
     if not wrong:
         return "Given label right"
-    if one.labels.replaced is None:
+    if setting.labels.replaced is None:
         return "Given label wrong, true class in orange"
-    own = one.labels.spec.get("noise", {}).get("donor", "public") == "public"
-    return f"Given label wrong, image replaced by a {'public' if own else 'foreign'} one"
+    from_public = setting.labels.spec.get("noise", {}).get("donor", "public") == "public"
+    return f"Given label wrong, image replaced by a {'public' if from_public else 'foreign'} one"
 
 
-def _sample_frame(one: SettingArtifacts, index: np.ndarray) -> pd.DataFrame:
+def _sample_frame(setting: SettingArtifacts, index: np.ndarray) -> pd.DataFrame:
     """A row an image. Columns of what is unknown are empty."""
-    labels, unknown = one.labels, [""] * len(index)
+    labels, unknown = setting.labels, [""] * len(index)
     clean = unknown if labels.clean is None else labels.clean[index].astype(int)
     wrong = unknown if labels.wrong is None else labels.wrong[index].astype(int)
     return pd.DataFrame(
@@ -70,14 +70,14 @@ def _sample_frame(one: SettingArtifacts, index: np.ndarray) -> pd.DataFrame:
     )
 
 
-def _draw_sample(axis: Axes, one: SettingArtifacts, row: Mapping[Any, Any]) -> None:
+def _draw_sample(axis: Axes, setting: SettingArtifacts, row: Mapping[Any, Any]) -> None:
     """Draw an image with the given label above, and below, where it is wrong, what it is."""
-    axis.imshow(one.image(row["sample"]), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-    given = _label_words("given", shorten_text(one.names[row["given"]]))
-    axis.text(0.5, 1.06, given, ha="center", va="bottom", transform=axis.transAxes)
+    axis.imshow(setting.image(row["sample"]), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    label_text = _label_words("given", shorten_text(setting.names[row["given"]]))
+    axis.text(0.5, 1.06, label_text, ha="center", va="bottom", transform=axis.transAxes)
     if row["wrong"] == 1:
-        foreign = one.labels.replaced is not None and row["sample"] in one.labels.replaced
-        truth = "replaced" if foreign else _label_words("is", shorten_text(one.names[row["clean"] or 0]))
+        foreign = setting.labels.replaced is not None and row["sample"] in setting.labels.replaced
+        truth = "replaced" if foreign else _label_words("is", shorten_text(setting.names[row["clean"] or 0]))
         axis.text(0.5, -0.06, truth, ha="center", va="top", transform=axis.transAxes, color=WRONG)
 
 
@@ -86,10 +86,10 @@ def _label_words(word: str, name: str) -> str:
     return f"{word} {name}" if len(name) <= 5 else name
 
 
-def _pick_samples(one: SettingArtifacts, count: int) -> np.ndarray:
+def _pick_samples(setting: SettingArtifacts, count: int) -> np.ndarray:
     """Sample numbers to show, the wrong ones first; the choice is drawn once per seed."""
-    order = stream(one.seed, "report", "samples").permutation(np.unique(one.split.index))
-    wrong = one.labels.wrong
+    order = stream(setting.seed, "report", "samples").permutation(np.unique(setting.split.index))
+    wrong = setting.labels.wrong
     if wrong is None:
         return order[:count]
     bad = order[wrong[order]]
@@ -97,8 +97,8 @@ def _pick_samples(one: SettingArtifacts, count: int) -> np.ndarray:
     return np.concatenate([bad[:half], order[~wrong[order]][: count - half]])
 
 
-def _has_images(one: SettingArtifacts) -> bool:
-    return one.arrays.x_train.dtype.kind != "f"
+def _has_images(setting: SettingArtifacts) -> bool:
+    return setting.arrays.x_train.dtype.kind != "f"
 
 
 KIND = FigureKind(

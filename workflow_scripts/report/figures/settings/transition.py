@@ -1,4 +1,4 @@
-"""How labels were flipped: the transition matrix as asked for, and how what came out differs from it."""
+"""Transition matrices of the labels: as asked for, and the difference of the realised one."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -55,15 +55,15 @@ class TransitionSettings(FigureSettings):
 _Panel = tuple[SettingArtifacts, str, np.ndarray | None]
 
 
-def _draw_transition(shown: Sequence[SettingArtifacts], settings: TransitionSettings) -> Drawn:
-    once = {one.labels_file: one for one in reversed(shown)}
-    shown = list(reversed(once.values()))
-    rows = [_list_matrices(one) for one in shown]
+def _draw_transition(panels: Sequence[SettingArtifacts], settings: TransitionSettings) -> Drawn:
+    once = {setting.labels_file: setting for setting in reversed(panels)}
+    panels = list(reversed(once.values()))
+    rows = [_list_matrices(setting) for setting in panels]
     wide = max(map(len, rows))
     columns = wide * (1 if len(rows) <= FEW else 3 if width_inches(settings) > 5 else 2)
-    grid = [(one, *pair) for one, row in zip(shown, rows, strict=True) for pair in [*row, ("", None)][:wide]]
-    figure, axes, side = _place_panels(grid, shown, settings, wide, columns)
-    cell = side * 72 / max(one.classes for one in shown)
+    grid = [(setting, *pair) for setting, row in zip(panels, rows, strict=True) for pair in [*row, ("", None)][:wide]]
+    figure, axes, side = _place_panels(grid, panels, settings, wide, columns)
+    cell = side * 72 / max(setting.classes for setting in panels)
     off = [np.nanmax(np.abs(matrix)) for _, kind, matrix in grid if kind == MINUS and matrix is not None]
     most = max([LEAST, *off])
     images = {
@@ -74,12 +74,12 @@ def _draw_transition(shown: Sequence[SettingArtifacts], settings: TransitionSett
     label_outer_axes(axes, "given", "clean")
     for minus, image in images.items():
         add_colour_bar(axes, image, "difference: realised − requested" if minus else "probability (square-root scale)")
-    frames = [_matrix_frame(one, kind, matrix) for one, kind, matrix in grid if matrix is not None]
-    return finish_figure(figure, frames, settings, "How labels were flipped", _describe_transition(shown, off))
+    frames = [_matrix_frame(setting, kind, matrix) for setting, kind, matrix in grid if matrix is not None]
+    return finish_figure(figure, frames, settings, "How labels were flipped", _describe_transition(panels, off))
 
 
 def _place_panels(
-    grid: Sequence[_Panel], shown: Sequence[SettingArtifacts], settings: FigureSettings, wide: int, columns: int
+    grid: Sequence[_Panel], panels: Sequence[SettingArtifacts], settings: FigureSettings, wide: int, columns: int
 ) -> tuple[Figure, list[Axes], float]:
     """Figure, axes with their titles, and the side of a matrix in inches.
 
@@ -88,7 +88,9 @@ def _place_panels(
     side = (width_inches(settings) - 0.8) / columns
     heads = [HEADS[kind] if side > LONG else SHORT.get(kind, HEADS[kind]) for _, kind, _ in grid]
     names = [""] * len(grid)
-    names[::wide] = [wrap_to_width(panel_title(shown, one, parts=HEADED), wide * side) for one, _, _ in grid[::wide]]
+    names[::wide] = [
+        wrap_to_width(panel_title(panels, setting, parts=HEADED), wide * side) for setting, _, _ in grid[::wide]
+    ]
     lines = max(name.count("\n") + bool(name) for name in names)
     figure, axes = make_panels(len(grid), settings, side + 0.14 * (lines + 1) + 0.4, columns)
     for axis, name, head in zip(axes, names, heads, strict=True):
@@ -102,62 +104,62 @@ def _place_panels(
 
 def _draw_matrix(axis: Axes, panel: _Panel, most: float, cell: float) -> AxesImage | None:
     """Draw a matrix. cell: its cells' width in points, which decides whether numbers and names stand there."""
-    one, kind, matrix = panel
+    setting, kind, matrix = panel
     if matrix is None:
         axis.set_axis_off()
         axis.text(0.5, 0.5, "unknown" if kind else "", ha="center", va="center", transform=axis.transAxes)
         return None
     if kind == MINUS:
-        words = _signed_cell if cell >= CELL else None
-        image = draw_heat_map(axis, matrix, Normalize(-most, most), words, DIFFERENCE)
+        format_cell = _signed_cell if cell >= CELL else None
+        image = draw_heat_map(axis, matrix, Normalize(-most, most), format_cell, DIFFERENCE)
     else:
         image = draw_heat_map(axis, matrix, PowerNorm(0.5, 0, 1), _share_cell if cell >= CELL else None, HEAT)
     for edge in (axis.xaxis, axis.yaxis):
         if cell >= NAMED:
-            label_classes(edge, one)
+            label_classes(edge, setting)
         else:  # which way it goes, and how many classes there are
-            edge.set_ticks([0, one.classes - 1], [shorten_text(one.names[end], 6) for end in (0, -1)])
+            edge.set_ticks([0, setting.classes - 1], [shorten_text(setting.names[end], 6) for end in (0, -1)])
     return image
 
 
-def _describe_transition(shown: Sequence[SettingArtifacts], off: Sequence[float]) -> dict[str, str]:
+def _describe_transition(panels: Sequence[SettingArtifacts], off: Sequence[float]) -> dict[str, str]:
     """off: largest difference of each pair of matrices."""
-    nominal = [one.labels.T_nominal for one in shown]
+    nominal = [setting.labels.T_nominal for setting in panels]
     caption = "Probability of the given label (column) for each clean class (row)"
     caption += ", and the difference between the realised and the requested one." if off else "."
     if any(matrix is not None and matrix.ndim == 3 for matrix in nominal):
         caption += " Of noise that depends on the client the mean over clients."
     if any(matrix is None for matrix in nominal):
         caption += " Labels given by people have no nominal matrix."
-    caption += f" n = {size_words(len(one.labels.noisy) for one in shown)} samples. {settings_caption(shown)}"
-    rates = [f"{one.words[1]} {one.labels.rate:.3f}" for one in shown if one.labels.clean is not None]
+    caption += f" n = {size_words(len(setting.labels.noisy) for setting in panels)} samples. {settings_caption(panels)}"
+    rates = [f"{setting.words[1]} {setting.labels.rate:.3f}" for setting in panels if setting.labels.clean is not None]
     alt = f"Heat maps of label noise. Realised noise rate: {'; '.join(rates) or 'unknown'}."
     alt += f" The realised matrix differs from the nominal one by {max(off):.2f} at most." if off else ""
     return {"caption": caption, "alt": alt}
 
 
-def _matrix_frame(one: SettingArtifacts, kind: str, matrix: np.ndarray) -> pd.DataFrame:
-    clean, given = np.indices(matrix.shape)
-    cells = {"matrix": kind, "clean": clean.ravel(), "given": given.ravel()}
-    return pd.DataFrame({"dataset": one.dataset, "noise": one.noise, **cells, "probability": matrix.ravel()})
+def _matrix_frame(setting: SettingArtifacts, kind: str, matrix: np.ndarray) -> pd.DataFrame:
+    clean, noisy = np.indices(matrix.shape)
+    cells = {"matrix": kind, "clean": clean.ravel(), "given": noisy.ravel()}
+    return pd.DataFrame({"dataset": setting.dataset, "noise": setting.noise, **cells, "probability": matrix.ravel()})
 
 
-def _list_matrices(one: SettingArtifacts) -> list[tuple[str, np.ndarray | None]]:
-    """What there is to show of a noise: its name and T; None if nothing is known."""
-    nominal, realised = _nominal_matrix(one), one.labels.T_realised
+def _list_matrices(setting: SettingArtifacts) -> list[tuple[str, np.ndarray | None]]:
+    """List the matrices of a noise, each with its name; None if nothing is known."""
+    nominal, realised = _nominal_matrix(setting), setting.labels.T_realised
     if nominal is None:
         return [("realised", realised)]
     return [("nominal", nominal), *([] if realised is None else [(MINUS, realised - nominal)])]
 
 
-def _nominal_matrix(one: SettingArtifacts) -> np.ndarray | None:
+def _nominal_matrix(setting: SettingArtifacts) -> np.ndarray | None:
     """T as asked for, [K, K]; of client-level noise the mean, a client's rows weighted by its samples of the class."""
-    matrix = one.labels.T_nominal
+    matrix = setting.labels.T_nominal
     if matrix is None or matrix.ndim == 2:
         return matrix
-    if one.labels.clean is None:
+    if setting.labels.clean is None:
         return matrix.mean(0)
-    weight = one.split.histogram(one.labels.clean, one.classes).astype(float)
+    weight = setting.split.histogram(setting.labels.clean, setting.classes).astype(float)
     total = weight.sum(0)
     weight = np.divide(weight, total, out=np.full_like(weight, 1 / len(weight)), where=total > 0)
     return np.einsum("ck,ckj->kj", weight, np.nan_to_num(matrix))
@@ -171,10 +173,10 @@ def _signed_cell(value: float) -> str:
     return f"{value:+.2f}".replace("0.", ".").replace("-", "−") if abs(value) >= 0.005 else ""
 
 
-def _has_flips(one: SettingArtifacts) -> bool:
-    """Whether there are any, and something is known about them."""
-    told = one.labels.T_nominal is not None or one.labels.T_realised is not None
-    return told and not is_noiseless(one.labels.spec.get("noise", {}))
+def _has_flips(setting: SettingArtifacts) -> bool:
+    """Return True if labels were flipped and a matrix is known."""
+    has_matrix = setting.labels.T_nominal is not None or setting.labels.T_realised is not None
+    return has_matrix and not is_noiseless(setting.labels.spec.get("noise", {}))
 
 
 KIND = FigureKind(
