@@ -50,7 +50,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "the code of a label release": ([(CORE + "ops/label_dp.py", *NEW_NAME)], ALL_RUNS),
     "the name of a kind of noise": (
         [(file, "mix-ups vary by class", "unequal") for file in (CORE + "noise/models.py", "config/schema/noise.yaml")],
-        SHOWN,
+        {"noise": 2, "partition": 1, **ALL_RUNS, "figure": 2},
     ),
     "another kind of noise": ([(CORE + "noise/asymmetric.py", *NEW_NAME)], {}),
     "the code of a kind of figure": ([(CURVES, *NEW_NAME)], {"figure": 1, **PAGE}),
@@ -67,13 +67,17 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     ),
     "code of the command line": ([(STEPS + "train.py", "interrupted before the first round", "so long")], {}),
     "code of the planner": ([(f"workflow_scripts/study/{name}.py", *NEW_NAME) for name in ("targets", "grid")], {}),
-    "the code of the label review": ([("workflow_scripts/commands/labels_page.py", *NEW_NAME)], {}),
-    "a variable's name": ([(SCHEMES, BY_OWNER, BY_OWNER.replace("order", "ranks"))], {}),
-    "an annotation": ([(SCHEMES, "def by_owner(owner: np.ndarray", "def by_owner(owner: object")], {}),
-    "an error's text": ([(CORE + "noise/labels.py", "its images are", "it has images of")], {}),
+    "code of the page of suspect labels": ([("workflow_scripts/commands/labels_page.py", *NEW_NAME)], {}),
+    "a variable's name": (
+        [(SCHEMES, BY_OWNER, BY_OWNER.replace("order", "ranks"))],
+        {"partition": 2, **ALL_RUNS, "figure": 2},
+    ),
+    "an error's text": (
+        [(CORE + "noise/labels.py", "its images are", "it has images of")],
+        {"noise": 2, "partition": 2, **ALL_RUNS, "figure": 2},
+    ),
     "a comment": ([(FEDCORR, INIT, f"    # a comment\n{INIT}")], {}),
     "a docstring": ([(FEDCORR, '"""', '"""Another docstring. ')], {}),
-    "a help text": ([(STEPS + "noise.py", 'help="partition artifact; needed', 'help="other words')], {}),
     "the version": ([(CORE + "version.py", '__version__ = "', '__version__ = "9.')], {}),
     # settings
     "a method's setting": ([(TOY, "beta: 1.0", "beta: 0.5")], ONE_RUN),

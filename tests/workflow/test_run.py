@@ -14,8 +14,8 @@ from toy_workflow import ENV, ROOT, Workflow
 
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
-from workflow_scripts.provenance.code_hash import BOOKKEEPING, GPU_ONLY, PACKAGES, read_modules, read_registry
-from workflow_scripts.provenance.step_code import StepCode
+from workflow_scripts.provenance.code_hash import BOOKKEEPING, GPU_ONLY, PACKAGES, read_modules
+from workflow_scripts.provenance.step_code import StepCode, read_registry
 from workflow_scripts.study.study import Study
 
 pytestmark = pytest.mark.workflow

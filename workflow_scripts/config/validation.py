@@ -28,7 +28,7 @@ from fednoise_core.settings.declare import (
 )
 from workflow_scripts.config.kind_schema import KIND_KEYS, describe_kind
 from workflow_scripts.config.yaml_file import ConfigPath, check_json_compatible, read_yaml
-from workflow_scripts.provenance.code_hash import read_registry
+from workflow_scripts.provenance.step_code import read_registry
 
 _CHECKER = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
 _VALIDATOR = validators.extend(Draft202012Validator, type_checker=_CHECKER)  # nor is 100.0 an integer for the library

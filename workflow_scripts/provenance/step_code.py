@@ -1,12 +1,13 @@
 """The code behind each step of the workflow: from which files its hash starts."""
 
+import ast
 import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import SpecError
-from workflow_scripts.provenance.code_hash import GPU_ONLY, closure_hash, module_file, read_registry
+from workflow_scripts.provenance.code_hash import GPU_ONLY, closure_hash, module_file
 
 ROOT = Path(__file__).resolve().parents[2]
 """The project whose code this process runs."""
@@ -28,6 +29,22 @@ def user_module_path(folder: str | Path, named: str) -> str:
         problem = f"expected a module in the project's folder, got {named!r} (no {where.replace('.', '/')}.py there)"
         raise SpecError(f"{problem}. Only such code decides what runs again")
     return file
+
+
+@functools.cache
+def read_registry(root: str | Path, file: str, name: str) -> dict[str, str]:
+    """Read the literal entries of the dict that `file` assigns to `name`. LookupError: it assigns no dict literal."""
+    for node in ast.parse((Path(root) / file).read_bytes()).body:
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+        table = getattr(node, "value", None)
+        if isinstance(table, ast.Dict) and any(isinstance(t, ast.Name) and t.id == name for t in targets):
+            pairs = zip(table.keys, table.values, strict=True)
+            return {
+                str(k.value): str(v.value)
+                for k, v in pairs
+                if isinstance(k, ast.Constant) and isinstance(v, ast.Constant)
+            }
+    raise LookupError(f"{file}: no dict literal named {name}")
 
 
 class CodeChanged(RuntimeError):
