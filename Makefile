@@ -78,6 +78,7 @@ lint: setup
 	snakefmt --check Snakefile rules
 	snakemake --lint
 	fednoise schema --check
+	python tests/support/count_pronouns.py
 
 audit: setup
 	fednoise audit

@@ -52,26 +52,26 @@ def change(data: dict[str, Any], draw: random.Random) -> tuple[dict[str, Any], s
     """A copy with one change, and what was changed."""
     data = copy.deepcopy(data)
     *way, last = keys = draw.choice(list(leaves(data)))
-    at = data
+    place = data
     for key in way:
-        at = at[key]
+        place = place[key]
     kind = draw.choice(["value", "value", "key", "gone", "wrapped", "sibling"])
-    if kind == "key" and isinstance(at, dict):
+    if kind == "key" and isinstance(place, dict):
         cut = draw.randrange(len(str(last)))
-        at[f"{str(last)[:cut]}{str(last)[cut + 1 :]}"] = at.pop(last)
+        place[f"{str(last)[:cut]}{str(last)[cut + 1 :]}"] = place.pop(last)
     elif kind == "gone":
-        del at[last]
+        del place[last]
     elif kind == "wrapped":
-        at[last] = draw.choice([[at[last]], {str(last): at[last]}, [at[last], at[last]]])
+        place[last] = draw.choice([[place[last]], {str(last): place[last]}, [place[last], place[last]]])
     elif kind == "sibling":
-        at[last] = copy.deepcopy(draw.choice(list(at.values()) if isinstance(at, dict) else at))
+        place[last] = copy.deepcopy(draw.choice(list(place.values()) if isinstance(place, dict) else place))
     else:
-        at[last] = draw.choice(VALUES)
+        place[last] = draw.choice(VALUES)
     return data, f"{kind} {'.'.join(map(str, keys))}"
 
 
 def plan() -> None:
-    """What the Snakefile does before it asks for jobs."""
+    """Plan as the Snakefile does before it asks for jobs."""
     targets = Targets(Project(read_yaml("config/config.yaml")))
     assert targets.project.catalogue
     assert targets.named_targets()
@@ -98,19 +98,19 @@ def count_refusals(cases: int, seed: int, folder: Path) -> tuple[int, list[str]]
         (folder / "config/config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
         file = folder / "config" / draw.choice([*FILES, study, study, "scales/smoke.yaml"])
         text = file.read_text(encoding="utf-8")
-        data, told = change(read_yaml(file), draw)
+        data, change_made = change(read_yaml(file), draw)
         file.write_text(yaml.safe_dump(data, allow_unicode=True, sort_keys=False), encoding="utf-8")
-        start, said = time.process_time(), "config: planned"
+        start, message = time.process_time(), "config: planned"
         try:
             with contextlib.chdir(folder):
                 plan()
         except (SpecError, ArtifactError) as error:
-            said, refused = str(error), refused + 1
+            message, refused = str(error), refused + 1
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
+            message = f"{type(error).__name__}: {error}"
         seconds = time.process_time() - start
-        if not NAMES_FILE_AND_KEY.match(said) or "\n" in said or len(said) > LONGEST or seconds > MOST_SECONDS:
-            wrong.append(f"{case}: {file.relative_to(folder)}: {told}: {said[:300]!r}, {seconds:.1f} s")
+        if not NAMES_FILE_AND_KEY.match(message) or "\n" in message or len(message) > LONGEST or seconds > MOST_SECONDS:
+            wrong.append(f"{case}: {file.relative_to(folder)}: {change_made}: {message[:300]!r}, {seconds:.1f} s")
         file.write_text(text, encoding="utf-8")
     return refused, wrong
 

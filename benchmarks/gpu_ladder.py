@@ -109,16 +109,16 @@ class Host(Sequential):
 def arrays_of(case: Case, path: Path | None) -> Arrays:
     """The data set given, if it is large enough and of the case's shape; else random images."""
     if path is not None:
-        given = Arrays.load(path)
-        if given.x_train.shape[1:] == case.shape and len(given.x_train) >= case.clients * case.samples:
-            return given
+        loaded = Arrays.load(path)
+        if loaded.x_train.shape[1:] == case.shape and len(loaded.x_train) >= case.clients * case.samples:
+            return loaded
     rng = np.random.default_rng(0)
     n, channels = case.clients * case.samples, case.shape[2]
     x = rng.integers(0, 256, (n, *case.shape), dtype=np.uint8)
     y = rng.integers(0, 10, n)
-    rest = {"classes": 10, "mean": (0.5,) * channels, "std": (0.25,) * channels}
+    facts = {"classes": 10, "mean": (0.5,) * channels, "std": (0.25,) * channels}
     test = max(100, n // 5)
-    return Arrays(x_train=x, y_train=y, x_test=x[:test], y_test=y[:test], **rest)
+    return Arrays(x_train=x, y_train=y, x_test=x[:test], y_test=y[:test], **facts)
 
 
 def parts_of(case: Case) -> Partition:
@@ -128,8 +128,8 @@ def parts_of(case: Case) -> Partition:
 
 
 def train_of(case: Case, precision: str) -> Train:
-    how = {"net": case.net, "fraction": case.cohort / case.clients, "epochs": case.epochs, "batch": case.batch}
-    return Train(**{**how, "lr": 0.01, "rounds": case.rounds, "precision": precision, **case.train})
+    settings = {"net": case.net, "fraction": case.cohort / case.clients, "epochs": case.epochs, "batch": case.batch}
+    return Train(**{**settings, "lr": 0.01, "rounds": case.rounds, "precision": precision, **case.train})
 
 
 def federation(
@@ -244,14 +244,14 @@ def climb(
     """All rungs of all cases for which there is time; one that fails says why and does not stop the others. save: takes
     what there is after each case, should the rest be cut off.
     """
-    found: dict[str, Any] = {}
+    ladder: dict[str, Any] = {}
     for name, case in cases.items():
         arrays = arrays_of(case, path)
         height, _, channels = case.shape
         gflop = gflop_of(case.net, channels, height, case.batch) * case.nets
         steps = case.cohort * case.epochs * -(-case.samples // case.batch)
         samples = case.cohort * case.epochs * case.samples * case.nets
-        rows = found[name] = {}
+        rows = ladder[name] = {}
         print(f"\n{name}: {case.cohort} clients x {case.samples} x {case.epochs} epochs, {gflop:.1f} GFLOP a full step")
         print("| rung | ms a step | samples/s | TFLOP/s | share of the floor |\n|---|---|---|---|---|", flush=True)
         for rung, measured in rungs(case, arrays, device).items():
@@ -276,26 +276,26 @@ def climb(
         if time.monotonic() < until:
             rows["evaluation"] = {"seconds": evaluation(case, arrays, device), "images": len(arrays.x_test)}
             print(f"an evaluation on {len(arrays.x_test)} images: {1e3 * rows['evaluation']['seconds']:.1f} ms")
-        save(found)
-    return found
+        save(ladder)
+    return ladder
 
 
 def whole_run(case: Case, device: str, path: Path | None, until: float, folder: Path) -> dict[str, Any]:
     """The run of the paper's length through the front door, evaluation every round; stopped when time is up."""
     arrays = arrays_of(case, path)
-    given = arrays.y_train
+    labels_given = arrays.y_train
     clean = {"artifact": "labels", "noise": {"kind": "clean"}, "classes": 10}
-    labels = Labels(noisy=given, clean=given, rate=0.0, spec=clean)
+    labels = Labels(noisy=labels_given, clean=labels_given, rate=0.0, spec=clean)
     began, progress = time.monotonic(), folder / "progress.jsonl"
     saving = Saving(folder / "checkpoint.pt", "ladder", seconds=1e9, stop=lambda: time.monotonic() > until)
     facts: dict[str, Any] = {"rounds_wanted": case.rounds, "data": "real" if path is not None else "random"}
     progress.unlink(missing_ok=True)
     try:
-        made = run_federation(
+        run = run_federation(
             arrays, labels, parts_of(case), case.method, train_of(case, "bf16"), 0,
             device=device, executor="lanes", saving=saving, progress=progress,
         )  # fmt: skip
-        facts |= {"rounds": made.summary["rounds"], "finished": True, "accuracy": made.summary["accuracy"]["last"]}
+        facts |= {"rounds": run.summary["rounds"], "finished": True, "accuracy": run.summary["accuracy"]["last"]}
     except Stopped:
         facts |= {"rounds": len(progress.read_text().splitlines()), "finished": False}
     finally:
@@ -358,17 +358,17 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     facts = {"machine": machine(), "dry": args.dry, "fast": args.fast, "peak_gflops": peaks}
     result: dict[str, Any] = {}
 
-    def save(ladder: dict[str, Any], whole: Mapping[str, Any] = MappingProxyType({"missing": "cut off"})) -> None:
-        result.update(facts, ladder=ladder, whole_run=dict(whole))
+    def save(ladder: dict[str, Any], long_run: Mapping[str, Any] = MappingProxyType({"missing": "cut off"})) -> None:
+        result.update(facts, ladder=ladder, whole_run=dict(long_run))
         write_json(args.out / "ladder.json", result)
         with open_atomic(args.out / "ladder.md") as file:
             file.write(markdown(result))
 
     ladder = climb(cases, device, args.arrays, began + 40 * args.minutes, peaks["bfloat16"], save)
     first = next(iter(cases.values()))
-    whole = whole_run(first, device, args.arrays, end, args.out)
-    print("\nwhole run: " + ", ".join(f"{k} {v}" for k, v in whole.items()))
-    save(ladder, whole)
+    long_run = whole_run(first, device, args.arrays, end, args.out)
+    print("\nwhole run: " + ", ".join(f"{k} {v}" for k, v in long_run.items()))
+    save(ladder, long_run)
     return result
 
 

@@ -24,21 +24,21 @@ MB_LIMIT, GROWTH_LIMIT = 2000.0, 1.2
 
 def cases(large: int) -> dict[str, dict[str, Any]]:
     """Name -> setting, by what is varied."""
-    found = {}
+    settings = {}
     clients = 100
     while clients <= large:
-        found[f"clients {clients}"] = {"clients": clients}
+        settings[f"clients {clients}"] = {"clients": clients}
         clients *= 10
     for cohort in (30, 100):
-        found[f"cohort {cohort}"] = {"clients": 1000, "cohort": cohort, "rounds": 6}
+        settings[f"cohort {cohort}"] = {"clients": 1000, "cohort": cohort, "rounds": 6}
     for samples in (120, 240):
-        found[f"samples {samples}"] = {"samples": samples, "rounds": 6}
+        settings[f"samples {samples}"] = {"samples": samples, "rounds": 6}
     for clients in (100, 10_000):
-        found[f"scaffold, clients {clients}"] = {"method": {"name": "scaffold"}, "clients": clients}
-    many = {"method": {"name": "scaffold"}, "clients": 1000, "cohort": 500, "rounds": 4, "samples": 10}
-    found["scaffold, cohort 500 of 1000"] = many
-    found["the same, kept in a file"] = {**many, "room": 0}
-    return found
+        settings[f"scaffold, clients {clients}"] = {"method": {"name": "scaffold"}, "clients": clients}
+    large_state = {"method": {"name": "scaffold"}, "clients": 1000, "cohort": 500, "rounds": 4, "samples": 10}
+    settings["scaffold, cohort 500 of 1000"] = large_state
+    settings["the same, kept in a file"] = {**large_state, "room": 0}
+    return settings
 
 
 def measure(case: dict[str, Any]) -> dict[str, float]:
@@ -78,18 +78,18 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
 
     engine_loop.Progress = Clock  # type: ignore[misc]
     began = time.process_time()
-    made = run_federation(arrays, labels, partition, spec["method"], train, 0, room=spec.get("room", ROOM))
+    run = run_federation(arrays, labels, partition, spec["method"], train, 0, room=spec.get("room", ROOM))
     over = time.process_time()
     rounds = [b - a for a, b in itertools.pairwise(ends)]
-    kept = made.outcome.state.clients
+    states = run.outcome.state.clients
     return {
         "start_s": ends[0] - began,
         "round_s": statistics.median(rounds),
         "per_client_ms": 1e3 * statistics.median(rounds) / spec["cohort"],
         "end_s": over - ends[-1],
-        "peak_mb": made.cost["peak_memory_mb"],
-        "bytes_per_client": made.cost["client_state_bytes"],
-        "in_a_file": kept.filed,  # type: ignore[attr-defined]
+        "peak_mb": run.cost["peak_memory_mb"],
+        "bytes_per_client": run.cost["client_state_bytes"],
+        "in_a_file": states.filed,  # type: ignore[attr-defined]
     }
 
 
@@ -101,16 +101,16 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/growth.json"))
     args = parser.parse_args(argv)
     if args.case:
-        found = measure(json.loads(args.case))
-        print(json.dumps(found))
-        return found
+        row_of_case = measure(json.loads(args.case))
+        print(json.dumps(row_of_case))
+        return row_of_case
     rows: dict[str, dict[str, float]] = {}
     print("| setting | start s | round s | ms a client-round | end s | peak MB | kept bytes a client |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for name, case in cases(args.large).items():
         command = [sys.executable, "-m", "benchmarks.growth", "--case", json.dumps(case)]
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        row = rows[name] = json.loads(said.splitlines()[-1])
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        row = rows[name] = json.loads(output.splitlines()[-1])
         figures = " | ".join(f"{row[k]:.3g}" for k in ("start_s", "round_s", "per_client_ms", "end_s"))
         print(f"| {name} | {figures} | {row['peak_mb']:.0f} | {row['bytes_per_client']:.0f} |", flush=True)
     result = {"rows": rows, "limits": {"peak_mb": MB_LIMIT, "round_growth": GROWTH_LIMIT}}

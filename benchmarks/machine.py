@@ -1,4 +1,4 @@
-"""What the figures were measured on, and how fast it is at best."""
+"""Description of the machine, and its speed at best."""
 
 import os
 import platform
@@ -60,7 +60,7 @@ def peak(dtype: torch.dtype, device: str = "cpu", size: int = 0) -> float:
 
 
 def _best(work: Callable[[], Any], device: str) -> float:
-    found = []
+    seconds = []
     for _ in range(6):  # CPU time on a CPU, which other work may share
         if device != "cpu":
             torch.cuda.synchronize()
@@ -68,8 +68,8 @@ def _best(work: Callable[[], Any], device: str) -> float:
         work()
         if device != "cpu":
             torch.cuda.synchronize()
-        found.append(time.process_time() - cpu if device == "cpu" else time.perf_counter() - began)
-    return min(found[1:]) if device != "cpu" else statistics.quantiles(found[1:], n=4)[0]
+        seconds.append(time.process_time() - cpu if device == "cpu" else time.perf_counter() - began)
+    return min(seconds[1:]) if device != "cpu" else statistics.quantiles(seconds[1:], n=4)[0]
 
 
 def gflop_of(name: str, channels: int, side: int, batch: int, **options: Any) -> float:

@@ -111,16 +111,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/net_steps.json"))
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    found = measure(args.nets.split(","), args.repeats, args.bf16)
-    write_json(args.out, {"machine": machine(), **found})
-    return int(any(row["ratio"] > BOUND for row in found["rows"].values()))
+    results = measure(args.nets.split(","), args.repeats, args.bf16)
+    write_json(args.out, {"machine": machine(), **results})
+    return int(any(row["ratio"] > BOUND for row in results["rows"].values()))
 
 
 def measure(nets: list[str], repeats: int, bf16: bool) -> dict[str, Any]:
     """Print the table and return it: peak GFLOP/s by precision, and per net the medians."""
     peaks = {"fp32": peak(torch.float32), "bf16": peak(torch.bfloat16) if bf16 else float("nan")}
-    shown = ", ".join(f"{name} {value:.0f}" for name, value in peaks.items() if value == value)
-    print(f"torch {torch.__version__}, 1 thread, {repeats} pairs, CPU time; peak GFLOP/s: {shown}")
+    peak_text = ", ".join(f"{name} {value:.0f}" for name, value in peaks.items() if value == value)
+    print(f"torch {torch.__version__}, 1 thread, {repeats} pairs, CPU time; peak GFLOP/s: {peak_text}")
     print("| net | batch | GFLOP | ours ms | GFLOP/s | share | module ms | ours / module (range) | bf16 ms | share |")
     print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
     rows: dict[str, dict[str, Any]] = {}
@@ -136,9 +136,9 @@ def measure(nets: list[str], repeats: int, bf16: bool) -> dict[str, Any]:
             pairs.append((spent[ours], spent[theirs]))
             if bf16:
                 halves.append(seconds(half))
-        mine, other = (statistics.median(pair[k] for pair in pairs) for k in (0, 1))
+        mine, module_s = (statistics.median(pair[k] for pair in pairs) for k in (0, 1))
         ratios = sorted(a / b for a, b in pairs)
-        row = {"gflop": gflop, "ms": mine * 1e3, "module_ms": other * 1e3, "ratio": statistics.median(ratios)}
+        row = {"gflop": gflop, "ms": mine * 1e3, "module_ms": module_s * 1e3, "ratio": statistics.median(ratios)}
         row["share"] = gflop / mine / peaks["fp32"]
         if bf16:
             row["bf16_ms"] = statistics.median(halves) * 1e3
@@ -147,7 +147,7 @@ def measure(nets: list[str], repeats: int, bf16: bool) -> dict[str, Any]:
         last = f"{row['bf16_ms']:.1f} | {row['bf16_share']:.0%}" if bf16 else " | "
         print(
             f"| {case} | {CASES[case][3]} | {gflop:.1f} | {mine * 1e3:.1f} | {gflop / mine:.0f} | {row['share']:.0%} "
-            f"| {other * 1e3:.1f} | {row['ratio']:.3f} ({ratios[0]:.2f}-{ratios[-1]:.2f}) | {last} |",
+            f"| {module_s * 1e3:.1f} | {row['ratio']:.3f} ({ratios[0]:.2f}-{ratios[-1]:.2f}) | {last} |",
             flush=True,
         )
     return {"peak_gflops": {k: v for k, v in peaks.items() if v == v}, "rows": rows}

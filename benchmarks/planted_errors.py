@@ -1,16 +1,13 @@
-"""How many small errors in the code do the tests find?
+"""Plant small errors into the code, one at a time, and count those that the tests find.
 
-`planted_errors.csv` lists single-line errors. Each is a line of a function, and the same line with one operator, number
-or condition changed. Every error stands there twice: in today's code, and as `old_…` in the code of commit 25eac81.
-Today's columns are empty where the old line was deleted. `draw` fills the list up to 20 errors in each area that both
-versions have, at random. `test` plants them into a checkout one at a time, and runs its tests until one fails:
+An error is a line of a function with one operator, number or condition changed. EACH of them are drawn at random in
+each area of a checkout, which must have no other use meanwhile:
 
-    python -m benchmarks.planted_errors draw --old OLD_CHECKOUT --new NEW_CHECKOUT
-    python -m benchmarks.planted_errors test --checkout CHECKOUT --results FILE.csv [--old]
+    python -m benchmarks.planted_errors --checkout CHECKOUT --results FILE.csv
 
 The tests that most likely meet the error run first: files named after the module, files that import it or belong to its
 package, files that mention the function, then whole methods or workflows. Each error has 120 s of CPU time.
-`test` changes files of the checkout and restores them: use a checkout of its own. A second start does what is left.
+The files of the checkout are restored. A second start does what is left.
 """
 
 import argparse
@@ -25,18 +22,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-LIST = Path(__file__).with_suffix(".csv")
-KEYS = ["path", "function", "line", "planted"]
-OLD = [f"old_{key}" for key in KEYS]
+COLUMNS = ("area", "path", "function", "line", "planted", "failing")
 AREAS = {
     "engine": [
         "fednoise_core/engine/**/*.py",
-        *(f"fednoise_core/{name}.py" for name in ("optim", "tree", "losses")),
         *(f"fednoise_core/ops/{name}.py" for name in ("optim", "weights", "losses")),
     ],
     "methods": ["fednoise_core/methods/*.py"],
     "noise": ["fednoise_core/noise/*.py", "fednoise_core/partition/*.py"],
-    "workflow": ["workflow_scripts/**/*.py", "label_review/*.py"],
+    "workflow": [f"workflow_scripts/{room}/*.py" for room in ("commands", "config", "provenance", "steps", "study")],
+    "label errors": ["fednoise_core/label_errors/*.py"],
 }
 SWAPS = {
     ast.Lt: "<=",
@@ -58,7 +53,6 @@ SWAPS = {
 }
 SEED, EACH = 0, 20  # of the draw: errors in each area
 MISSED = "missed"
-GONE = "line is gone"
 CPU_SECONDS = 120  # for the tests of one error
 WALL_SECONDS = 1800  # for a group of its tests, on a machine that does other work, too
 
@@ -126,41 +120,27 @@ def find_errors(root: Path, area: str) -> Iterator[dict[str, str]]:
         yield from errors_of_file(str(file.relative_to(root)), file.read_text())
 
 
-def read_list() -> list[dict[str, str]]:
-    with LIST.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def draw(old: Path, new: Path) -> None:
-    rows = read_list()
+def draw_errors(root: Path, seed: int) -> list[dict[str, str]]:
+    """Draw EACH errors in each area, at most one a line."""
+    rows = []
     for area in AREAS:
-        kept = [row for row in rows if row["area"] == area and row["path"]]
-        listed = {row["line"] for row in kept}
-        now = {(row["function"], row["line"], row["planted"]): row for row in find_errors(new, area)}
-        known = [
-            dict(zip(OLD, row.values(), strict=True)) | now[place]
-            for row in find_errors(old, area)
-            if (place := (row["function"], row["line"], row["planted"])) in now and row["line"] not in listed
-        ]
-        by_line = {row["line"]: row for row in random.Random(SEED).sample(known, len(known))}
-        rows += [{"area": area, **row} for row in random.Random(SEED).sample(list(by_line.values()), EACH - len(kept))]
-    with LIST.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, ["id", "area", *OLD, *KEYS], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({**row, "id": number} for number, row in enumerate(rows, 1))
+        by_line = {(row["path"], row["line"]): row for row in find_errors(root, area)}
+        chosen = random.Random(seed).sample(sorted(by_line), EACH)
+        rows += [{"area": area, **by_line[place]} for place in chosen]
+    return rows
 
 
-def plant(file: Path, row: dict[str, str]) -> str | None:
-    """Plants one error. Returns the file's text before, None if it does not have the line."""
-    text = file.read_text() if file.is_file() else ""
+def plant(file: Path, row: dict[str, str]) -> str:
+    """Plant an error. Returns the file's text before."""
+    text = file.read_text()
     lines = text.splitlines(keepends=True)
-    function = dict(functions(ast.parse(text))).get(row["function"])
-    for number in range(function.lineno - 1, function.end_lineno or 0) if function else ():
+    function = dict(functions(ast.parse(text)))[row["function"]]
+    for number in range(function.lineno - 1, function.end_lineno or 0):
         if lines[number].strip() == row["line"]:
             lines[number] = lines[number].replace(row["line"], row["planted"])
-            file.write_text("".join(lines))
-            return text
-    return None
+            break
+    file.write_text("".join(lines))
+    return text
 
 
 def order_tests(root: Path, row: dict[str, str]) -> list[list[str]]:
@@ -169,18 +149,18 @@ def order_tests(root: Path, row: dict[str, str]) -> list[list[str]]:
     package, _, stem = module.rpartition(".")
     imports = re.compile(rf"(?m)^\s*(from {package} import .*\b{stem}\b|(from|import) {module}\b)")
     folder = re.compile(rf"[/_]{package.rpartition('.')[2]}[/_]")
-    words = [word for word in row["function"].split(".") if len(word) > 5 and not word.startswith("__")]
+    names = [word for word in row["function"].split(".") if len(word) > 5 and not word.startswith("__")]
     core = module.startswith("fednoise_core")
-    whole = "tests/methods/" if core else "tests/workflow/"
+    broad = "tests/methods/" if core else "tests/workflow/"
     groups: list[list[tuple[int, str]]] = [[], [], [], []]
     for file in sorted((root / "tests").rglob("test_*.py")):
         text, name = file.read_text(), str(file.relative_to(root))
-        mentions = sum(len(re.findall(rf"\b{word}\b", text)) for word in words)
-        near = imports.search(text) or folder.search(name) or (core and name.startswith("tests/api/"))
-        signs = [re.search(rf"_{stem}[_.]", file.name), near, mentions]
+        mentions = sum(len(re.findall(rf"\b{word}\b", text)) for word in names)
+        related = imports.search(text) or folder.search(name) or (core and name.startswith("tests/api/"))
+        signs = [re.search(rf"_{stem}[_.]", file.name), related, mentions]
         if name.startswith("tests/workflow/"):  # takes minutes, and would be sorted before the others
             signs = [None, None, None]
-        for group, sign in zip(groups, [*signs, name.startswith(whole)], strict=True):
+        for group, sign in zip(groups, [*signs, name.startswith(broad)], strict=True):
             if sign:
                 group.append((-mentions, name))
                 break
@@ -197,55 +177,46 @@ def find_failing(root: Path, tests: list[str], seconds: int) -> str:
         raise RuntimeError(f"pytest itself failed: {done.stdout}{done.stderr}")
     if done.returncode not in (1, 2):  # all passed, or out of time
         return ""
-    found = re.search(r"(?m)^(?:FAILED|ERROR) ([\w/.-]+(::\w+)*)", done.stdout)
-    return found[1] if found else "interrupted"
+    failed = re.search(r"(?m)^(?:FAILED|ERROR) ([\w/.-]+(::\w+)*)", done.stdout)
+    return failed[1] if failed else "interrupted"
 
 
 def test_error(root: Path, row: dict[str, str]) -> str:
+    """Return the first test that fails with this error planted, else MISSED."""
     file, end = root / row["path"], sum(os.times()[2:4]) + CPU_SECONDS  # of this process's children
     before = plant(file, row)
-    if before is None:
-        return GONE
     try:
         for tests in order_tests(root, row):
             left = int(end - sum(os.times()[2:4]))
-            if left > 0 and (found := find_failing(root, tests, left)):
-                return found
+            if left > 0 and (failing := find_failing(root, tests, left)):
+                return failing
         return MISSED
     finally:
         file.write_text(before)
 
 
-def test(root: Path, results: Path, *, old: bool) -> None:
-    rows = [row for row in read_list() if row["path"]]
-    answers = dict(csv.reader(results.read_text().splitlines())) if results.exists() else {}
-    for row in rows:
-        if row["id"] not in answers:
-            place = {key: row[f"old_{key}" if old else key] for key in KEYS}
-            answers[row["id"]] = test_error(root, place)
-            print(row["id"], place["path"], place["planted"], "->", answers[row["id"]], flush=True)
-            with results.open("a", encoding="utf-8") as file:
-                file.write(f"{row['id']},{answers[row['id']]}\n")
-    for area in AREAS:
-        found = [answers[row["id"]] for row in rows if row["area"] == area]
-        print(f"{area}: {sum(answer not in (MISSED, GONE) for answer in found)} of {len(found)} caught")
-
-
 def main() -> None:
+    """Test all errors that FILE.csv does not have yet, and print how many of each area were caught."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    drawing = commands.add_parser("draw")
-    drawing.add_argument("--old", type=Path, required=True)
-    drawing.add_argument("--new", type=Path, required=True)
-    testing = commands.add_parser("test")
-    testing.add_argument("--checkout", type=Path, required=True)
-    testing.add_argument("--results", type=Path, required=True)
-    testing.add_argument("--old", action="store_true", help="the checkout is of the old commit")
+    parser.add_argument("--checkout", type=Path, required=True)
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=SEED)
     args = parser.parse_args()
-    if args.command == "draw":
-        draw(args.old.resolve(), args.new.resolve())
-    else:
-        test(args.checkout.resolve(), args.results.resolve(), old=args.old)
+    root, done = args.checkout.resolve(), []
+    if args.results.exists():
+        done = list(csv.DictReader(args.results.read_text().splitlines()))
+    with args.results.open("a", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if not done:
+            table.writeheader()
+        for row in draw_errors(root, args.seed)[len(done) :]:
+            done.append({**row, "failing": test_error(root, row)})
+            table.writerow(done[-1])
+            file.flush()
+            print(*done[-1].values(), sep=" | ", flush=True)
+    for area in AREAS:
+        caught = [row["failing"] != MISSED for row in done if row["area"] == area]
+        print(f"{area}: {sum(caught)} of {len(caught)} caught")
 
 
 if __name__ == "__main__":

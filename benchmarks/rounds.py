@@ -39,9 +39,9 @@ def world(net: str, clients: int = 100, samples: int = 200, seed: int = 0) -> Wo
 class Ours:
     """One federation on one executor, advanced round by round."""
 
-    def __init__(self, at: World, executor: Any):
-        self.method = make_method({"name": "fedavg"}, at.train)
-        self.fed = Federation(at, executor)
+    def __init__(self, place: World, executor: Any):
+        self.method = make_method({"name": "fedavg"}, place.train)
+        self.fed = Federation(place, executor)
         self.state = self.method.init_state(self.fed)
 
     def round(self, who: list[int]) -> None:
@@ -52,15 +52,15 @@ class Ours:
 
 def measure(net: str, repeats: int) -> dict[str, Any]:
     """CPU and wall seconds a round of every contender, turn by turn."""
-    at = world(net)
-    x = at.pools["train"].take(torch.arange(at.pools["train"].n)).permute(0, 3, 1, 2).contiguous()
+    place = world(net)
+    x = place.pools["train"].take(torch.arange(place.pools["train"].n)).permute(0, 3, 1, 2).contiguous()
     torch.manual_seed(0)
-    plain = PlainFedAvg(cnn() if net == "small_cnn" else mlp(), x, at.labels, at.index, 0.01, 0.9, 5, 32)
+    plain = PlainFedAvg(cnn() if net == "small_cnn" else mlp(), x, place.labels, place.index, 0.01, 0.9, 5, 32)
     runners = {
         "plain script": plain,
-        "sequential": Ours(at, Sequential(at)),
-        "workers:1": Ours(at, Workers(at, 1)),
-        "workers:2": Ours(at, Workers(at, 2)),
+        "sequential": Ours(place, Sequential(place)),
+        "workers:1": Ours(place, Workers(place, 1)),
+        "workers:2": Ours(place, Workers(place, 2)),
     }
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in runners}
     for repeat in range(repeats + 1):
@@ -73,15 +73,15 @@ def measure(net: str, repeats: int) -> dict[str, Any]:
     for name in ("workers:1", "workers:2"):
         runners[name].fed.executor.close()  # type: ignore[union-attr]
     rows = {}
-    for name, found in times.items():
-        pairs = list(zip(found, times["plain script"], strict=True))
-        one = list(zip(found, times["workers:1"], strict=True))
+    for name, turns in times.items():
+        pairs = list(zip(turns, times["plain script"], strict=True))
+        pairs_with_worker = list(zip(turns, times["workers:1"], strict=True))
         rows[name] = {
-            "wall_s": statistics.median(w for w, _ in found),
-            "cpu_s": statistics.median(c for _, c in found),
+            "wall_s": statistics.median(w for w, _ in turns),
+            "cpu_s": statistics.median(c for _, c in turns),
             "speed_wall": statistics.median(p[0] / o[0] for o, p in pairs),
             "speed_cpu": statistics.median(p[1] / o[1] for o, p in pairs),
-            "against_one_worker": statistics.median(p[0] / o[0] for o, p in one),
+            "against_one_worker": statistics.median(p[0] / o[0] for o, p in pairs_with_worker),
         }
     return rows
 

@@ -96,8 +96,8 @@ class Contender:
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        with self.process.stdout as said:  # type: ignore[union-attr]
-            for line in said:
+        with self.process.stdout as output:  # type: ignore[union-attr]
+            for line in output:
                 self.lines.put(line)
         self.lines.put(None)
 
@@ -111,11 +111,11 @@ class Contender:
 
     def ready(self) -> bool:
         """Wait until it asks for its next turn, and watch its memory. False: it is over."""
-        until, line, said, over = time.monotonic() + LIMIT, "", "", False
+        until, line, last_line, over = time.monotonic() + LIMIT, "", "", False
         while line is not None and not line.startswith(READY):
             try:
                 line = self.lines.get(timeout=0.5)
-                said, over = line or said, over or (line or "").startswith(OVER)
+                last_line, over = line or last_line, over or (line or "").startswith(OVER)
             except queue.Empty:
                 if not over:
                     self._weigh()
@@ -128,7 +128,7 @@ class Contender:
             why = self.errors.read_text().strip().splitlines() or ["no word"]
             self.row = {"missing": f"exit {self.process.returncode}: {why[-1]}"}
         else:
-            self.row = {**json.loads(said), "peak_mb": round(self.peak[0], 1), "processes": self.peak[1]}
+            self.row = {**json.loads(last_line), "peak_mb": round(self.peak[0], 1), "processes": self.peak[1]}
         return False
 
     def _weigh(self) -> None:
@@ -147,7 +147,7 @@ class Contender:
 def race(names: list[str], pythons: dict[str, Path], settings: Row) -> dict[str, Row]:
     """All contenders of a case take turns, one at work while the others wait."""
     running: list[Contender] = []
-    found: dict[str, Row] = {}
+    results: dict[str, Row] = {}
     try:
         for name in names:
             contender = Contender(name, pythons[CONTENDERS[name][0]], settings)
@@ -159,19 +159,19 @@ def race(names: list[str], pythons: dict[str, Path], settings: Row) -> dict[str,
         while waiting:
             waiting = [c for c in waiting if c.go()]
             waiting = waiting[1:] + waiting[:1]  # nobody always follows the same one
-        found = {c.name: c.row for c in running}
+        results = {c.name: c.row for c in running}
     finally:
         for contender in running:
             contender.end()
-    return found
+    return results
 
 
-def differences(found: dict[str, Row]) -> Iterator[str]:
-    """Where contenders of the check differ from the first: steps, images, or weights."""
-    names = [name for name, row in found.items() if "missing" not in row]
-    reference = found[names[0]]
+def differences(results: dict[str, Row]) -> Iterator[str]:
+    """Yield the differences of contenders from the first: steps, images, or weights."""
+    names = [name for name, row in results.items() if "missing" not in row]
+    reference = results[names[0]]
     for name in names:
-        row = found[name]
+        row = results[name]
         for key in ("steps", "trained"):
             if row[key] != reference[key]:
                 yield f"{name}: {key} {row[key]}, not {reference[key]}"
@@ -182,20 +182,22 @@ def differences(found: dict[str, Row]) -> Iterator[str]:
             yield f"{name}: weights apart by {row['apart']:.2g} of the distance moved"
 
 
-def summary(found: dict[str, Row]) -> dict[str, Row]:
+def summary(results: dict[str, Row]) -> dict[str, Row]:
     """Contender -> medians over its turns, and the ratios to the plain script within a turn."""
     rows: dict[str, Row] = {}
-    plain = found.get("plain script", {})
-    for name, own in found.items():
-        if "missing" in own:
-            rows[name] = own
+    plain = results.get("plain script", {})
+    for name, result in results.items():
+        if "missing" in result:
+            rows[name] = result
             continue
-        row = {k: own[k] for k in ("setup_s", "warm_up_s", "peak_mb", "processes", "steps")}
-        row |= {k: statistics.median(own[k]) for k in ("cpu_s", "round_s")} | {"best_round_s": min(own["round_s"])}
-        row |= {"turns": len(own["cpu_s"]), "loss": [own["loss_before"], own["loss_after"]]}
+        row = {k: result[k] for k in ("setup_s", "warm_up_s", "peak_mb", "processes", "steps")}
+        row |= {k: statistics.median(result[k]) for k in ("cpu_s", "round_s")} | {
+            "best_round_s": min(result["round_s"])
+        }
+        row |= {"turns": len(result["cpu_s"]), "loss": [result["loss_before"], result["loss_after"]]}
         for key, of in (("speed_cpu", "cpu_s"), ("speed_wall", "round_s")):
             if of in plain:
-                row[key] = _spread([p / o for p, o in zip(plain[of], own[of], strict=True)])
+                row[key] = _spread([p / o for p, o in zip(plain[of], result[of], strict=True)])
         rows[name] = row
     return rows
 
@@ -244,7 +246,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
 
     nets = dict.fromkeys(CASES[case].get("net", "small_cnn") for case in args.cases)
     result["check"] = {net: run({**CHECK, "net": net}, chosen) for net in nets}
-    wrong = [f"{net}: {what}" for net, found in result["check"].items() for what in differences(found)]
+    wrong = [f"{net}: {difference}" for net, results in result["check"].items() for difference in differences(results)]
     result |= {"differences": wrong, "cases": {}, "turns": {}}
     if wrong:
         sys.exit("the contenders do not compute the same:\n" + "\n".join(wrong))
@@ -253,10 +255,10 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         settings = {"per_turn": 1, **CASES[case], **(DRY if args.dry else {})}
         settings["rounds"] = settings["per_turn"] * (2 if case in GROWTH else args.turns)
         if case in GROWTH:  # what waits would weigh on what works
-            found = {name: row for alone in chosen for name, row in run(settings, [alone]).items()}
+            results = {name: row for alone in chosen for name, row in run(settings, [alone]).items()}
         else:
-            found = run(settings, chosen)
-        result["cases"][case], result["turns"][case] = summary(found), found
+            results = run(settings, chosen)
+        result["cases"][case], result["turns"][case] = summary(results), results
         write_json(args.out, result)
     print(", ".join(f"{k} {v}" for k, v in result["machine"].items()))
     print("\n".join(tables(result["cases"])))

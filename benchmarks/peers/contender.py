@@ -31,10 +31,10 @@ def main() -> None:
     clock = shared.Clock(work, began)
     weights = importlib.import_module(f"benchmarks.peers.with_{name}").run(work, clock)
     print(f"\n{shared.OVER}", flush=True)  # what follows is no part of the memory measured
-    found = clock.result() | {"steps": shared.TRAINED[0], "trained": shared.TRAINED[1]}
+    result = clock.result() | {"steps": shared.TRAINED[0], "trained": shared.TRAINED[1]}
     versions = {package: importlib.metadata.version(package) for package in PACKAGES[name]}
-    found["versions"] = {"python": platform.python_version(), "torch": torch.__version__, **versions}
-    print("\n" + json.dumps(found | shared.numbers(work, weights)))
+    result["versions"] = {"python": platform.python_version(), "torch": torch.__version__, **versions}
+    print("\n" + json.dumps(result | shared.numbers(work, weights)))
 
 
 if __name__ == "__main__":

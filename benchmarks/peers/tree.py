@@ -19,10 +19,10 @@ def tree(root: int) -> list[int]:
         if entry.isdigit():
             with contextlib.suppress(OSError, IndexError):  # it may have ended meanwhile
                 children.setdefault(int(_stat(int(entry))[1]), []).append(int(entry))
-    found = [root]
-    for pid in found:
-        found += children.get(pid, [])
-    return found
+    pids = [root]
+    for pid in pids:
+        pids += children.get(pid, [])
+    return pids
 
 
 def cpu_seconds(root: int) -> float:

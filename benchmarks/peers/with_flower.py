@@ -22,7 +22,7 @@ client_app = ClientApp()
 
 @functools.cache
 def clients(settings: str) -> tuple[Work, list[Any], torch.nn.Module]:
-    """What an actor makes once: loaders of all clients, since any may be its next, and a net to load weights into."""
+    """Make once for an actor: loaders of all clients, since any may be its next, and a net to load weights into."""
     torch.set_num_threads(1)
     work = Work(**json.loads(settings))
     x, y = data(work)

@@ -50,8 +50,8 @@ def run(work: Work, clock: Clock) -> list[Tensor]:
         """The weights that the other contenders start from; both sides define their layers in the same order."""
         weights = fed.init_weights("model")
         with torch.no_grad():
-            for entry, given in zip(weights.layout.entries, net(work.net).parameters(), strict=True):
-                weights[entry.name].copy_(given)
+            for entry, parameter in zip(weights.layout.entries, net(work.net).parameters(), strict=True):
+                weights[entry.name].copy_(parameter)
         return State(server={"model": weights})
 
     def counted(kind: Any) -> Any:

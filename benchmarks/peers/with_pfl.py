@@ -59,7 +59,7 @@ def run(work: Work, clock: Clock) -> list[Tensor]:
             clock.start()
             return Metrics()
 
-        def after_central_iteration(self, *args: Any, **more: Any) -> tuple[bool, Metrics]:
+        def after_central_iteration(self, *args: Any, **options: Any) -> tuple[bool, Metrics]:
             clock.tick()
             return False, Metrics()
 

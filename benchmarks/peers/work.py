@@ -1,4 +1,4 @@
-"""What every contender does, and how it is timed: the settings of a turn, the data, the net, the clock.
+"""Work of every contender, and its timing: the settings of a turn, the data, the net, the clock.
 
 Runs in the peers' environments, so it needs torch and numpy only.
 """
@@ -161,8 +161,10 @@ class Clock:
 
 
 def numbers(work: Work, weights: list[Tensor]) -> dict[str, Any]:
-    """What tells whether two contenders computed the same: loss on 2,000 images before and after, and eight random
-    projections of the final weights' change, as shares of its norm.
+    """Numbers that are equal if two contenders computed the same.
+
+    They are the loss on 2,000 images before and after, and eight random projections of the final weights' change, as
+    shares of its norm.
     """
     x, y = data(work)
     batch, model = [(x[:2000], y[:2000])], net(work.net)

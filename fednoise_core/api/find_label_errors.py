@@ -79,7 +79,7 @@ def _as_array(values: Any) -> np.ndarray:
 
 
 def find_votes(votes: np.ndarray) -> np.ndarray:
-    """Check the votes of annotators, bool [n, m]."""
+    """Find the votes of annotators: True where one has voted, bool [n, m]."""
     return ~np.isin(votes.astype(str), NO_VOTE)
 
 

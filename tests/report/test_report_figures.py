@@ -30,7 +30,7 @@ from matplotlib.figure import Figure
 
 import fednoise_core as fn
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
-from fednoise_core.methods import METHODS as methods
+from fednoise_core.methods import METHODS as REGISTERED
 from fednoise_core.methods import method_class
 from workflow_scripts.report.figures import draw, style
 from workflow_scripts.report.figures.axis_minimum import find_axis_minimum
@@ -355,8 +355,8 @@ def runs_of_methods(names: Sequence[str]) -> list[ListedRun]:
 
 
 def test_looks_stay_apart_without_colour() -> None:
-    looks = style.assign_looks(runs_of_methods(list(methods)))
-    assert len({(one.marker, str(one.dash)) for one in looks.values()}) == len(methods)
+    looks = style.assign_looks(runs_of_methods(list(REGISTERED)))
+    assert len({(one.marker, str(one.dash)) for one in looks.values()}) == len(REGISTERED)
     assert len({str(one.dash) for one in list(looks.values())[:7]}) == 7
     assert WRONG not in [one.colour for one in looks.values()]  # orange is what is wrong
     assert {"server-side", "loss", "selection", "correction", "transition", "personal"} == set(style.FAMILY_COLOURS)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fednoise_core.io import json_digest, save_npz, write_json
-from fednoise_core.methods import METHODS as registered
+from fednoise_core.methods import METHODS as REGISTERED
 from fednoise_core.methods import method_class
 from fednoise_core.rng import stream
 
@@ -296,7 +296,7 @@ def _diagnostics(spec: dict[str, Any], method: str, seed: int) -> dict[str, floa
 
 
 def _family_of(name: str) -> dict[str, str]:
-    return {"name": name, "family": method_class(name).family if name in registered else "server-side"}
+    return {"name": name, "family": method_class(name).family if name in REGISTERED else "server-side"}
 
 
 def write_study(
