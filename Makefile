@@ -13,7 +13,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # torch and the rest anew, which doubles its start
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup setup-cluster reproduce smoke test test-slurm test-flower lint audit bench docs
+.PHONY: setup setup-cluster reproduce smoke test test-fast test-slurm test-flower lint audit bench docs
 
 setup: $(STAMP)
 
@@ -50,6 +50,11 @@ reproduce: setup
 # every table and figure of the papers at test size, to see that all goes through
 smoke: setup
 	snakemake --cores $(CORES) papers --config scale=smoke
+
+# what a contributor runs after each change: no Snakemake, no browser
+test-fast: setup
+	python -m pytest -n $(WORKERS) -q tests/config tests/data tests/engine tests/label_errors tests/nets tests/noise \
+		tests/ops tests/partition tests/settings -m 'not browser and not workflow'
 
 test: setup lint
 	python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
