@@ -7,14 +7,8 @@ before any work.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import errno
 import functools
 import os
-import re
-import resource
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,15 +19,23 @@ import numpy as np
 import torch
 from pydantic import JsonValue
 
+from fednoise_core.api.checks import (
+    apply_openset_images,
+    check_data,
+    check_device,
+    check_pools,
+    check_writable,
+    resolve_settings,
+)
+from fednoise_core.api.cost import device_name, record_cost
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.data.labelled import labels_digest
 from fednoise_core.data.partition import Partition
 from fednoise_core.engine import output
 from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.executors.gpu.lanes import LanePool
 from fednoise_core.engine.loop import Outcome, Saving, run_loop
-from fednoise_core.engine.pool import Pool, build_augmentation
+from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World, torch_switches
 from fednoise_core.io import SpecError, json_digest
@@ -41,13 +43,11 @@ from fednoise_core.methods import make_method
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.noise.labels import Labels
 from fednoise_core.noise.sampling import continue_cohorts
-from fednoise_core.settings.declare import build_settings, check_value
-from fednoise_core.settings.functions import check_int, expect_type, seed_of, spec_of
+from fednoise_core.settings.declare import check_value
+from fednoise_core.settings.functions import check_int, expect_type
 from fednoise_core.settings.train import Train
-from fednoise_core.version import __version__
 
 PATH = (str, os.PathLike, type(None))
-NO_FOLDER = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.ENOENT, errno.EROFS}  # the path is wrong
 OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pass instead of another
     "executor": (str, 'pass a name such as "auto" or "workers:4"'),
     "label": (str, "pass a text"),
@@ -210,7 +210,7 @@ class Options:
     made: FedAvg | None = None
 
     def __post_init__(self) -> None:
-        _check_device(self.device)
+        check_device(self.device)
         check_int(self.threads, "threads", 1)
         for name, (kind, cure) in OPTIONS.items():
             expect_type(getattr(self, name), kind, name, cure)
@@ -257,13 +257,13 @@ def run_federation(
     began = time.monotonic(), time.process_time()
     settled = Options(**options)
     check_data(arrays, labels, partition, donor)
-    method, settings, seed = _resolve_settings(method, train, seed)
+    method, settings, seed = resolve_settings(method, train, seed)
     chosen = settled.made or make_method(method, settings)
-    arrays = _apply_openset_images(arrays, labels, donor)
+    arrays = apply_openset_images(arrays, labels, donor)
     cohorts = functools.partial(continue_cohorts, labels.generator) if settings.sampling == "continued" else None
     world = World(arrays, labels.noisy, partition, settings, seed, settled.device, cohorts, chosen.pooled)
     check_pools(method["name"], chosen, settings, world)
-    _check_writable(settled.out)
+    check_writable(settled.out)
     truth = Truth(labels.clean, labels.noisy, [i.cpu().numpy() for i in world.index], world.classes, labels.replaced)
     with torch_switches(settled.threads):
         outcome, executor = _train_and_evaluate(world, chosen, truth, arrays, settled, settled.label or method["name"])
@@ -275,7 +275,7 @@ def run_federation(
     planned = settled.spec or {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
     facts |= planned.get("facts", {})
     record = {key: value for key, value in planned.items() if key != "facts"}
-    cost = _cost_record(outcome, world, executor, began)
+    cost = record_cost(outcome, world, executor, began)
     summary = output.make_summary(outcome, {**facts, "spec_digest": json_digest(record["spec"])})
     _print_end(settled, settled.label or method["name"], summary)
     made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
@@ -289,133 +289,6 @@ def _print_end(options: Options, label: str, summary: Mapping[str, Any]) -> None
         print(f"{label}  ended: {describe_end(summary)}", file=options.console)
 
 
-def _check_writable(folder: str | os.PathLike[str] | None) -> None:
-    """Make the folder, if any, and raise SpecError if it takes no file. A full disk's error passes."""
-    if folder is None:
-        return
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        if error.errno not in NO_FOLDER:
-            raise
-        raise SpecError(f"out: expected a folder that can be written to, got {error}") from error
-
-
-def _check_device(device: Any) -> None:
-    """Check that torch can compute on a device.
-
-    Args:
-        device: "cpu", "cuda" or "cuda:N".
-
-    Raises:
-        SpecError: torch does not have this device.
-        TypeError: It is neither a text nor a torch.device.
-    """
-    expect_type(device, (str, torch.device), "device", 'pass "cpu", "cuda" or "cuda:N"')
-    try:
-        parsed = torch.device(device)
-    except RuntimeError:
-        parsed = None
-    if parsed is None or parsed.type not in ("cpu", "cuda"):
-        raise SpecError(f"device: expected cpu, cuda or cuda:N, got {str(device)!r}")
-    if parsed.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (parsed.index or 0) >= count:
-            raise SpecError(f"device: {str(device)!r}, but torch finds {count} GPUs; use device='cpu'")
-
-
-def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
-    """Check that labels and partition were made for a data set.
-
-    Args:
-        arrays: The data set.
-        labels: Its labels.
-        partition: Its partition.
-        donor: Another data set, or None.
-
-    Raises:
-        SpecError: They do not belong together.
-        TypeError: An argument has another type.
-    """
-    expect_type(arrays, Arrays, "arrays", "pass what fn.dataset(…) gives, or fn.Arrays(…)")
-    expect_type(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n] of your own labels")
-    expect_type(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
-    expect_type(donor, (Arrays, type(None)), "donor", "pass the Arrays of another data set, or None")
-    labels.check_made_for(arrays.y_train, arrays.classes, arrays.clean_known)
-    labels.check()
-    partition.check_made_for(arrays.n, labels_digest(arrays.y_train, arrays.classes))
-
-
-def _resolve_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any], Train, int]:
-    """Check the settings of a run.
-
-    Args:
-        method: A name, or `{"name": …, fields…}`.
-        train: A Train or its fields.
-        seed: Whole number from 0.
-
-    Returns:
-        Name and fields of the method, training settings, and seed.
-
-    Raises:
-        SpecError: A value is wrong. The message names its key.
-        TypeError: An argument has another type.
-    """
-    fields = spec_of(method, "name", "method")
-    expect_type(train, (Mapping, Train, type(None)), "train", "pass a mapping like {'rounds': 10}, or a Train")
-    settings = train if isinstance(train, Train) else build_settings(Train, train or {}, "train")
-    return fields, settings, seed_of(seed)
-
-
-def check_pools(name: str, method: FedAvg, settings: Train, world: World) -> None:
-    """Check that augmentations fit the images, and that a method has the public images that it needs.
-
-    Args:
-        name: The method's name.
-        method: The method.
-        settings: Training settings with the augmentation.
-        world: Pools of images.
-
-    Raises:
-        SpecError: An augmentation does not fit, or public images are missing.
-    """
-    views = [(view, "method: a view of its own") for view in method.get_augmentations()]
-    for spec, place in ((settings.augment, "train.augment"), *views):
-        augmentation = build_augmentation(spec)
-        try:
-            if augmentation is not None:
-                augmentation.check_shape(world.pools["train"].shape)
-        except SpecError as error:
-            raise SpecError(f"{place}: {error}") from error
-    if method.needs_public and "public" not in world.pools:
-        raise SpecError(f"method: {name} needs public images: give the data set a `public` part")
-
-
-def _apply_openset_images(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays:
-    """Apply open-set noise. Some training images are replaced by foreign ones and keep their labels.
-
-    Args:
-        arrays: The data set.
-        labels: Its labels, which say which images are replaced.
-        donor: Data set of the foreign images, if they are not the public ones.
-
-    Returns:
-        The data set with these images, or `arrays` itself if there are none.
-
-    Raises:
-        SpecError: The foreign images are missing.
-    """
-    if labels.replaced is None:
-        return arrays
-    from_public = labels.spec["noise"].get("donor", "public") == "public"
-    images = arrays.x_public if from_public else None if donor is None else donor.x_train
-    if images is None:
-        missing = "public images" if from_public else "the donor data set's arrays"
-        raise SpecError(f"labels: their open-set noise needs {missing}")
-    return dataclasses.replace(arrays, x_train=labels.replace_images(arrays.x_train, images))
-
-
 def _train_and_evaluate(
     world: World, method: FedAvg, truth: Truth, arrays: Arrays, options: Options, label: str
 ) -> tuple[Outcome, str]:
@@ -426,7 +299,7 @@ def _train_and_evaluate(
     if options.console is not None:
         cohort = f"{world.cohort} of {world.n} clients a round"  # by default a tenth
         print(
-            f"{label}  {executor.name} x {executor.count}, {_device_name(world.device)}, {cohort}", file=options.console
+            f"{label}  {executor.name} x {executor.count}, {device_name(world.device)}, {cohort}", file=options.console
         )
         if not arrays.test_known:
             print(f"{label}  no trusted test set: numbers are agreement with given labels", file=options.console)
@@ -446,44 +319,3 @@ def _train_and_evaluate(
             on_round=options.on_round,
         )
     return outcome, executor.name
-
-
-def _cost_record(outcome: Outcome, world: World, executor: str, began: tuple[float, float]) -> dict[str, Any]:
-    """Content of cost.json, which depends on the machine. began: time.monotonic(), time.process_time() at the start."""
-    seconds = outcome.spent[0] + time.monotonic() - began[0]  # of all attempts
-    return {
-        "seconds": seconds,
-        "seconds_per_round": seconds / max(outcome.state.round, 1),
-        "cpu_seconds": outcome.spent[1] + time.process_time() - began[1],
-        "peak_memory_mb": _peak_memory_mb(),
-        "client_state_bytes": outcome.state.store.largest,  # of one client
-        "device": _device_name(world.device),
-        "executor": executor,
-        "resumed": outcome.resumed,
-        "versions": {
-            "fednoise_core": __version__,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "python": sys.version.split()[0],
-        },
-    }
-
-
-def _peak_memory_mb() -> float:
-    """Peak memory of this process in MB (on a GPU that of the device's allocator)."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        return torch.cuda.max_memory_allocated() / 1e6
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would count what the parent had when it forked, also after an exec
-        match = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
-        if match:
-            return int(match[1]) / 1e3
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    import platform
-
-    return f"{device.type} ({platform.machine()})"

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 import numpy as np
 import torch
 
-from fednoise_core.api.simulate import check_pools
+from fednoise_core.api.checks import check_pools
 from fednoise_core.engine import models
 from fednoise_core.engine.client_store import ROOM, ClientStore
 from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, Evaluator, list_named

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from fednoise_core.api import simulate
-from fednoise_core.api.simulate import check_data
+from fednoise_core.api.checks import check_data
 from fednoise_core.engine.executors.gpu.eager_graphs import Graphs
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.loop import Diverged, Saving
