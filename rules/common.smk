@@ -70,25 +70,33 @@ def job_resources(megabytes, minutes):
     }
 
 
-def missing_inputs(pattern):
-    """An input function: what must be made before the step whose folder is `pattern`."""
-    return lambda wildcards: exit_on_error(lambda: TARGETS.find_plan(pattern.format(**wildcards)).missing_files())
+def require_gpu():
+    """Refuse before any job starts if a GPU was asked for and none is there."""
+    if PROJECT.device == "cuda" and not GPUS and workflow.local_exec and not workflow.dryrun:
+        sys.exit("config: device: cuda was asked for, but no GPU is visible. Say `device: auto` or `device: cpu`")
 
 
-def step_command(pattern):
-    """A function for params: the arguments of the step whose folder is `pattern`."""
-    return lambda wildcards: exit_on_error(TARGETS.step_command, pattern.format(**wildcards))
+def step_input(folder, name, before=lambda: None):
+    """An input function: the file that the step with this folder reads under a name, or none.
+
+    `ancient`: the address of a result says what it was made from, so times of files decide nothing.
+    """
+
+    def find(wildcards):
+        before()
+        return [ancient(file) for file in exit_on_error(TARGETS.input_files, folder.format(**wildcards), name)]
+
+    return find
 
 
-def training_inputs(pattern):
-    """The same as `missing_inputs`, but a GPU that is asked for and not there is refused before any job starts."""
+def missing_inputs(folder, kind):
+    """An input function: what is missing of the runs, tables, … that the step with this folder shows."""
+    return lambda wildcards: exit_on_error(TARGETS.missing_inputs, folder.format(**wildcards), kind)
 
-    def checked(wildcards):
-        if PROJECT.device == "cuda" and not GPUS and workflow.local_exec and not workflow.dryrun:
-            sys.exit("config: device: cuda was asked for, but no GPU is visible. Say `device: auto` or `device: cpu`")
-        return missing_inputs(pattern)(wildcards)
 
-    return checked
+def step_settings(folder):
+    """A function for params: the arguments of the step with this folder besides its files."""
+    return lambda wildcards: exit_on_error(TARGETS.step_settings, folder.format(**wildcards))
 
 
 def copy_inputs(key):

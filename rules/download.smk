@@ -1,25 +1,28 @@
+ARRAYS = "{base}/arrays/{where}/{digest}"
+
+
 rule download:
     """The arrays of one data set. What may not be passed on goes to data/, which is never pushed."""
-    input:
-        missing_inputs("{base}/arrays/{where}/{digest}"),
     output:
-        update("{base}/arrays/{where}/{digest}/SHA256SUMS"),
+        arrays=update(ARRAYS + "/arrays.npz"),
+        sums=update(ARRAYS + "/SHA256SUMS"),
     log:
         "logs/{base}/download/{where}/{digest}.log",
     resources:
         **job_resources(4000, 60),
     params:
-        command=step_command("{base}/arrays/{where}/{digest}"),
+        settings=step_settings(ARRAYS),
     message:
         "arrays of {wildcards.where}"
     shell:
-        "python -m workflow_scripts.steps download {params.command} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps download {params.settings}"
+        " --out {output.arrays:q} --sums {output.sums:q} > {log:q} 2>&1"
 
 
 rule pretrained:
     """Published weights that a net starts from."""
     output:
-        "data/weights/{net}.safetensors",
+        weights="data/weights/{net}.safetensors",
     log:
         "logs/pretrained/{net}.log",
     wildcard_constraints:
@@ -30,4 +33,4 @@ rule pretrained:
     message:
         "weights of {wildcards.net}"
     shell:
-        "python -m workflow_scripts.steps pretrained --net {wildcards.net:q} --out {output:q} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps pretrained --net {wildcards.net:q} --out {output.weights:q} > {log:q} 2>&1"

@@ -1,16 +1,24 @@
+LABELS = "store/labels/{where}/{digest}"
+
+
 rule noise:
-    """Noisy labels. The partition is an input of noise that depends on the client."""
+    """Noisy labels for the arrays of one data set."""
     input:
-        missing_inputs("store/labels/{where}/{digest}"),
+        arrays=step_input(LABELS, "arrays"),
+        partition=step_input(LABELS, "partition"),  # only for noise that depends on the client
+        donor=step_input(LABELS, "donor"),  # only for open-set noise: arrays of another data set
     output:
-        update("store/labels/{where}/{digest}/SHA256SUMS"),
+        labels=update(LABELS + "/labels.npz"),
+        sums=update(LABELS + "/SHA256SUMS"),
     log:
         "logs/noise/{where}/{digest}.log",
     resources:
         **job_resources(2000, 10),
     params:
-        command=step_command("store/labels/{where}/{digest}"),
+        settings=step_settings(LABELS),
     message:
         "labels of {wildcards.where}"
     shell:
-        "python -m workflow_scripts.steps noise {params.command} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps noise {params.settings}"
+        " --arrays {input.arrays:q} --partition {input.partition:q} --donor {input.donor:q}"
+        " --out {output.labels:q} --sums {output.sums:q} > {log:q} 2>&1"

@@ -1,16 +1,23 @@
+CLIENTS = "store/partitions/{where}/{digest}"
+
+
 rule partition:
-    """Who holds which sample. The noisy labels are an input of partitions drawn over them."""
+    """The training samples of each client."""
     input:
-        missing_inputs("store/partitions/{where}/{digest}"),
+        arrays=step_input(CLIENTS, "arrays"),
+        labels=step_input(CLIENTS, "labels"),  # only for partitions that are drawn over the noisy labels
     output:
-        update("store/partitions/{where}/{digest}/SHA256SUMS"),
+        partition=update(CLIENTS + "/partition.npz"),
+        sums=update(CLIENTS + "/SHA256SUMS"),
     log:
         "logs/partition/{where}/{digest}.log",
     resources:
         **job_resources(2000, 10),
     params:
-        command=step_command("store/partitions/{where}/{digest}"),
+        settings=step_settings(CLIENTS),
     message:
         "clients of {wildcards.where}"
     shell:
-        "python -m workflow_scripts.steps partition {params.command} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps partition {params.settings}"
+        " --arrays {input.arrays:q} --labels {input.labels:q}"
+        " --out {output.partition:q} --sums {output.sums:q} > {log:q} 2>&1"

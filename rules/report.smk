@@ -1,73 +1,106 @@
+TABLE, FIGURE = "store/tables/{where}/{digest}", "store/figures/{where}/{digest}"
+NUMBERS, PAGE = "store/summaries/{digest}", "store/pages/{digest}"
+
+# Of finished inputs these rules name none: a study may show thousands of runs, and each would cost planning time.
+
+
 rule table:
     """One table as CSV, Markdown and LaTeX."""
     input:
-        missing_inputs("store/tables/{where}/{digest}"),
+        runs=missing_inputs(TABLE, "runs"),
     output:
-        update("store/tables/{where}/{digest}/SHA256SUMS"),
+        csv=update(TABLE + "/table.csv"),
+        md=update(TABLE + "/table.md"),
+        tex=update(TABLE + "/table.tex"),
+        sums=update(TABLE + "/SHA256SUMS"),
     log:
         "logs/table/{where}/{digest}.log",
     resources:
         **job_resources(4000, 60),
     params:
-        command=step_command("store/tables/{where}/{digest}"),
+        settings=step_settings(TABLE),
+        folder=TABLE,
     message:
         "table {wildcards.where}"
     shell:
-        "python -m workflow_scripts.steps table {params.command} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps table {params.settings}"
+        " --out-prefix {params.folder:q}/table --sums {output.sums:q} > {log:q} 2>&1"
 
 
 rule figure:
     """One figure as SVG, PNG and PDF, and what was drawn as CSV."""
     input:
-        missing_inputs("store/figures/{where}/{digest}"),
+        runs=missing_inputs(FIGURE, "runs"),
+        arrays=missing_inputs(FIGURE, "arrays"),
+        labels=missing_inputs(FIGURE, "labels"),
+        partitions=missing_inputs(FIGURE, "partitions"),
     output:
-        update("store/figures/{where}/{digest}/SHA256SUMS"),
+        svg=update(FIGURE + "/figure.svg"),
+        png=update(FIGURE + "/figure.png"),
+        pdf=update(FIGURE + "/figure.pdf"),
+        csv=update(FIGURE + "/figure.csv"),
+        sums=update(FIGURE + "/SHA256SUMS"),
     log:
         "logs/figure/{where}/{digest}.log",
     resources:
         **job_resources(4000, 60),
     params:
-        command=step_command("store/figures/{where}/{digest}"),
+        settings=step_settings(FIGURE),
+        folder=FIGURE,
     message:
         "figure {wildcards.where}"
     shell:
-        "python -m workflow_scripts.steps figure {params.command} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps figure {params.settings}"
+        " --out-prefix {params.folder:q}/figure --sums {output.sums:q} > {log:q} 2>&1"
 
 
 rule metrics:
     """The few numbers that git keeps, and the CSVs that `dvc plots` draws."""
     input:
-        missing_inputs("store/summaries/{digest}"),
+        runs=missing_inputs(NUMBERS, "runs"),
     output:
-        update("store/summaries/{digest}/SHA256SUMS"),
+        metrics=update(NUMBERS + "/metrics.json"),
+        headline=update(NUMBERS + "/headline.json"),
+        accuracy=update(NUMBERS + "/accuracy.csv"),
+        curves=update(NUMBERS + "/curves.csv"),
+        sums=update(NUMBERS + "/SHA256SUMS"),
     log:
         "logs/metrics/{digest}.log",
     resources:
         **job_resources(4000, 60),
     params:
-        command=step_command("store/summaries/{digest}"),
+        settings=step_settings(NUMBERS),
     message:
         "numbers of a study"
     shell:
-        "python -m workflow_scripts.steps metrics {params.command} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps metrics {params.settings}"
+        " --out {output.metrics:q} --headline {output.headline:q} --accuracy {output.accuracy:q}"
+        " --curves {output.curves:q} --sums {output.sums:q} > {log:q} 2>&1"
 
 
 rule study_page:
     """The page of a study: one HTML file that works offline."""
     input:
-        missing_inputs("store/pages/{digest}"),
+        tables=missing_inputs(PAGE, "tables"),
+        figures=missing_inputs(PAGE, "figures"),
+        runs=missing_inputs(PAGE, "runs"),
+        arrays=missing_inputs(PAGE, "arrays"),
+        labels=missing_inputs(PAGE, "labels"),
+        partitions=missing_inputs(PAGE, "partitions"),
     output:
-        update("store/pages/{digest}/SHA256SUMS"),
+        page=update(PAGE + "/report.html"),
+        sums=update(PAGE + "/SHA256SUMS"),
     log:
         "logs/study_page/{digest}.log",
     resources:
         **job_resources(8000, 60),
     params:
-        command=step_command("store/pages/{digest}"),
+        settings=step_settings(PAGE),
     message:
         "page of a study"
     shell:
-        "python -m workflow_scripts.steps study_page {params.command} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps study_page {params.settings}"
+        " --out {output.page:q} --sums {output.sums:q} > {log:q} 2>&1"
 
 
 rule show_table:

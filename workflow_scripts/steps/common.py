@@ -28,7 +28,9 @@ STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS}  # 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say what the step was planned with, and where it says that it is finished."""
     parser.add_argument("--code", default="", help="hash that the step's code must have; without it any will do")
-    parser.add_argument("--sums", help="write the SHA-256 of every file of this folder into it when all is done")
+    parser.add_argument(
+        "--sums", type=Path, help="file for the SHA-256 of every file beside it, written when all is done"
+    )
 
 
 def make_setting_parser(artifact: str, text: str | None) -> argparse.ArgumentParser:
@@ -90,7 +92,7 @@ def run_step(
             steps.check_hash(args.code, entries(steps))
         line = work()
         if args.sums:
-            write_sums(args.sums)
+            write_sums(args.sums.parent)
         print(line)
     except (SpecError, ArtifactError, CodeChanged, OSError) as error:
         return report_error(name, error)

@@ -15,8 +15,10 @@ def main(argv: list[str] | None = None) -> int:
         The exit status, see `steps.common`.
     """
     parser = common.make_setting_parser("noise", __doc__)
-    parser.add_argument("--partition", help="partition artifact; needed by client-level noise")
-    parser.add_argument("--donor", help="arrays artifact of the data set that open-set noise takes images from")
+    parser.add_argument("--partition", nargs="?", help="partition artifact; needed by client-level noise")
+    parser.add_argument(
+        "--donor", nargs="?", help="arrays artifact of the data set that open-set noise takes images from"
+    )
     args = parser.parse_args(argv)
 
     def write_labels() -> str:

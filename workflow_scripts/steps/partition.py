@@ -15,7 +15,7 @@ def main(argv: list[str] | None = None) -> int:
         The exit status, see `steps.common`.
     """
     parser = common.make_setting_parser("partition", __doc__)
-    parser.add_argument("--labels", help="labels artifact; needed by partitions over the noisy labels")
+    parser.add_argument("--labels", nargs="?", help="labels artifact; needed by partitions over the noisy labels")
     args = parser.parse_args(argv)
 
     def write_partition() -> str:

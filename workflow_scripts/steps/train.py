@@ -48,7 +48,9 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--arrays", type=Path, required=True, help="arrays artifact of the data set")
     parser.add_argument("--labels", type=Path, required=True, help="labels artifact")
     parser.add_argument("--partition", type=Path, required=True, help="partition artifact")
-    parser.add_argument("--donor", type=Path, help="arrays artifact whose images replace some (open-set noise)")
+    parser.add_argument(
+        "--donor", nargs="?", type=Path, help="arrays artifact whose images replace some (open-set noise)"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for the result files")
     parser.add_argument("--work", type=Path, required=True, help="folder for the checkpoint and the progress lines")
     parser.add_argument("--versions", default="", help="of torch and numpy that must be installed; default: any")

@@ -6,7 +6,19 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from workflow_scripts import paths
 from workflow_scripts.provenance.checksums import SUMS
+
+MAIN_FILES = {  # kind of the store → the file that other steps read first
+    "arrays": paths.ARRAYS,
+    "labels": paths.LABELS,
+    "partitions": paths.PARTITION,
+    "runs": "metrics.parquet",
+    "tables": "table.csv",
+    "figures": "figure.svg",
+    "summaries": "metrics.json",
+    "pages": "report.html",
+}
 
 
 @dataclass(frozen=True)
@@ -17,7 +29,7 @@ class Plan:
         folder: Where they lie.
         code: The hash of the step's code.
         inputs: The plans that the step reads.
-        arguments: Its command line without the hash of the code.
+        arguments: Its command line without the hash of the code and the files that it reads and writes.
         files: Paths that must be there, too.
         spec: What a table, figure or page is made from.
     """
@@ -43,6 +55,24 @@ class Plan:
     def is_finished(self) -> bool:
         """True if the outputs exist."""
         return os.path.exists(self.sums_file)
+
+    @property
+    def main_file(self) -> str:
+        """The file that other steps read first."""
+        return f"{self.folder}/{MAIN_FILES[self.folder.split('/')[1]]}"
+
+    def input_files(self, name: str) -> list[str]:
+        """List the files that the step reads under a name: "arrays", "labels", "partition", "donor" or "weights"."""
+        if name == "weights":
+            return list(self.files)
+        kind = {"partition": "partitions", "donor": "arrays"}.get(name, name)
+        plans = [plan for plan in self.inputs if plan.folder.split("/")[1] == kind]
+        # of two sets of arrays the first is the data set, the second the one that replaces images
+        return [plan.main_file for plan in (plans[1:] if name == "donor" else plans[:1])]
+
+    def missing_inputs(self, kind: str) -> list[str]:
+        """List the main files of unfinished inputs of a kind of the store, such as "runs"."""
+        return [plan.main_file for plan in self.inputs if plan.folder.split("/")[1] == kind and not plan.is_finished]
 
     def missing_files(self) -> list[str]:
         """List what must be made before this step."""

@@ -132,17 +132,7 @@ class Store:
         folder = _make_address(
             where, _without_donor(noise), seed, code, self._numpy_version(versions), _input_digests(inputs), contents
         )
-        arguments = [
-            "--spec",
-            canonical_json(noise),
-            "--seed",
-            str(seed),
-            "--arrays",
-            f"{arrays.folder}/{paths.ARRAYS}",
-        ]
-        arguments += ["--partition", f"{split.folder}/{paths.PARTITION}"] if split else []
-        arguments += ["--donor", f"{donor.folder}/{paths.ARRAYS}"] if donor else []
-        return Plan(folder, code, inputs, tuple(arguments))
+        return Plan(folder, code, inputs, ("--spec", canonical_json(noise), "--seed", str(seed)))
 
     def _plan_partition(
         self, dataset: str, partition: Settings, seed: int, labels: Plan | None, versions: Versions | None
@@ -155,10 +145,7 @@ class Store:
         where = f"store/partitions/{self._source_word(dataset)}/{_kind_words(partition, 'clients')}/seed{seed}"
         inputs = drop_none(arrays, labels)
         folder = _make_address(where, partition, seed, code, self._numpy_version(versions), _input_digests(inputs))
-        arguments = ["--spec", canonical_json(partition), "--seed", str(seed)]
-        arguments += ["--arrays", f"{arrays.folder}/{paths.ARRAYS}"]
-        arguments += ["--labels", f"{labels.folder}/{paths.LABELS}"] if labels else []
-        return Plan(folder, code, inputs, tuple(arguments))
+        return Plan(folder, code, inputs, ("--spec", canonical_json(partition), "--seed", str(seed)))
 
     def plan_run(self, dataset: str, spec: Settings, seed: int) -> RunFiles:
         """Plan the files of a run.
@@ -196,16 +183,8 @@ class Store:
         settings = {**spec, "noise": _without_donor(spec["noise"])}
         weight_ids = {path: self._weights_identity(path) for path in weights}
         folder = _make_address(where, settings, code, versions, _input_digests(inputs), weight_ids)
-        arguments = ["--spec", canonical_json(spec), "--versions", versions_text(versions)]
-        for name, plan, file in (
-            ("arrays", arrays, paths.ARRAYS),
-            ("labels", labels, paths.LABELS),
-            ("partition", split, paths.PARTITION),
-            ("donor", donor, paths.ARRAYS),
-        ):
-            arguments += [f"--{name}", f"{plan.folder}/{file}"] if plan else []
-        arguments += ["--work", paths.WORK.format(run=folder)]
-        return RunFiles(Plan(folder, code, inputs, tuple(arguments), tuple(weights)), arrays, labels, split, donor)
+        arguments = ("--spec", canonical_json(spec), "--versions", versions_text(versions))
+        return RunFiles(Plan(folder, code, inputs, arguments, tuple(weights)), arrays, labels, split, donor)
 
     @functools.cache  # noqa: B019
     def _train_code(self, method: str, nets: tuple[str, ...], on_gpu: bool) -> str:

@@ -1,8 +1,8 @@
 """Targets, inputs and commands for Snakemake.
 
 For every name that a user may type these are the files that are missing, and for every address of the store the plan
-behind it. A finished folder of the store is never a target, nor an input, so nothing about it (times, records, inputs)
-can make Snakemake run it again. Files with names of their own, in results/ and build/, are copies of the store or say
+behind it. A finished folder of the store is never a target, and the times of its files decide nothing, so nothing can
+make Snakemake run it again. Files with names of their own, in results/ and build/, are copies of the store or say
 what they are made from. Where they are not what the plan asks for, their input is a file newer than they are.
 """
 
@@ -36,17 +36,6 @@ from workflow_scripts.study.study import Study
 
 Ids = Mapping[str, str]
 
-OUTPUTS = {  # kind of the store → how its step is told where to write
-    "arrays": "--out {0}/arrays.npz --sums {0}",
-    "labels": "--out {0}/labels.npz --sums {0}",
-    "partitions": "--out {0}/partition.npz --sums {0}",
-    "runs": "--out {0}",
-    "tables": "--out-prefix {0}/table --sums {0}",
-    "figures": "--out-prefix {0}/figure --sums {0}",
-    "summaries": "--out {0}/metrics.json --headline {0}/headline.json --accuracy {0}/accuracy.csv "
-    "--curves {0}/curves.csv --sums {0}",
-    "pages": "--out {0}/report.html --sums {0}",
-}
 LISTS = "work/lists"
 OUTDATED = "work/outdated/"  # files that make Snakemake replace what is no longer what the plan asks for
 COLUMNS = (
@@ -182,6 +171,27 @@ class Targets:
                 targets.setdefault(f"{name}_{part}", functools.partial(self._output_targets, name, part))
         return targets
 
+    def describe_target(self, name: str) -> str:
+        """Describe what a named target makes, for `snakemake --list`."""
+        common = {
+            "papers": "All papers.",
+            "stored": "Everything that the configured studies keep in the store.",
+            "stage_data": "Arrays and weights of the configured studies.",
+        }
+        if name in common:
+            return common[name]
+        study = max((study for study in self.project.study_files if f"{name}_".startswith(f"{study}_")), key=len)
+        data = self._read_unchecked(self.project.study_files[study])
+        part = name.removeprefix(study).removeprefix("_")
+        specs = {**(data.get("figures") or {}), **(data.get("tables") or {})}
+        texts = {
+            "": str(data.get("title", study)),
+            "settings": f"Labels and clients of {study}.",
+            "runs": f"Runs of {study}.",
+        }
+        spec = specs.get(part) or {}
+        return texts.get(part) or str(spec.get("title") or f"{part} of {study}")
+
     def refuse_target(self, name: str) -> NoReturn:
         """Refuse a name that is no target.
 
@@ -194,16 +204,16 @@ class Targets:
         studies = f"; known: {', '.join(self.project.study_files)}, papers, and <study>_<table or figure>"
         raise SpecError(f"unknown target {name!r}{did_you_mean(name, self.named_targets(), or_all=False) or studies}")
 
-    def _output_names(self, file: str) -> list[str]:
-        """Names of the tables and figures in a study's file.
-
-        The file is not checked, and may be broken as long as nobody asks for it.
-        """
+    def _read_unchecked(self, file: str) -> Mapping[str, Any]:
+        """Read a study's file, which may be broken as long as nobody asks for it."""
         try:
-            data = read_yaml(self.project.folder / file)
+            return read_yaml(self.project.folder / file)
         except SpecError:
-            return []
-        sections = [data.get(kind) for kind in ("figures", "tables")]
+            return {}
+
+    def _output_names(self, file: str) -> list[str]:
+        """Names of the tables and figures in a study's file."""
+        sections = [self._read_unchecked(file).get(kind) for kind in ("figures", "tables")]
         return [name for parts in sections if isinstance(parts, dict) for name in parts if isinstance(name, str)]
 
     def page_files(self, study: Study) -> list[str]:
@@ -278,19 +288,21 @@ class Targets:
         specs = getattr(self._study_in(root), key)
         return str(specs.get(name, {}).get("title") or name)
 
-    def step_command(self, folder: str) -> str:
-        """Write the command line of the step that makes an address.
+    def input_files(self, folder: str, name: str) -> list[str]:
+        """List the files that the step with an address reads under a name (`Plan.input_files`)."""
+        return self.find_plan(folder).input_files(name)
+
+    def missing_inputs(self, folder: str, kind: str) -> list[str]:
+        """List what is missing of a kind of inputs of the step with an address (`Plan.missing_inputs`)."""
+        return self.find_plan(folder).missing_inputs(kind)
+
+    def step_settings(self, folder: str) -> str:
+        """Write the arguments of the step with an address, besides the files that it reads and writes.
 
         The lists of runs that tables, figures and pages show are too long for a command line, and are written to files.
-
-        Args:
-            folder: The address.
-
-        Returns:
-            The arguments of the step.
         """
         plan = self.find_plan(folder)
-        arguments = ["--code", plan.code, *plan.arguments, *OUTPUTS[folder.split("/")[1]].format(folder).split()]
+        arguments = ["--code", plan.code, *plan.arguments]
         if plan.spec is not None:
             runs = plan.spec["runs"]
             arguments += ["--runs-list", self._write_list(canonical_json(runs), "json")]
@@ -393,10 +405,13 @@ class Targets:
 
 
 def _missing_sums(plans: Iterable[Plan]) -> list[str]:
-    """List the sums of these plans that must be made in the store, each once."""
-    return list(
-        dict.fromkeys(plan.sums_file for plan in plans if plan.folder.startswith("store/") and not plan.is_finished)
-    )
+    """List the sums of these plans that must be made in the store, each once.
+
+    Inputs of other missing ones are left out, since they are made for these.
+    """
+    missing = {plan.folder: plan for plan in plans if plan.folder.startswith("store/") and not plan.is_finished}
+    inputs = {plan.folder for user in missing.values() for plan in user.inputs}
+    return [plan.sums_file for folder, plan in missing.items() if folder not in inputs]
 
 
 def _newer_file(name: str, files: Iterable[str]) -> str:
