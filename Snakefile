@@ -42,7 +42,8 @@ for _target, _files in exit_on_error(TARGETS.named_targets).items() if workflow.
         message:
             _target
 
-    workflow.get_rule(_target).docstring = TARGETS.describe_target(_target)  # for snakemake --list
+    if os.path.samefile(workflow.basedir, HOME):  # in another workflow's module the rule has a prefix
+        workflow.get_rule(_target).docstring = TARGETS.describe_target(_target)  # for snakemake --list
 
 
 if os.path.samefile(workflow.basedir, HOME):  # not as a module of another workflow, which has targets of its own

@@ -46,6 +46,14 @@ def test_an_unknown_verb_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == f"fednoise: unknown command 'nosuch'; known: {', '.join(main.VERBS)}\n"
 
 
+def test_a_verb_names_the_package_that_a_bare_install_lacks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(main.VERBS, "schema", "no_such_package.module")
+    assert main.main(["schema"]) == 2
+    assert capsys.readouterr().err.startswith("schema: the package no_such_package is missing; pip install")
+
+
 @pytest.mark.parametrize("verb", ["audit", "record", "prune"])
 def test_what_takes_no_folder_refuses_one(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A misspelt folder does not pass as one without findings."""

@@ -49,6 +49,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         status: int = import_module(VERBS[verb]).main(options)
         return status
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith(("fednoise_core", "workflow_scripts")):
+            raise
+        print(f'{verb}: the package {error.name} is missing; pip install ".[workflow]" in a clone', file=sys.stderr)
+        return USER_ERROR
     except (SpecError, ArtifactError, OSError) as error:
         return report_error(verb, error)
     except KeyboardInterrupt:
