@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from fake_runs import write_run
 
+from fednoise_core.io import ArtifactError
 from workflow_scripts.commands import main
 from workflow_scripts.docgen import publish
 from workflow_scripts.provenance.checksums import write_sums
@@ -59,6 +60,26 @@ def test_a_table_without_a_run_is_left_out(tmp_path: Path, monkeypatch: pytest.M
     assert (out / "main.md").is_file()
     assert not (out / "other.md").exists()
     assert "table-other" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_what_cannot_be_made_again_here_is_never_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clone without data cannot draw pictures of clients; the published ones and their page stay."""
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    monkeypatch.chdir(tmp_path)
+    study, out = publish.find_study("quick"), tmp_path / "out"
+    study.figures, study.tables = {"samples": study.figures["samples"]}, {"main": {"kind": "accuracy"}}
+    run = next(run for run in study.runs if (run.noise, run.method) == ("sym40", "fedavg"))
+    ids = {"study": study.name} | {key: getattr(run, key) for key in PARTS}
+    write_run(Path(run.folder), ids, dict(run.spec), rounds=3)
+    write_sums(run.folder)
+    out.mkdir()
+    for name in ("samples.png", "README.md"):
+        (out / name).write_text("published")
+    with pytest.raises(ArtifactError, match="samples: published before, and cannot be made here"):
+        publish.publish_study(study, out)
+    assert {path.name: path.read_text() for path in out.iterdir()} == dict.fromkeys(
+        ("samples.png", "README.md"), "published"
+    )
 
 
 def test_a_folder_of_no_study_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

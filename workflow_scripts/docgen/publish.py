@@ -109,7 +109,8 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
         The files that were written.
 
     Raises:
-        ArtifactError: No run was made, or the file of earlier runs is damaged.
+        ArtifactError: No run was made, the file of earlier runs is damaged, or a table or figure that was published
+            cannot be made again here.
     """
     commit = software_commit()  # before files of the repository change
     with tempfile.TemporaryDirectory() as folder:
@@ -121,10 +122,8 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
         runs, metadata = load(listed), registry.complete_tables(study.page_metadata())
         out.mkdir(parents=True, exist_ok=True)
         table_names, drawn = _write_tables(root, metadata["tables"], listed), _draw_figures(root, study.figures, listed)
-        for name in (
-            *metadata["tables"],
-            *metadata["figures"],
-        ):  # an earlier publication's, maybe of what has no run now
+        _refuse_loss(out, metadata, [*table_names, *drawn])
+        for name in (*metadata["tables"], *metadata["figures"]):
             for ending in ("csv", "md", "png"):
                 (out / f"{name}.{ending}").unlink(missing_ok=True)
         metadata["figures"] = {name: spec for name, spec in metadata["figures"].items() if name in drawn}
@@ -146,6 +145,25 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
         with open_atomic(out / name) as opened:
             opened.write(text)
     return [*map(Path, copies), out / "metrics.json", *(out / name for name in texts)]
+
+
+def _refuse_loss(out: Path, metadata: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise ArtifactError if something published would be lost: it is not among the tables and figures made here.
+
+    A paper's runs are published with its page. If none of these is of the planned settings, a table has no run any more
+    and may go. Pictures of clients need data, which are never published, and so do runs of other studies.
+    """
+    endings = {"tables": "md", "figures": "png"}
+    published = [(name, metadata[key][name]["kind"]) for key in endings for name in metadata[key]
+                 if (out / f"{name}.{endings[key]}").exists()]  # fmt: skip
+    needs_files = [name for name, kind in published if kind in SETTING_FIGURES or not metadata.get("paper")]
+    if lost := [name for name in needs_files if name not in names]:
+        scale = "" if metadata["scale"] == "paper" else f" --config scale={metadata['scale']}"
+        raise ArtifactError(
+            f"{out}: {', '.join(lost)}: published before, and cannot be made here, as runs or data are missing. "
+            f"`snakemake --cores 2 {metadata['id']}_settings{scale}` makes the data. "
+            "To leave something out, remove its files first"
+        )
 
 
 def _write_tables(root: Path, specs: Mapping[str, Mapping[str, Any]], listed: Sequence[ListedRun]) -> list[str]:
