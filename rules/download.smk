@@ -1,17 +1,14 @@
-ARRAYS = "{base}/arrays/{where}/{digest}"
-
-
 rule download:
     """The arrays of one data set. What may not be passed on goes to data/, which is never pushed."""
     output:
-        arrays=update(ARRAYS + "/arrays.npz"),
-        sums=update(ARRAYS + "/SHA256SUMS"),
+        arrays=update("{base}/arrays/{where}/{digest}/arrays.npz"),
+        sums=update("{base}/arrays/{where}/{digest}/SHA256SUMS"),
     log:
         "logs/{base}/download/{where}/{digest}.log",
     resources:
         **job_resources(4000, 60),
     params:
-        settings=step_settings(ARRAYS),
+        settings=step_settings("{base}/arrays/{where}/{digest}"),
     message:
         "arrays of {wildcards.where}"
     shell:

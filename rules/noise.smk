@@ -1,21 +1,18 @@
-LABELS = "store/labels/{where}/{digest}"
-
-
 rule noise:
     """Noisy labels for the arrays of one data set."""
     input:
-        arrays=step_input(LABELS, "arrays"),
-        partition=step_input(LABELS, "partition"),  # only for noise that depends on the client
-        donor=step_input(LABELS, "donor"),  # only for open-set noise: arrays of another data set
+        arrays=step_input("store/labels/{where}/{digest}", "arrays"),
+        partition=step_input("store/labels/{where}/{digest}", "partition"),  # only for noise that depends on the client
+        donor=step_input("store/labels/{where}/{digest}", "donor"),  # only for open-set noise: arrays of another data set
     output:
-        labels=update(LABELS + "/labels.npz"),
-        sums=update(LABELS + "/SHA256SUMS"),
+        labels=update("store/labels/{where}/{digest}/labels.npz"),
+        sums=update("store/labels/{where}/{digest}/SHA256SUMS"),
     log:
         "logs/noise/{where}/{digest}.log",
     resources:
         **job_resources(2000, 10),
     params:
-        settings=step_settings(LABELS),
+        settings=step_settings("store/labels/{where}/{digest}"),
     message:
         "labels of {wildcards.where}"
     shell:

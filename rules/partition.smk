@@ -1,20 +1,17 @@
-CLIENTS = "store/partitions/{where}/{digest}"
-
-
 rule partition:
     """The training samples of each client."""
     input:
-        arrays=step_input(CLIENTS, "arrays"),
-        labels=step_input(CLIENTS, "labels"),  # only for partitions that are drawn over the noisy labels
+        arrays=step_input("store/partitions/{where}/{digest}", "arrays"),
+        labels=step_input("store/partitions/{where}/{digest}", "labels"),  # only for partitions that are drawn over the noisy labels
     output:
-        partition=update(CLIENTS + "/partition.npz"),
-        sums=update(CLIENTS + "/SHA256SUMS"),
+        partition=update("store/partitions/{where}/{digest}/partition.npz"),
+        sums=update("store/partitions/{where}/{digest}/SHA256SUMS"),
     log:
         "logs/partition/{where}/{digest}.log",
     resources:
         **job_resources(2000, 10),
     params:
-        settings=step_settings(CLIENTS),
+        settings=step_settings("store/partitions/{where}/{digest}"),
     message:
         "clients of {wildcards.where}"
     shell:

@@ -1,25 +1,22 @@
-TABLE, FIGURE = "store/tables/{where}/{digest}", "store/figures/{where}/{digest}"
-NUMBERS, PAGE = "store/summaries/{digest}", "store/pages/{digest}"
-
 # Of finished inputs these rules name none: a study may show thousands of runs, and each would cost planning time.
 
 
 rule table:
     """One table as CSV, Markdown and LaTeX."""
     input:
-        runs=missing_inputs(TABLE, "runs"),
+        runs=missing_inputs("store/tables/{where}/{digest}", "runs"),
     output:
-        csv=update(TABLE + "/table.csv"),
-        md=update(TABLE + "/table.md"),
-        tex=update(TABLE + "/table.tex"),
-        sums=update(TABLE + "/SHA256SUMS"),
+        csv=update("store/tables/{where}/{digest}/table.csv"),
+        md=update("store/tables/{where}/{digest}/table.md"),
+        tex=update("store/tables/{where}/{digest}/table.tex"),
+        sums=update("store/tables/{where}/{digest}/SHA256SUMS"),
     log:
         "logs/table/{where}/{digest}.log",
     resources:
         **job_resources(4000, 60),
     params:
-        settings=step_settings(TABLE),
-        folder=TABLE,
+        settings=step_settings("store/tables/{where}/{digest}"),
+        folder="store/tables/{where}/{digest}",
     message:
         "table {wildcards.where}"
     shell:
@@ -30,23 +27,23 @@ rule table:
 rule figure:
     """One figure as SVG, PNG and PDF, and what was drawn as CSV."""
     input:
-        runs=missing_inputs(FIGURE, "runs"),
-        arrays=missing_inputs(FIGURE, "arrays"),
-        labels=missing_inputs(FIGURE, "labels"),
-        partitions=missing_inputs(FIGURE, "partitions"),
+        runs=missing_inputs("store/figures/{where}/{digest}", "runs"),
+        arrays=missing_inputs("store/figures/{where}/{digest}", "arrays"),
+        labels=missing_inputs("store/figures/{where}/{digest}", "labels"),
+        partitions=missing_inputs("store/figures/{where}/{digest}", "partitions"),
     output:
-        svg=update(FIGURE + "/figure.svg"),
-        png=update(FIGURE + "/figure.png"),
-        pdf=update(FIGURE + "/figure.pdf"),
-        csv=update(FIGURE + "/figure.csv"),
-        sums=update(FIGURE + "/SHA256SUMS"),
+        svg=update("store/figures/{where}/{digest}/figure.svg"),
+        png=update("store/figures/{where}/{digest}/figure.png"),
+        pdf=update("store/figures/{where}/{digest}/figure.pdf"),
+        csv=update("store/figures/{where}/{digest}/figure.csv"),
+        sums=update("store/figures/{where}/{digest}/SHA256SUMS"),
     log:
         "logs/figure/{where}/{digest}.log",
     resources:
         **job_resources(4000, 60),
     params:
-        settings=step_settings(FIGURE),
-        folder=FIGURE,
+        settings=step_settings("store/figures/{where}/{digest}"),
+        folder="store/figures/{where}/{digest}",
     message:
         "figure {wildcards.where}"
     shell:
@@ -57,19 +54,19 @@ rule figure:
 rule metrics:
     """The few numbers that git keeps, and the CSVs that `dvc plots` draws."""
     input:
-        runs=missing_inputs(NUMBERS, "runs"),
+        runs=missing_inputs("store/summaries/{digest}", "runs"),
     output:
-        metrics=update(NUMBERS + "/metrics.json"),
-        headline=update(NUMBERS + "/headline.json"),
-        accuracy=update(NUMBERS + "/accuracy.csv"),
-        curves=update(NUMBERS + "/curves.csv"),
-        sums=update(NUMBERS + "/SHA256SUMS"),
+        metrics=update("store/summaries/{digest}/metrics.json"),
+        headline=update("store/summaries/{digest}/headline.json"),
+        accuracy=update("store/summaries/{digest}/accuracy.csv"),
+        curves=update("store/summaries/{digest}/curves.csv"),
+        sums=update("store/summaries/{digest}/SHA256SUMS"),
     log:
         "logs/metrics/{digest}.log",
     resources:
         **job_resources(4000, 60),
     params:
-        settings=step_settings(NUMBERS),
+        settings=step_settings("store/summaries/{digest}"),
     message:
         "numbers of a study"
     shell:
@@ -81,21 +78,21 @@ rule metrics:
 rule study_page:
     """The page of a study: one HTML file that works offline."""
     input:
-        tables=missing_inputs(PAGE, "tables"),
-        figures=missing_inputs(PAGE, "figures"),
-        runs=missing_inputs(PAGE, "runs"),
-        arrays=missing_inputs(PAGE, "arrays"),
-        labels=missing_inputs(PAGE, "labels"),
-        partitions=missing_inputs(PAGE, "partitions"),
+        tables=missing_inputs("store/pages/{digest}", "tables"),
+        figures=missing_inputs("store/pages/{digest}", "figures"),
+        runs=missing_inputs("store/pages/{digest}", "runs"),
+        arrays=missing_inputs("store/pages/{digest}", "arrays"),
+        labels=missing_inputs("store/pages/{digest}", "labels"),
+        partitions=missing_inputs("store/pages/{digest}", "partitions"),
     output:
-        page=update(PAGE + "/report.html"),
-        sums=update(PAGE + "/SHA256SUMS"),
+        page=update("store/pages/{digest}/report.html"),
+        sums=update("store/pages/{digest}/SHA256SUMS"),
     log:
         "logs/study_page/{digest}.log",
     resources:
         **job_resources(8000, 60),
     params:
-        settings=step_settings(PAGE),
+        settings=step_settings("store/pages/{digest}"),
     message:
         "page of a study"
     shell:

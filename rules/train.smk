@@ -1,22 +1,19 @@
-RUN = "store/runs/{where}/{digest}"
-
-
 rule train:
     """One training run. Its checkpoint lies in work/, so that a killed job goes on where it was."""
     input:
-        arrays=step_input(RUN, "arrays", before=require_gpu),
-        labels=step_input(RUN, "labels"),
-        partition=step_input(RUN, "partition"),
-        donor=step_input(RUN, "donor"),  # only for open-set noise: arrays of another data set
-        weights=step_input(RUN, "weights"),  # only for nets that start from a file
+        arrays=step_input("store/runs/{where}/{digest}", "arrays", before=require_gpu),
+        labels=step_input("store/runs/{where}/{digest}", "labels"),
+        partition=step_input("store/runs/{where}/{digest}", "partition"),
+        donor=step_input("store/runs/{where}/{digest}", "donor"),  # only for open-set noise: arrays of another data set
+        weights=step_input("store/runs/{where}/{digest}", "weights"),  # only for nets that start from a file
     output:
-        metrics=update(RUN + "/metrics.parquet"),
-        summary=update(RUN + "/summary.json"),
-        model=update(RUN + "/model.safetensors"),
-        suspects=update(RUN + "/suspects.csv"),
-        sites=update(RUN + "/sites.csv"),
-        cost=update(RUN + "/cost.json"),
-        sums=update(RUN + "/SHA256SUMS"),
+        metrics=update("store/runs/{where}/{digest}/metrics.parquet"),
+        summary=update("store/runs/{where}/{digest}/summary.json"),
+        model=update("store/runs/{where}/{digest}/model.safetensors"),
+        suspects=update("store/runs/{where}/{digest}/suspects.csv"),
+        sites=update("store/runs/{where}/{digest}/sites.csv"),
+        cost=update("store/runs/{where}/{digest}/cost.json"),
+        sums=update("store/runs/{where}/{digest}/SHA256SUMS"),
     log:
         "logs/train/{where}/{digest}.log",
     benchmark:
@@ -26,8 +23,8 @@ rule train:
         **GPU,
         **job_resources(4000, 720),
     params:
-        settings=step_settings(RUN),
-        folder=RUN,
+        settings=step_settings("store/runs/{where}/{digest}"),
+        folder="store/runs/{where}/{digest}",
     message:
         "train {wildcards.where}: {resources.mem_mb} MB, {resources.runtime} minutes" + (", 1 GPU" if GPU else "")
     shell:  # glibc must keep freed memory: else every step gets its large tensors as new pages, which costs 14 to 31 %
