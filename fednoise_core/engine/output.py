@@ -71,7 +71,7 @@ def _summarise_privacy(release: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     if release is None:
         return {"epsilon": None}
-    times = release["copies"] * release["made"]
+    times = release["copies"] * release["releases"]
     several = {"epsilon_a_release": release["epsilon"], "releases_of_a_label": times} if times > 1 else {}
     return {"epsilon": release["epsilon"] * times, **several}
 

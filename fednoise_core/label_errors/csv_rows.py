@@ -25,7 +25,7 @@ R = TypeVar("R", bound=CsvRow)
 class Site(CsvRow):
     """One row of sites.csv. wrong, wrong_low, wrong_high: estimated number of wrong labels and its 90 % interval.
 
-    told: whether that number can be told. Files of earlier versions do not say.
+    verdict_wrong, verdict_check: samples with that verdict. estimated: False if the number cannot be estimated.
     """
 
     client: Count
@@ -34,9 +34,9 @@ class Site(CsvRow):
     wrong: Amount
     wrong_low: Amount
     wrong_high: Amount
-    named: Count
-    check: Count
-    told: bool = True
+    verdict_wrong: Count
+    verdict_check: Count
+    estimated: bool
 
 
 def read_rows(path: Path, kind: type[R]) -> list[R]:

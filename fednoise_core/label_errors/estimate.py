@@ -45,8 +45,9 @@ class SiteLabels:
         wrong: Estimated number of wrong labels.
         low: Lower end of the 90 % interval of `wrong`.
         high: Upper end of the 90 % interval of `wrong`.
-        told: Whether `wrong` can be told. If not, errors cannot be told from images that are hard for the model.
-        more: Further columns of suspects.csv, name -> [n].
+        estimated: True if `wrong` is an estimate to rely on. False: wrong labels look like images that are hard for
+            the model.
+        columns: Further columns of suspects.csv, name -> [n].
     """
 
     site: int
@@ -57,8 +58,8 @@ class SiteLabels:
     wrong: float
     low: float
     high: float
-    told: bool = True
-    more: Mapping[str, np.ndarray] = field(default_factory=dict)
+    estimated: bool = True
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def classify_labels(p_wrong: np.ndarray) -> np.ndarray:
@@ -197,13 +198,13 @@ class Count:
         wrong: The estimate.
         low: Lower end of the interval.
         high: Its upper end.
-        told: Whether two estimates agree. If not, the site cannot be told from one whose images are hard.
+        agree: True if two estimates agree. If not, the site looks like one whose images are hard.
     """
 
     wrong: float
     low: float
     high: float
-    told: bool
+    agree: bool
 
 
 def estimate_held_out(
@@ -253,7 +254,7 @@ def estimate_held_out(
         low, wrong, high = (min(max(bound - less, 0.0), len(rows)) for bound in (count.low, count.wrong, count.high))
         columns = {} if extra_columns is None else extra_columns[number]
         judged = (p_now[of_site], proposed[of_site], p_proposed[of_site])
-        results.append(SiteLabels(name, rows, *judged, wrong, low, high, count.told, columns))
+        results.append(SiteLabels(name, rows, *judged, wrong, low, high, count.agree, columns))
     return results
 
 
@@ -326,7 +327,7 @@ def count_wrong(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> list
     results = []
     for n, *estimates, most in zip(sizes, by_model, beyond, disagree, strict=True):
         few, most_likely = min(estimates), max(estimates)
-        told = bool(max(most if alone else 0, most_likely) <= 2 * few + APART * n)
+        agree = bool(max(most if alone else 0, most_likely) <= 2 * few + APART * n)
         noise = Z90 * float(np.sqrt(most_likely * (1 - most_likely / n)))
         unexplained = max(most - most_likely, 0.0)
         wrong = most_likely + MISSED * unexplained
@@ -334,7 +335,7 @@ def count_wrong(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> list
             max(few - BELOW * few - noise, 0.0),
             min(most_likely + (1.0 if alone else ABOVE) * unexplained + noise, n),
         )
-        results.append(Count(wrong, low, high, told))
+        results.append(Count(wrong, low, high, agree))
     return results
 
 
@@ -364,7 +365,7 @@ def judge_by_number(
     p_wrong = np.zeros(len(labels))
     for number, count in enumerate(counts):
         rows = np.flatnonzero(site == number)
-        by_matrix_first = count.told and by_matrix[rows].sum() >= ENOUGH
+        by_matrix_first = count.agree and by_matrix[rows].sum() >= ENOUGH
         order = np.lexsort((by_model[rows], by_matrix[rows] if by_matrix_first else by_model[rows]))
         p_wrong[rows[order]] = np.sort(match_number(held_out[rows], labels[rows], count.wrong))
     return p_wrong

@@ -20,7 +20,10 @@ SUSPECTS = (
     *("sample", "source", "client", "site", "given", "given_name", "proposed", "proposed_name"),
     *("p_wrong", "p_proposed", "verdict", "contradicts", "blank"),
 )
-SITES = ("client", "site", "samples", "wrong", "wrong_low", "wrong_high", "share", "named", "check", "told")
+SITES = (
+    *("client", "site", "samples", "wrong", "wrong_low", "wrong_high", "share"),
+    *("verdict_wrong", "verdict_check", "estimated"),
+)
 
 
 def write_suspects(
@@ -46,7 +49,7 @@ def write_suspects(
 
 def list_columns(judged: Sequence[SiteLabels]) -> list[str]:
     """The columns of suspects.csv for these judged labels."""
-    return [*SUSPECTS, *(judged[0].more if judged else ())]
+    return [*SUSPECTS, *(judged[0].columns if judged else ())]
 
 
 def list_suspects(
@@ -63,7 +66,7 @@ def list_suspects(
     proposed, verdict = _join_column(judged, "proposed", np.int64), classify_labels(p_wrong)
     contradicts, blank = _check_images(arrays, np.unique(sample), labels)
     extra_values = [
-        np.concatenate([site_labels.more[name] for site_labels in judged])
+        np.concatenate([site_labels.columns[name] for site_labels in judged])
         for name in list_columns(judged)[len(SUSPECTS) :]
     ]
     for k in np.lexsort((site, sample, -p_wrong)).tolist():
@@ -92,9 +95,9 @@ def write_sites(path: Path, judged: Sequence[SiteLabels], sites: Sequence[str]) 
     with open_atomic(path) as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(SITES)
-        for client, site, n, *counts, share, named, check, told in list_sites(judged, sites):
+        for client, site, n, *counts, share, n_wrong, n_check, estimated in list_sites(judged, sites):
             numbers = [*(f"{value:.1f}" for value in counts), f"{share:.4f}"]
-            table.writerow([client, safe_cell(site), n, *numbers, named, check, int(told)])
+            table.writerow([client, safe_cell(site), n, *numbers, n_wrong, n_check, int(estimated)])
 
 
 def list_sites(judged: Sequence[SiteLabels], sites: Sequence[str]) -> Iterator[list[Any]]:
@@ -105,7 +108,7 @@ def list_sites(judged: Sequence[SiteLabels], sites: Sequence[str]) -> Iterator[l
             float(value) for value in (site_labels.wrong, site_labels.low, site_labels.high, site_labels.wrong / n)
         ]
         by_verdict = [int((verdict == word).sum()) for word in ("wrong", "check")]
-        yield [site_labels.site, sites[site_labels.site], n, *counts, *by_verdict, site_labels.told]
+        yield [site_labels.site, sites[site_labels.site], n, *counts, *by_verdict, site_labels.estimated]
 
 
 def write_confusion(path: Path, counts: Tensor | None, arrays: Arrays) -> None:

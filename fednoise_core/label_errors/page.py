@@ -200,34 +200,34 @@ def _site_share(count: float, site: Site) -> float:
 
 
 def _site_row(number: int, site: Site, longest: float) -> dict[str, Any]:
-    """A site's row; its bar ends at `longest` per cent. Where the number cannot be told, the interval stays."""
+    """A site's row; its bar ends at `longest` per cent. Without an estimate, the interval stays."""
     low, share, high = (100 * _site_share(count, site) for count in (site.wrong_low, site.wrong, site.wrong_high))
     return {
         "number": number,
         "name": site.site,
         "samples": f"{site.samples:,}",
-        "wrong": f"{site.wrong:,.0f}" if site.told else "cannot tell",
+        "wrong": f"{site.wrong:,.0f}" if site.estimated else "no estimate",
         "interval": f"{site.wrong_low:,.0f} to {site.wrong_high:,.0f}",
-        "share": f"{share:.1f} %" if site.told else "",
-        "told": site.told,
+        "share": f"{share:.1f} %" if site.estimated else "",
+        "estimated": site.estimated,
         "range": f"{low:.1f} to {high:.1f} %",
         "bar": [f"{100 * value / longest:.2f}" for value in (low, high - low, share)],
-        "named": f"{site.named:,}",
-        "check": f"{site.check:,}",
+        "verdict_wrong": f"{site.verdict_wrong:,}",
+        "verdict_check": f"{site.verdict_check:,}",
         "random": min(RANDOM, site.samples),
     }
 
 
 def _summary_counts(sites: Sequence[Site]) -> list[tuple[str, str]]:
     """The run in numbers. The sites' intervals do not simply add up, so the total has none."""
-    estimated = [site for site in sites if site.told]
+    estimated = [site for site in sites if site.estimated]
     samples, wrong = sum(site.samples for site in estimated), sum(site.wrong for site in estimated)
     missing = f" at {len(estimated):,} of {len(sites):,} sites" if len(estimated) < len(sites) else ""
-    total = f"{wrong:,.0f} ({100 * wrong / max(samples, 1):.1f} %){missing}" if estimated else "cannot tell"
+    total = f"{wrong:,.0f} ({100 * wrong / max(samples, 1):.1f} %){missing}" if estimated else "no estimate"
     return [
         ("labels judged", f"{sum(site.samples for site in sites):,}"),
         ("wrong, estimated", total),
-        ("verdict wrong", f"{sum(site.named for site in sites):,}"),
-        ("verdict check", f"{sum(site.check for site in sites):,}"),
+        ("verdict wrong", f"{sum(site.verdict_wrong for site in sites):,}"),
+        ("verdict check", f"{sum(site.verdict_check for site in sites):,}"),
         ("sites", f"{len(sites):,}"),
     ]

@@ -14,6 +14,17 @@ from fednoise_core.ops import losses
 from fednoise_core.ops.stats import p_wrong_by_rank
 from fednoise_core.settings.declare import AlsoAccepts, Rounds
 
+ForgetRate = Annotated[
+    float,
+    AlsoAccepts("oracle_nominal"),
+    Field(
+        ge=0,
+        lt=1,
+        description="tau, the share forgotten. oracle_nominal: the noise setting's nominal rate, marked † in tables.",
+    ),
+]
+Ramp = Annotated[Rounds, Field(description="T_k, rounds until the full rate, or their share; 0 = a tenth, rounded up.")]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Coteaching(TwoNets):
@@ -25,19 +36,8 @@ class Coteaching(TwoNets):
     example: ClassVar = {"forget_rate": 0.2}
     wire: ClassVar = {"broadcast": ("one", "two", "keep"), "update": ("one", "two")}
 
-    forget_rate: Annotated[
-        float,
-        AlsoAccepts("oracle_nominal"),
-        Field(
-            ge=0,
-            lt=1,
-            description="tau, the share forgotten. oracle_nominal: the noise setting's nominal rate, marked † in "
-            "tables.",
-        ),
-    ]
-    ramp: Annotated[
-        Rounds, Field(description="T_k, rounds until the full rate, or their share; 0 = a tenth, rounded up.")
-    ] = 0
+    forget_rate: ForgetRate
+    ramp: Ramp = 0
     exponent: Annotated[float, Field(gt=0, description="c of t^c.")] = 1.0
 
     def forget_rate_at(self, round: int) -> float:

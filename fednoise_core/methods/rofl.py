@@ -24,10 +24,11 @@ from fednoise_core.engine.api import (
     Work,
     resolve_warmup,
 )
+from fednoise_core.methods.coteaching import ForgetRate, Ramp
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
 from fednoise_core.ops.stats import cosine_similarity, p_wrong_by_rank
-from fednoise_core.settings.declare import AlsoAccepts, Rounds
+from fednoise_core.settings.declare import Rounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,19 +43,8 @@ class RoFL(FedAvg):
     example: ClassVar = {"forget_rate": 0.2}
     wire: ClassVar = {"broadcast": ("model", "centroids"), "update": ("model", "centroids")}
 
-    forget_rate: Annotated[
-        float,
-        AlsoAccepts("oracle_nominal"),
-        Field(
-            ge=0,
-            lt=1,
-            description="tau, the share forgotten. oracle_nominal: the noise setting's nominal rate, marked † in "
-            "tables.",
-        ),
-    ]
-    ramp: Annotated[
-        Rounds, Field(description="T_k, rounds until the full rate, or their share; 0 = a tenth, rounded up.")
-    ] = 0
+    forget_rate: ForgetRate
+    ramp: Ramp = 0
     label_rounds: Annotated[
         Rounds,
         Field(

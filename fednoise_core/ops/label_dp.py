@@ -121,21 +121,21 @@ def project_to_simplex(p: np.ndarray) -> np.ndarray:
 class Release:
     """Releases of randomised labels in one run. Keeps the pooled counts of the latest and limits how many there are.
 
-    Noise that is drawn again costs again: `made` releases cost made·ε (sequential composition). Therefore `state()`
-    must be part of the checkpoint.
+    Noise that is drawn again costs again: n releases cost n·ε (sequential composition). Therefore `state()` must be
+    part of the checkpoint.
 
     Attributes:
         epsilon: ε of one release.
         K: Number of classes.
         times: Releases that are allowed.
-        made: Releases so far.
+        releases: Number of releases so far.
         counts: Pooled counts of the latest release, int64 [K].
     """
 
     epsilon: float
     K: int
     times: int = 1
-    made: int = 0
+    releases: int = 0
     counts: np.ndarray | None = None
 
     def __post_init__(self) -> None:
@@ -153,7 +153,7 @@ class Release:
         """
         self.refuse_more()
         self.counts = np.sum([np.asarray(h) for h in histograms], axis=0).astype(np.int64)
-        self.made += 1
+        self.releases += 1
 
     def estimate_prior(self) -> np.ndarray:
         """Server's estimate of the label distribution, debiased and projected.
@@ -189,7 +189,7 @@ class Release:
             state: What `state` returned.
 
         Returns:
-            A Release with the same counts and the same number of releases made.
+            A Release with the same counts and the same number of releases.
         """
         counts = np.asarray(state["counts"], dtype=np.int64)
         return cls(**{field.name: state[field.name] for field in fields(cls)} | {"counts": counts})
@@ -200,7 +200,7 @@ class Release:
         Raises:
             RuntimeError: The labels were released `times` times already.
         """
-        if self.made >= self.times:
+        if self.releases >= self.times:
             raise RuntimeError(
                 f"the labels were released already, as often as allowed ({self.times}): a further release would cost "
                 f"ε = {self.epsilon} again"

@@ -264,7 +264,7 @@ def test_releases_are_independent_and_their_costs_add_up(budgets, monkeypatch):
     assert stats.chisquare(pairs.ravel(), 12000 * np.outer(T[3], U[3]).ravel()).pvalue > 1e-3
     ratios = np.log([np.outer(T[i], U[i]) / np.outer(T[j], U[j]) for i in range(5) for j in range(5)])
     assert ratios.max() == pytest.approx(sum(budgets))
-    assert state.notes["release"]["made"] == 2 - (len(set(budgets)) > 1)
+    assert state.notes["release"]["releases"] == 2 - (len(set(budgets)) > 1)
 
 
 def test_a_release_in_every_round_is_the_rounds_own_also_after_a_resume(tmp_path):

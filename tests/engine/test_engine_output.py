@@ -268,8 +268,8 @@ def test_sites_are_counted(coteaching):
         assert 0 <= low <= wrong <= high <= int(row["samples"])
         assert wrong == pytest.approx(one.p_wrong.sum(), abs=0.051)
         assert float(row["share"]) == pytest.approx(one.p_wrong.mean(), abs=1e-4)
-        assert int(row["named"]) == (one.p_wrong > 0.5).sum()
-        assert int(row["check"]) == ((one.p_wrong > 0.2) & (one.p_wrong <= 0.5)).sum()
+        assert int(row["verdict_wrong"]) == (one.p_wrong > 0.5).sum()
+        assert int(row["verdict_check"]) == ((one.p_wrong > 0.2) & (one.p_wrong <= 0.5)).sum()
 
 
 def test_a_model_that_knows_nothing_names_nobody(tmp_path):

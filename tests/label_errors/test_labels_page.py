@@ -121,7 +121,7 @@ def test_copies_blank_and_strange_images_are_listed_whatever_the_models_think(fo
     scope, copied = np.full(arrays.n, 0.1), np.zeros(arrays.n, bool)
     scope[strange], scope[ordinary], copied[[near, strange]] = 1.4, 1.2, True  # without a right label, copy or not
     more = [{"out_of_scope": scope[one.samples], "near_copy": copied[one.samples]} for one in found.sites]
-    sites = [dataclasses.replace(one, more=columns) for one, columns in zip(found.sites, more, strict=True)]
+    sites = [dataclasses.replace(one, columns=columns) for one, columns in zip(found.sites, more, strict=True)]
     write_suspects(found.folder / "suspects.csv", sites, arrays, found.labels.noisy, arrays.sites)
     text = page_of(found)
     data = data_of(text)

@@ -130,7 +130,7 @@ def test_releases_add_up_and_end() -> None:
     for made in (1, 2, 3):
         release.record([np.array([made, 0, 1])])
         release = label_dp.Release.restore(json.loads(json.dumps(release.state())))
-        assert release.made == made
+        assert release.releases == made
         assert release.counts.tolist() == [made, 0, 1]  # the latest, not their sum
     with pytest.raises(RuntimeError, match=r"released already, as often as allowed \(3\)"):
         release.record([np.array([1, 1, 1])])

@@ -149,7 +149,7 @@ def test_held_out_predictions_name_the_number_and_an_interval():
     found, wrong, _, given = held_out(1500)
     assert [one.site for one in found] == [3, 5, 6, 9]
     for one, mask, y in zip(found, wrong, given, strict=True):
-        assert one.told
+        assert one.estimated
         assert one.low <= mask.sum() <= one.high
         assert abs(one.wrong - mask.sum()) <= max(0.25 * mask.sum(), 0.02 * len(mask))
         assert one.p_wrong.sum() == pytest.approx(one.wrong, rel=0.05, abs=3)
@@ -169,7 +169,7 @@ def test_a_site_that_the_models_doubt_for_no_visible_reason_cannot_be_told():
     clear, given, _ = drawn(600, 0.05, 1)
     dull = np.full((600, K), -np.log(K)) + np.random.default_rng(0).normal(0, 0.01, (600, K))
     found = estimate_held_out([clear, dull], [clear, dull], [given, given], [np.arange(600)] * 2, [0, 1])
-    assert [one.told for one in found] == [True, False]
+    assert [one.estimated for one in found] == [True, False]
 
 
 def test_the_order_gains_from_a_site_s_matrix_and_the_scale_is_that_of_the_number():
@@ -187,7 +187,7 @@ def test_a_site_that_is_alone_has_one_estimate_and_a_wide_interval():
     log_p, given, true = drawn(1000, 0.2, 4)
     (alone,) = estimate_held_out([log_p], [log_p], [given], [np.arange(1000)], [0])
     wrong = int((given != true).sum())
-    assert alone.told
+    assert alone.estimated
     assert alone.low <= wrong <= alone.high
     assert alone.high >= (log_p.argmax(1) != given).sum()
 

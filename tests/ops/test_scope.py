@@ -103,7 +103,7 @@ def test_strange_images_are_found_not_worse_than_by_cleanlab_and_near_copies_too
     run = fn.run(case.data, case.data.y_train, split, "cross_fitted", train, seed=seed, progress=False)
     score, near = np.zeros(case.data.n), np.zeros(case.data.n, bool)
     for one in run.outcome.suspects:
-        score[one.samples], near[one.samples] = one.more["out_of_scope"], one.more["near_copy"]
+        score[one.samples], near[one.samples] = one.columns["out_of_scope"], one.columns["near_copy"]
     fed, model = run.outcome.fed, run.outcome.state.server["models"][0]
     features = fed.world.evaluate(fed.net(0), model, fed.world.pool("train"), torch.arange(case.data.n), "features")
     pooled = -OutOfDistribution().fit_score(features=features.numpy(), verbose=False)

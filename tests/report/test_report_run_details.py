@@ -13,7 +13,7 @@ from workflow_scripts.report.pages.page_data import page_data
 from workflow_scripts.report.pages.run_details import CLASSES, CLIENTS, clients_of, confusion_of
 from workflow_scripts.report.runs.run import listed_runs, load
 
-SITES = "client,site,samples,wrong,wrong_low,wrong_high,share,named,check\n"
+SITES = "client,site,samples,wrong,wrong_low,wrong_high,share,verdict_wrong,verdict_check,estimated\n"
 GRID = [{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg", "local"]}]
 
 
@@ -41,7 +41,7 @@ def test_a_confusion_matrix_or_why_there_is_none(tmp_path: Path, classes: int, r
 @pytest.mark.parametrize(("clients", "why"), [(CLIENTS, ""), (CLIENTS + 1, "501 clients are too many"), (0, "judged")])
 def test_clients_or_why_there_are_none(tmp_path: Path, clients: int, why: str) -> None:
     assert "has no sites.csv" in clients_of(run_in(tmp_path))["no_clients"]
-    rows = "".join(f"{client},{client},10,1.0,0.0,2.0,0.1,1,0\n" for client in range(clients))
+    rows = "".join(f"{client},{client},10,1.0,0.0,2.0,0.1,1,0,1\n" for client in range(clients))
     (tmp_path / "sites.csv").write_text(SITES + rows, encoding="utf-8")
     made = clients_of(run_in(tmp_path))
     assert why in made.get("no_clients", "")

@@ -228,5 +228,5 @@ def test_a_page_of_labels_that_nobody_trusts_pretends_no_clean_ones(driver: Any,
     assert texts(driver, "#view thead th[scope=col]")[0] == "given"
     assert "Clients: suspects" in texts(driver, "#view h3")
     heads = texts(driver, "#view .pair section:last-child thead th")
-    assert heads == ["client", "labels", "estimated wrong", "90 % interval", "named"]
+    assert heads == ["client", "labels", "estimated wrong", "90 % interval", "verdict wrong"]
     assert not driver.find_elements(By.CSS_SELECTOR, "#view circle.client")

@@ -14,7 +14,7 @@ def write_sites(root: Path) -> None:
     """sites.csv for all runs of runs.json: of the methods that judge labels, near the truth."""
     for run in json.loads((root / "runs.json").read_text(encoding="utf-8")):
         folder, rng = Path(run["dir"]), stream(run["seed"], "extras", run["method"])
-        head = "client,site,samples,wrong,wrong_low,wrong_high,share,named,check\n"
+        head = "client,site,samples,wrong,wrong_low,wrong_high,share,verdict_wrong,verdict_check,estimated\n"
         if run["method"] in JUDGES:
             labels, split = Labels.load(Path(run["labels"])), Partition.load(Path(run["partition_file"]))
             for client in range(split.clients):
@@ -22,6 +22,6 @@ def write_sites(root: Path) -> None:
                 truth = 0.3 * len(mine) if labels.wrong is None else float(labels.wrong[mine].sum())
                 wrong = min(len(mine), max(0.0, truth + rng.normal(0, 2)))
                 low, high = max(0.0, wrong - 4), min(len(mine), wrong + 4)
-                numbers = f"{wrong:.1f},{low:.1f},{high:.1f},{wrong / max(1, len(mine)):.4f},{wrong:.0f},2"
+                numbers = f"{wrong:.1f},{low:.1f},{high:.1f},{wrong / max(1, len(mine)):.4f},{wrong:.0f},2,1"
                 head += f"{client},{client},{len(mine)},{numbers}\n"
         (folder / "sites.csv").write_text(head, encoding="utf-8")

@@ -116,7 +116,7 @@ def noise_of(run: RecordedRun) -> list[float | None]:
 def _client_row(site: Site) -> tuple[int, int, float, float, float, int]:
     counts = (site.wrong, site.wrong_low, site.wrong_high)
     wrong, low, high = (round(count / site.samples, 4) if site.samples else 0.0 for count in counts)
-    return site.client, site.samples, wrong, low, high, site.named
+    return site.client, site.samples, wrong, low, high, site.verdict_wrong
 
 
 def _format_percent(value: float | None) -> str:

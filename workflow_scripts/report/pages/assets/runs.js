@@ -123,15 +123,15 @@ const runView = (data) => {
     svg.append(make("svg:line", { class: "equal", x1: x(0), y1: y(0), x2: x(top), y2: y(top) }));
     svg.append(make("svg:text", { class: "label", x: size - 8, y: size - 6, "text-anchor": "end" }, "truly wrong labels, %"), make("svg:text", { class: "label", x: 0, y: 12 }, "estimated wrong labels, %"));
     const show = (share) => (typeof share === "number" ? `${(100 * share).toFixed(1)} %` : "unknown");
-    for (const [client, samples, share, low, high, named] of run.clients) {
+    for (const [client, samples, share, low, high, verdictWrong] of run.clients) {
       if (typeof truth[client] !== "number") continue;
-      const cx = x(truth[client]), words = `Client ${client}: ${show(truth[client])} of ${samples} labels are wrong; estimated ${show(share)} (${show(low)} to ${show(high)}), ${named} named`;
+      const cx = x(truth[client]), words = `Client ${client}: ${show(truth[client])} of ${samples} labels are wrong; estimated ${show(share)} (${show(low)} to ${show(high)}), ${verdictWrong} with the verdict wrong`;
       svg.append(make("svg:g", {}, make("svg:title", {}, words), make("svg:line", { class: "range", x1: cx, x2: cx, y1: y(low), y2: y(high) }), make("svg:circle", { class: "client", cx, cy: y(share), r: 4 })));
     }
     svg.setAttribute("aria-label", "Clients: the share of labels that the method holds for wrong, with its 90 % interval, over the share that is wrong. The table has the numbers.");
-    const rows = run.clients.map(([client, samples, share, low, high, named]) =>
-      make("tr", {}, make("th", { scope: "row" }, String(client)), ...[samples, ...(known ? [show(truth[client])] : []), show(share), `${show(low)} to ${show(high)}`, named].map((text) => make("td", {}, String(text)))));
-    const heads = ["client", "labels", ...(known ? ["wrong"] : []), "estimated wrong", "90 % interval", "named"];
+    const rows = run.clients.map(([client, samples, share, low, high, verdictWrong]) =>
+      make("tr", {}, make("th", { scope: "row" }, String(client)), ...[samples, ...(known ? [show(truth[client])] : []), show(share), `${show(low)} to ${show(high)}`, verdictWrong].map((text) => make("td", {}, String(text)))));
+    const heads = ["client", "labels", ...(known ? ["wrong"] : []), "estimated wrong", "90 % interval", "verdict wrong"];
     const table = make("table", {}, make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))), make("tbody", {}, ...rows));
     const scroll = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Clients" }, table);
     if (!known) return [make("p", { class: "caption" }, "Nobody knows which labels are wrong; this is what the method estimates."), scroll];
