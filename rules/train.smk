@@ -8,7 +8,6 @@ rule train:
         weights=step_input("store/runs/{where}/{digest}", "weights"),  # only for nets that start from a file
     output:
         metrics=update("store/runs/{where}/{digest}/metrics.parquet"),
-        summary=update("store/runs/{where}/{digest}/summary.json"),
         model=update("store/runs/{where}/{digest}/model.safetensors"),
         suspects=update("store/runs/{where}/{digest}/suspects.csv"),
         sites=update("store/runs/{where}/{digest}/sites.csv"),

@@ -204,6 +204,7 @@ class Targets:
         studies = f"; known: {', '.join(self.project.study_files)}, papers, and <study>_<table or figure>"
         raise SpecError(f"unknown target {name!r}{did_you_mean(name, self.named_targets(), or_all=False) or studies}")
 
+    @functools.cache  # noqa: B019
     def _read_unchecked(self, file: str) -> Mapping[str, Any]:
         """Read a study's file, which may be broken as long as nobody asks for it."""
         try:
