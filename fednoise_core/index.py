@@ -12,9 +12,9 @@ from fednoise_core.io import ArtifactError, SpecError
 INDEX = "index.csv"
 FLAGS = ("oracle_rate", "as_told", "pooled", "own")
 SHOWN = ("label", "name", "family", *FLAGS)
-"""How a run's method is shown, which decides no number."""
+"""Columns for the display of a run's method. They decide no number."""
 FAMILIES = ("server-side", "loss", "selection", "correction", "transition", "personal")
-"""What a method does about noise, which decides its colour."""
+"""Groups of methods by what they do about noise. A group has a colour."""
 FILES = ("dir", "labels", "partition_file", "arrays", "donor")
 
 

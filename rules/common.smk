@@ -33,7 +33,7 @@ exit_on_error(read_yaml, CONFIG)  # first, as Snakemake's own message would name
 configfile: CONFIG
 
 
-# as a module of another workflow this has that workflow's word on config, and none of its files
+# In a module of another workflow, that workflow's `config` counts, and its config files are not read here.
 FILES = tuple(os.path.relpath(file, HOME) for file in reversed(workflow.configfiles))
 FILES = FILES if "config/config.yaml" in FILES else ("config/config.yaml",)
 PROJECT = exit_on_error(lambda: Project({**read_yaml(CONFIG), **config}, HOME, FILES))

@@ -13,9 +13,9 @@ import numpy as np
 from fednoise_core.io import ArtifactError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
-FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "PPM", "TIFF")  # what a file may be, whatever its suffix says
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "PPM", "TIFF")  # formats that are read, whatever the file's ending
 BESIDE = frozenset({".txt", ".csv", ".tsv", ".json", ".yaml", ".yml", ".xml", ".md", ".html", ".ini", ".db", ".log"})
-"""What may lie beside images."""
+"""Endings of other files that may lie beside images."""
 
 
 class ImageFiles:

@@ -17,7 +17,7 @@ import torch
 from fednoise_core.io import ArtifactError
 from fednoise_core.ops.weights import count_bytes, from_plain, to_plain
 
-ROOM = 1 << 30  # bytes of a run's clients that stay in memory, unless it is told otherwise
+ROOM = 1 << 30  # bytes of a run's clients that stay in memory, unless the caller says otherwise
 
 # what a client keeps or is sent, or a function that fetches it when its turn comes
 MappingSource = Mapping[str, Any] | Callable[[], dict[str, Any]]
@@ -224,7 +224,7 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         store._used = sum(store._sizes[c] for c in store._memory)
         store._files = {int(c): (folder / name, check) for c, (name, check) in plain["files"].items()}
         store._saved = {path for path, _ in store._files.values()}
-        for path, check in store._files.values():  # damage is told of now, not when the client's turn comes
+        for path, check in store._files.values():  # damage is reported now, not when the client's turn comes
             _read_verified(path, check)
         return store
 

@@ -164,7 +164,7 @@ class ClientFit:
                 raise ValueError(f"{place}.{name} names a position that is not among the {n} samples")
 
     def _refresh_state(self, work: Work) -> None:
-        """Targets, and what is kept and found out, as they are now."""
+        """Take over the targets, client state and facts of this work."""
         self._work = work
         self._set_targets(work)
         stored = self.client.state if self.client is not None else {}

@@ -82,8 +82,8 @@ class Local:
     train: Train
     draws: int = 0  # uniform numbers per sample and step that the method uses
     passes: int = 1  # forward-backward passes of a step over its batch: for dropout and for the count of work
-    # What of that which the client keeps its steps read. Shapes decide which captured step can be used again, so what
-    # is per sample belongs into `Work.aux` or `Work.state` instead.
+    # Names of the entries of the client state that `train_step` reads. A captured step is used again only for equal
+    # shapes, so data per sample belong in `Work.aux` or `Work.state`.
     step_reads: tuple[str, ...] = ()
 
     def get_augmentations(self) -> list[Any]:

@@ -120,7 +120,7 @@ class Train(ValidatedSettings):
 
 
 def resolve_warmup(rounds: int, length: float) -> int:
-    """Number of rounds of a setting of the type `Rounds` that stands for a tenth of all, rounded up, if it is 0.
+    """Number of rounds of a setting of the type `Rounds` in which 0 stands for a tenth of all rounds, rounded up.
 
     Args:
         rounds: Rounds of the run.

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def find_axis_minimum(ends: Sequence[float]) -> float | None:
-    """Choose where the y axis starts so that the ends of most lines are told apart.
+    """Choose where the y axis starts so that the ends of most lines stand apart.
 
     A quarter of the lines at most may end under it, if they are far below the others and this halves the axis at
     least. The others keep three quarters of the height.

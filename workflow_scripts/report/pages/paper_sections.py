@@ -38,13 +38,23 @@ LEGEND = "“paper”: the paper says so. “code”: published code does. “ou
 class PaperParts:
     """The sections of a paper's page. Tables are (heads, rows of texts).
 
-    citation: what the paper's file says of it. scale: what the runs are of; scale_words: in sentences, with what was
-    cut. made: seeds, hours, runs. sentences: what our numbers say: claims, the largest gain, what was not run.
-    summary: a row a table, and one of all. claims: table, claim, state, columns, the paper's own. why: claim, columns
-    that disagree, reason. ranks: the paper's rank and ours, a table each with its title. settings: who says so, in the
-    words of `legend`. changes: what the scale changes. differs: rows of the paper's own tables of settings where we
-    have another value. notes: sentences on deviations. origin: `trace_origins`. squares:
-    `claims_frame`.
+    Attributes:
+        citation: Title, authors, venue and year of the paper.
+        scale: Scale of the runs.
+        scale_words: The scale in a sentence, with its reductions.
+        made: Seeds, hours and number of runs.
+        sentences: The claims' states, the largest gain, and the cells that were not run.
+        why: Claim, columns that disagree, and reason.
+        ranks: Title and table of the paper's ranks beside ours, for each table.
+        squares: The claims by column (`claims_frame`).
+        legend: Meaning of the sources of settings.
+        summary: A row for each table, and one for all.
+        claims: Table, claim, state, columns, and the paper's own columns.
+        settings: The settings with their sources.
+        changes: Changes of the scale.
+        differs: Settings of which the paper's own tables have another value.
+        notes: Sentences on deviations.
+        origin: Origin of each number (`trace_origins`).
     """
 
     citation: Mapping[str, Any]

@@ -38,7 +38,7 @@ ESTIMATES = {
     "T_error": "T: error",
     "T_cosine": "T: cosine",
 }
-"""What a method may estimate, and its words in the head."""
+"""Estimates of methods, with their column heads."""
 
 
 class DiagnosticsSettings(RunSelection):

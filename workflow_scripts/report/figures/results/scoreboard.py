@@ -37,7 +37,7 @@ SIGNS: dict[bool | None, dict[str, Any]] = {
 }
 STROKE: dict[str, Any] = {"marker": [(-1, -1), (1, 1)], "color": "white", "alpha": 1}
 HELD = {AGREES: True, DISAGREES: False}
-"""What the frame says of a column → whether the claim holds there; any other word: nobody knows."""
+"""Verdict of a column → True if the claim holds there. Other verdicts are unknown."""
 
 
 def table_frames(
