@@ -112,6 +112,8 @@ class FileAtScale:
         """
         for key in keys:
             used = {value for block in self.data["grid"] for value in block.get(key, self.data.get(key))}
+            if key == "seeds":
+                used.update(seed for scale in self.data.get("scales", {}).values() for seed in scale.get("seeds", ()))
             for index, value in enumerate(self.data["subsets"][name][number].get(key) or ()):
                 if value not in used and (key != "methods" or base_method(value) not in used):
                     raise (self.place / "subsets" / name / number / key / index).error(
