@@ -38,15 +38,15 @@ def make_federation(name: str, folder: str, kind: str, seed: int) -> tuple[np.nd
     draw = np.random.default_rng([seed, KINDS.index(kind)])
     rows, few = np.split(draw.permutation(arrays.n)[: sum(SIZES) + FEW], [sum(SIZES)])
     x, clean = np.asarray(arrays.x_train[rows]), arrays.y_train[rows]
-    given, site = clean.copy(), np.repeat(np.arange(len(SIZES)), draw.permutation(SIZES))
+    labels, site = clean.copy(), np.repeat(np.arange(len(SIZES)), draw.permutation(SIZES))
     annotator = Ridge(alpha=5).fit(flatten_images(arrays.x_train[few]), np.eye(10)[arrays.y_train[few]])
     for number, (step, share) in enumerate(RATES):
         of_site = np.flatnonzero(site == number)
         chosen = KINDS[0] if step is None else KINDS[(KINDS.index(kind) + step) % len(KINDS)]
-        x[of_site], clean[of_site], given[of_site] = corrupt_site(
+        x[of_site], clean[of_site], labels[of_site] = corrupt_site(
             chosen, x[of_site], clean[of_site], share, draw, np.array(LOOKS[name]), annotator
         )
-    return x, clean, given, site
+    return x, clean, labels, site
 
 
 def flatten_images(x: np.ndarray) -> np.ndarray:
@@ -65,20 +65,20 @@ def corrupt_site(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Corrupt about this share of a site's labels. Returns images, clean labels and given labels."""
     n, x, y = len(y), x.copy(), y.copy()
-    count, given = round(share * n), y.copy()
+    count, labels = round(share * n), y.copy()
     rows = draw.permutation(n)[:count]
     if kind == "alike":  # taken for a class that looks alike
         rows = draw.permutation(np.flatnonzero(looks[y] != y))[:count]
-        given[rows] = looks[y[rows]]
+        labels[rows] = looks[y[rows]]
     elif kind == "mirrored":  # a stretch of the list was labelled with the order of the classes reversed
         start = int(draw.integers(n - count + 1))
-        given[start : start + count] = 9 - y[start : start + count]
+        labels[start : start + count] = 9 - y[start : start + count]
     elif kind == "annotator":  # the images that are hardest for a weak annotator got its label
         scores = annotator.predict(flatten_images(x))
         right = scores[np.arange(n), y].copy()
         scores[np.arange(n), y] = -np.inf
         rows = np.argsort(right - scores.max(1) + 0.15 * draw.gumbel(size=n))[:count]
-        given[rows] = scores[rows].argmax(1)
+        labels[rows] = scores[rows].argmax(1)
     else:
         if kind == "blurred":  # some of the images that are blurred and dark
             dark = draw.permutation(n)[: round(1.8 * count)]
@@ -87,32 +87,32 @@ def corrupt_site(
         elif kind == "duplicates":  # copies of other images of the site
             rows, originals = np.split(draw.permutation(n)[: 2 * count], 2)
             x[rows], y[rows] = x[originals], y[originals]
-            given = y.copy()
-        given[rows] = (y[rows] + draw.integers(1, 10, len(rows))) % 10
-    return x, y, given
+            labels = y.copy()
+        labels[rows] = (y[rows] + draw.integers(1, 10, len(rows))) % 10
+    return x, y, labels
 
 
-def score_federated(x: np.ndarray, given: np.ndarray, site: np.ndarray, seed: int) -> np.ndarray:
+def score_federated(x: np.ndarray, labels: np.ndarray, site: np.ndarray, seed: int) -> np.ndarray:
     """P(wrong) [n] by `fn.find_label_errors`, 0 at sites that it leaves out."""
-    frame = fn.find_label_errors(x, given, site, net=NET, seed=seed, progress=False)
-    p_wrong = np.zeros(len(given))
+    frame = fn.find_label_errors(x, labels, site, net=NET, seed=seed, progress=False)
+    p_wrong = np.zeros(len(labels))
     p_wrong[frame["sample"]] = frame["p_wrong"]
     return p_wrong
 
 
-def score_pooled(x: np.ndarray, given: np.ndarray, seed: int) -> np.ndarray:
+def score_pooled(x: np.ndarray, labels: np.ndarray, seed: int) -> np.ndarray:
     """One minus cleanlab's self confidence [n], from predictions of nets that have not seen the sample."""
-    fold = np.random.default_rng(seed).permutation(np.arange(len(given)) % FOLDS)
-    p = np.zeros((len(given), 10))
+    fold = np.random.default_rng(seed).permutation(np.arange(len(labels)) % FOLDS)
+    p = np.zeros((len(labels), 10))
     for number in range(FOLDS):
         held_out = fold == number
-        part = fn.arrays(x[~held_out], given[~held_out], test=(x[:1], given[:1]), classes=10)
+        part = fn.arrays(x[~held_out], labels[~held_out], test=(x[:1], labels[:1]), classes=10)
         clients = fn.partition_of(part, {"kind": "iid", "clients": 1}, seed=seed)
         train = {"net": NET, "rounds": 1, "epochs": 1, "batch": 32, "lr": 0.05, "eval_every": 1000}
         method = {"name": "centralised", "epochs": EPOCHS}
         run = fn.run(part, part.y_train, clients, method, train, seed, progress=False)
         p[held_out] = run.predict(x[held_out]).probabilities
-    return 1 - get_label_quality_scores(given, p, method="self_confidence")
+    return 1 - get_label_quality_scores(labels, p, method="self_confidence")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -132,13 +132,13 @@ def main(argv: list[str] | None = None) -> int:
         for name, kind, seed in (
             (name, kind, seed) for name in args.datasets for kind in args.kinds for seed in args.seeds
         ):
-            x, clean, given, site = make_federation(name, args.data, kind, seed)
+            x, clean, labels, site = make_federation(name, args.data, kind, seed)
             scores = {
-                "find_label_errors": score_federated(x, given, site, seed),
-                "cleanlab": score_pooled(x, given, seed),
+                "find_label_errors": score_federated(x, labels, site, seed),
+                "cleanlab": score_pooled(x, labels, seed),
             }
             for score, values in scores.items():
-                numbers = roc_auc_score(given != clean, values), average_precision_score(given != clean, values)
+                numbers = roc_auc_score(labels != clean, values), average_precision_score(labels != clean, values)
                 means.setdefault(score, []).append(numbers)
                 table.writerow([name, kind, seed, score, *(f"{number:.4f}" for number in numbers)])
                 file.flush()

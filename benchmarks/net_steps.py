@@ -136,17 +136,17 @@ def measure(nets: list[str], repeats: int, bf16: bool) -> dict[str, Any]:
             pairs.append((spent[ours], spent[theirs]))
             if bf16:
                 halves.append(seconds(half))
-        mine, module_s = (statistics.median(pair[k] for pair in pairs) for k in (0, 1))
+        net_s, module_s = (statistics.median(pair[k] for pair in pairs) for k in (0, 1))
         ratios = sorted(a / b for a, b in pairs)
-        row = {"gflop": gflop, "ms": mine * 1e3, "module_ms": module_s * 1e3, "ratio": statistics.median(ratios)}
-        row["share"] = gflop / mine / peaks["fp32"]
+        row = {"gflop": gflop, "ms": net_s * 1e3, "module_ms": module_s * 1e3, "ratio": statistics.median(ratios)}
+        row["share"] = gflop / net_s / peaks["fp32"]
         if bf16:
             row["bf16_ms"] = statistics.median(halves) * 1e3
             row["bf16_share"] = gflop / statistics.median(halves) / peaks["bf16"]
         rows[case] = row
         last = f"{row['bf16_ms']:.1f} | {row['bf16_share']:.0%}" if bf16 else " | "
         print(
-            f"| {case} | {CASES[case][3]} | {gflop:.1f} | {mine * 1e3:.1f} | {gflop / mine:.0f} | {row['share']:.0%} "
+            f"| {case} | {CASES[case][3]} | {gflop:.1f} | {net_s * 1e3:.1f} | {gflop / net_s:.0f} | {row['share']:.0%} "
             f"| {module_s * 1e3:.1f} | {row['ratio']:.3f} ({ratios[0]:.2f}-{ratios[-1]:.2f}) | {last} |",
             flush=True,
         )

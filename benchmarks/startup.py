@@ -32,13 +32,15 @@ def seconds(code: str) -> float:
 
 def heaviest(code: str, count: int = 8) -> list[tuple[str, float]]:
     """Packages outside torch by the milliseconds that their own modules took to import."""
-    said = subprocess.run([sys.executable, "-X", "importtime", "-c", code], check=True, capture_output=True, text=True)
+    process = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", code], check=True, capture_output=True, text=True
+    )
     spent: dict[str, float] = {}
-    for line in said.stderr.splitlines()[1:]:
-        own, _, name = line.removeprefix("import time:").split("|")
-        if own.strip().isdigit():
+    for line in process.stderr.splitlines()[1:]:
+        microseconds, _, name = line.removeprefix("import time:").split("|")
+        if microseconds.strip().isdigit():
             package = name.strip().split(".")[0]
-            spent[package] = spent.get(package, 0.0) + int(own) / 1e3
+            spent[package] = spent.get(package, 0.0) + int(microseconds) / 1e3
     return sorted(((k, v) for k, v in spent.items() if k != "torch"), key=lambda pair: -pair[1])[:count]
 
 
@@ -51,14 +53,14 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     for code in CODE.values():
         seconds(code)  # fills the file cache
     turns = [{name: seconds(code) for name, code in CODE.items()} for _ in range(args.repeats)]
-    found: dict[str, Any] = {name: statistics.median(turn[name] for turn in turns) for name in CODE}
-    found["ratio"] = statistics.median(turn["train"] / turn["import torch"] for turn in turns)
-    found["beyond_torch_ms"] = dict(heaviest(CODE["train"]))
-    spent = ", ".join(f"{name} {found[name]:.2f} s" for name in CODE)
-    print(f"{spent}, x {found['ratio']:.2f} (target {TARGET})")
-    print("ms in other packages: " + ", ".join(f"{k} {v:.0f}" for k, v in found["beyond_torch_ms"].items()))
-    write_json(args.out, found)
-    return found
+    figures: dict[str, Any] = {name: statistics.median(turn[name] for turn in turns) for name in CODE}
+    figures["ratio"] = statistics.median(turn["train"] / turn["import torch"] for turn in turns)
+    figures["beyond_torch_ms"] = dict(heaviest(CODE["train"]))
+    spent = ", ".join(f"{name} {figures[name]:.2f} s" for name in CODE)
+    print(f"{spent}, x {figures['ratio']:.2f} (target {TARGET})")
+    print("ms in other packages: " + ", ".join(f"{k} {v:.0f}" for k, v in figures["beyond_torch_ms"].items()))
+    write_json(args.out, figures)
+    return figures
 
 
 if __name__ == "__main__":

@@ -51,11 +51,11 @@ def prepare(folder: Path) -> Workflow:
 
 def digests(folder: Path) -> dict[str, str]:
     """File of a finished folder of the store → its SHA-256."""
-    found = {}
+    hashes = {}
     for sums in folder.glob("store/**/" + SUMS):
         values = read_sums(sums.parent)
-        found |= {str(sums.parent.relative_to(folder) / name): value for name, value in values.items()}
-    return found
+        hashes |= {str(sums.parent.relative_to(folder) / name): value for name, value in values.items()}
+    return hashes
 
 
 def steps_of(group: int) -> list[int]:
@@ -130,8 +130,8 @@ def kill(folder: Path, times: int, seed: int) -> int:
 
 def methods(folder: Path, times: int, seed: int) -> int:
     inputs = folder / "inputs"
-    for name, made in (("arrays", toy.arrays()), ("labels", toy.toy_labels()), ("partition", toy.toy_partition())):
-        made.save(inputs / f"{name}.npz")
+    for name, artifact in (("arrays", toy.arrays()), ("labels", toy.toy_labels()), ("partition", toy.toy_partition())):
+        artifact.save(inputs / f"{name}.npz")
     draw, killed, failures, runs = random.Random(seed), Counter[str](), 0, 0
     pairs = list(product(METHODS, EXECUTORS))
     with forking_parent() as train:
@@ -139,9 +139,9 @@ def methods(folder: Path, times: int, seed: int) -> int:
             share = times * (number + 1) // len(pairs) - killed.total()
             if share <= 0:
                 continue
-            whole = Setting(folder / "whole" / name, inputs, name, executor="sequential")
-            if not whole.out.exists():
-                train(whole.order())
+            reference = Setting(folder / "whole" / name, inputs, name, executor="sequential")
+            if not reference.out.exists():
+                train(reference.order())
             run = Setting(folder / "killed" / f"{name}-{runs}", inputs, name, draw.choice([0, 2048]), None, executor)
             for _ in range(share):  # a busy machine may notice a round only when the run is over
                 code = train(run.order((draw.randint(1, 9), draw.uniform(0, 0.05))))
@@ -150,7 +150,7 @@ def methods(folder: Path, times: int, seed: int) -> int:
             different = [
                 file
                 for file in KEPT
-                if not (run.out / file).exists() or (run.out / file).read_bytes() != (whole.out / file).read_bytes()
+                if not (run.out / file).exists() or (run.out / file).read_bytes() != (reference.out / file).read_bytes()
             ]
             runs += 1
             failures += bool(code or different)
@@ -185,12 +185,12 @@ def damage(folder: Path, count: int, seed: int) -> int:
         broken = {str(Path(file).parent) for file in files}
         times = {sums: sums.stat().st_mtime_ns for sums in project.folder.glob("store/**/" + SUMS)}
         project(*SNAKEMAKE)
-        made = {
+        rewritten = {
             sums.parent
             for sums in project.folder.glob("store/**/" + SUMS)
             if times.get(sums) != sums.stat().st_mtime_ns
         }
-        made_again = {str(path.relative_to(project.folder)) for path in made}
+        made_again = {str(path.relative_to(project.folder)) for path in rewritten}
         after = digests(project.folder)
         different = [file for file in before if after.get(file) != before[file] and Path(file).name not in VARIES]
         wrong = [*unnamed, *surplus, *(made_again ^ broken), *different, *project.audit(), *project.stale()]

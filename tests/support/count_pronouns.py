@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Share of bound names (assignments, loop variables, arguments) that are pronouns or bare participles, by package.
+"""Share of bound names (assignments, loop variables, arguments) that are pronouns or bare participles.
 
-usage: words.py [FOLDER …]   (default: fednoise_core workflow_scripts benchmarks). Exit status 1 above 1.0 %.
-pfl-research has 0.6 %, fedjax and cleanlab 0.2 %, optimistix and litgpt 0.0 %.
+usage: count_pronouns.py [FOLDER …]   (default: fednoise_core workflow_scripts benchmarks). Exit status 1 above 1.0 %.
 """
 
 import ast
