@@ -19,7 +19,7 @@ import toy
 from filelock import FileLock
 
 import fednoise_core as fn
-from fednoise_core.api import simulate
+from fednoise_core.api import checks, simulate
 from fednoise_core.engine import loop
 from fednoise_core.io import SpecError
 from workflow_scripts.provenance.step_code import StepCode
@@ -245,7 +245,7 @@ def test_in_python_a_finished_run_is_not_lost(tmp_path, monkeypatch):
     monkeypatch.setattr(simulate, "run_loop", None)  # nothing is trained
     with pytest.raises(SpecError, match=r"out: expected a folder that can be written to, got .*No such file"):
         fn.run(*world, "fedavg", toy.TRAIN, out="/proc/nothing")
-    monkeypatch.setattr(simulate.tempfile, "TemporaryFile", lambda dir: Path("/dev/full").write_bytes(b"x"))
+    monkeypatch.setattr(checks.tempfile, "TemporaryFile", lambda dir: Path("/dev/full").write_bytes(b"x"))
     with pytest.raises(OSError, match="No space left"):
         fn.run(*world, "fedavg", toy.TRAIN, out=tmp_path / "full")
 
