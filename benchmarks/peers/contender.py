@@ -15,7 +15,7 @@ from benchmarks.peers import work as shared
 
 PACKAGES = {
     "plain": [],
-    "ours": ["fednoise_core"],
+    "ours": ["fednoise"],
     "pfl": ["pfl"],
     "flower": ["flwr", "ray"],
     "fedlab": ["fedlab"],

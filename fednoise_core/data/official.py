@@ -249,7 +249,7 @@ def _open_torchvision(kind: type[Official], source: str, folder: Path, download:
     try:
         import torchvision.datasets
     except ImportError as error:
-        cure = "pip install 'fednoise_core[vision]', or name a folder that holds an npz of it"
+        cure = "pip install 'fednoise[vision]', or name a folder that holds an npz of it"
         raise SpecError(f"dataset {source}: its files are read by torchvision ({error}): {cure}") from error
     opened = getattr(torchvision.datasets, kind.__name__)
     parts = [{"split": "train"}, {"split": "test"}] if source == "svhn" else [{"train": True}, {"train": False}]
