@@ -309,7 +309,7 @@ def test_changes_of_a_scale_are_told(folder: Path) -> None:
     assert changes["train.rounds"] == ("100", "2")
     assert changes["partitions.iid.clients"] == ("100", "10")
     assert changes["settings.fedmixcon.ramp"] == ("by block", "1")
-    assert changes["grid"] == ("109 cells", "8 cells")
+    assert changes["grid"] == ("120 cells", "8 cells")
     assert "classes5" not in str(changes)
     assert ("mnist", "digits") in [(row["value"], row["scaled"]) for row in found if row["name"] == "data"]
 
