@@ -79,6 +79,7 @@ $(FLOWER)/installed: $(STAMP) requirements-flower.lock
 
 lint: setup
 	ruff check .
+	ruff format --check .
 	mypy
 	snakefmt --check Snakefile rules
 	snakemake --lint

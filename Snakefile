@@ -30,20 +30,20 @@ rule all:
         "all configured studies"
 
 
-for _target, _files in exit_on_error(TARGETS.named_targets).items() if workflow.is_main_process else ():
+for _name, _target in exit_on_error(TARGETS.named_targets).items() if workflow.is_main_process else ():
 
     rule:
         """A study, its settings or its runs, one table or figure, all papers, …: names for a user to type."""
         name:
-            _target
+            _name
         input:
-            lambda wc, files=_files: exit_on_error(files),
+            lambda wc, list_files=_target.list_files: exit_on_error(list_files),
         localrule: True
         message:
-            _target
+            _name
 
     if os.path.samefile(workflow.basedir, HOME):  # in another workflow's module the rule has a prefix
-        workflow.get_rule(_target).docstring = TARGETS.describe_target(_target)  # for snakemake --list
+        workflow.get_rule(_name).docstring = _target.description  # for snakemake --list
 
 
 if os.path.samefile(workflow.basedir, HOME):  # not as a module of another workflow, which has targets of its own

@@ -30,7 +30,7 @@ def stream_key(seed: int, *key: Word) -> int:
 
     Args:
         seed: Whole number.
-        *words: Texts and numbers. `1` and `"1"` are different words.
+        *key: Texts and numbers. `1` and `"1"` are different words.
 
     Returns:
         A number of 64 bits.
@@ -46,7 +46,7 @@ def stream(seed: int, *key: Word) -> np.random.Generator:
 
     Args:
         seed: Whole number.
-        *words: Texts and numbers.
+        *key: Texts and numbers.
 
     Returns:
         A generator (PCG64) at the start of its stream.
@@ -64,7 +64,7 @@ def torch_stream(seed: int, *key: Word) -> torch.Generator:
 
     Args:
         seed: Whole number.
-        *words: Texts and numbers.
+        *key: Texts and numbers.
 
     Returns:
         A CPU generator (MT19937) at the start of its stream.

@@ -255,32 +255,34 @@ def run_federation(
         Stopped: `saving` asked to stop.
     """
     began = time.monotonic(), time.process_time()
-    settled = Options(**options)
+    run_options = Options(**options)
     check_data(arrays, labels, partition, donor)
     method, settings, seed = resolve_settings(method, train, seed)
-    chosen = settled.made or make_method(method, settings)
+    chosen = run_options.made or make_method(method, settings)
     arrays = apply_openset_images(arrays, labels, donor)
     cohorts = functools.partial(continue_cohorts, labels.generator) if settings.sampling == "continued" else None
-    world = World(arrays, labels.noisy, partition, settings, seed, settled.device, cohorts, chosen.pooled)
+    world = World(arrays, labels.noisy, partition, settings, seed, run_options.device, cohorts, chosen.pooled)
     check_pools(method["name"], chosen, settings, world)
-    check_writable(settled.out)
+    check_writable(run_options.out)
     truth = Truth(labels.clean, labels.noisy, [i.cpu().numpy() for i in world.index], world.classes, labels.replaced)
-    with torch_switches(settled.threads):
-        outcome, executor = _train_and_evaluate(world, chosen, truth, arrays, settled, settled.label or method["name"])
+    with torch_switches(run_options.threads):
+        outcome, executor = _train_and_evaluate(
+            world, chosen, truth, arrays, run_options, run_options.label or method["name"]
+        )
     facts = {
         "run": {"method": method["name"], "seed": seed},
         "clean_known": labels.clean is not None,
         "test_known": arrays.test_known,
     }
-    planned = settled.spec or {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
+    planned = run_options.spec or {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
     facts |= planned.get("facts", {})
     record = {key: value for key, value in planned.items() if key != "facts"}
     cost = record_cost(outcome, world, executor, began)
     summary = output.make_summary(outcome, {**facts, "spec_digest": json_digest(record["spec"])})
-    _print_end(settled, settled.label or method["name"], summary)
+    _print_end(run_options, run_options.label or method["name"], summary)
     made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
-    if settled.out is not None:
-        made.save(settled.out)
+    if run_options.out is not None:
+        made.save(run_options.out)
     return made
 
 

@@ -46,10 +46,8 @@ def arrays(
     label_sets = {"y": y}
     x_test = None
     if not isinstance(test, Mapping):
-        x_test, label_sets["test[1]"] = (
-            as_images("test[0]", _as_array(test[0], "test[0]")),
-            _as_array(test[1], "test[1]"),
-        )
+        x_test = as_images("test[0]", _as_array(test[0], "test[0]"))
+        label_sets["test[1]"] = _as_array(test[1], "test[1]")
     names, count = _class_names(label_sets, classes)
     numbers = {name: _number_labels(name, values, names) for name, values in label_sets.items()}
     return from_user(

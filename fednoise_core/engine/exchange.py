@@ -142,9 +142,8 @@ class Exchange:
             batch=batch or 0,
             rate=lr,
             together=True,
-            single_ok=all(
-                self.world.net(c).single_ok for c in clients
-            ),  # else some would skip a batch that others take
+            # else some would skip a batch that others take
+            single_ok=all(self.world.net(c).single_ok for c in clients),
         )
         requests, sent = self._make_requests(state, common, clients, per_client, epochs, targets, None)
         together = self.executor.together(requests)

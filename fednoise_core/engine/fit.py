@@ -136,7 +136,7 @@ class ClientFit:
         return self
 
     def _take_work(self, work: Work, epochs: int, key: tuple[str | int, ...]) -> None:
-        """Plan `epochs` epochs of this work. words: for random streams other than those of the fit's first plan."""
+        """Plan `epochs` epochs of this work. key: for random streams other than those of the fit's first plan."""
         self._check_work(work)
         self._refresh_state(work)
         self.aux = work.aux

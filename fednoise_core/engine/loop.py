@@ -300,7 +300,7 @@ class RunLoop:
     def _is_last(self, phase: Phase) -> bool:
         state = self.state
         later = self.phases[state.phase + 1 :]
-        return _is_over(state, phase) and all(phase_after.end <= state.round for phase_after in later)
+        return _is_over(state, phase) and all(later_phase.end <= state.round for later_phase in later)
 
     def _record_report(self, round: int, phase: str, report: dict[str, float]) -> None:
         """Record the round's report and the bytes sent since the last call.

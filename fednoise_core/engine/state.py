@@ -133,9 +133,9 @@ def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> 
             raise error.__context__ if isinstance(error.__context__, OSError) else error from None
     state.store.commit()
     state.relay.commit()
-    for path_of_other in path.parent.glob(f"{path.stem}-*.kept"):  # of settings whose checkpoint this one has replaced
-        if path_of_other != folder:
-            shutil.rmtree(path_of_other, ignore_errors=True)
+    for outdated in path.parent.glob(f"{path.stem}-*.kept"):  # of settings whose checkpoint this one has replaced
+        if outdated != folder:
+            shutil.rmtree(outdated, ignore_errors=True)
 
 
 def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, dict[str, Any]] | None:

@@ -5,6 +5,7 @@ The headline model's predictions at each site and the method's own scores, if it
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ def judge_held_out(fed: Federation, answers: Mapping[int, Any]) -> list[SiteLabe
     if not parts_by_site:
         return []
     sites, held_out, by_all, labels, now, samples, columns_by_site = zip(
-        *sorted(parts_by_site, key=lambda one: one[0]), strict=True
+        *sorted(parts_by_site, key=itemgetter(0)), strict=True
     )
     return estimate_held_out(held_out, by_all, labels, samples, sites, now, columns_by_site)
 
@@ -145,7 +146,7 @@ def _beats_chance(parts: Sequence[Part], all_labels: Tensor, classes: int) -> bo
 
 
 def _make_opinion(answer: Answer, n: int, rows: Tensor) -> MethodScores | None:
-    """The method's answer about a client's n training samples, for those of its rows `rows` that are among them."""
+    """The method's answer about a client's n training samples, for those of `rows` that are among them."""
     if answer is None:
         return None
     score, proposed = (torch.as_tensor(part).cpu().numpy() for part in answer)

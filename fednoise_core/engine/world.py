@@ -189,13 +189,13 @@ class World:
             float32 [n, K] or [n, d].
         """
         out, key = [], stream_key(self.seed, "dropout at evaluation")
-        rounded = self.train.eval_precision == "bf16"
+        use_bf16 = self.train.eval_precision == "bf16"
         for k, x in enumerate(pool.chunks(rows, self.train.eval_batch)):
             u = None
             if net.eval_draws:  # the same numbers for the same chunk, whoever evaluates
                 u = torch.rand(len(x), net.eval_draws, generator=torch_stream(key, k)).to(self.device)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=rounded):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=use_bf16):
                 values = getattr(net, output)(w, x, u=u)
-            out.append(values.float() if rounded else values)
+            out.append(values.float() if use_bf16 else values)
         width = self.classes if output == "predict" else net.features_size
         return torch.cat(out) if out else torch.zeros(0, width, device=self.device)

@@ -90,7 +90,7 @@ def _class_names(arrays: Mapping[str, np.ndarray]) -> tuple[list[str], int]:
 
 
 def correct_files(path: Path, out: Path, decisions: Sequence[Decision]) -> Corrected:
-    """Write a CSV of corrected labels, as the setting `old_labels` of an image folder takes it.
+    """Write a CSV of corrected labels, as the setting `given` of an image folder takes it.
 
     What was given at first goes to the column `first_label`.
 

@@ -326,15 +326,13 @@ def count_wrong(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> list
     beyond = by_model if alone else (disagree - least * sizes) / max(1 - least, TINY)
     results = []
     for n, *estimates, most in zip(sizes, by_model, beyond, disagree, strict=True):
-        few, most_likely = min(estimates), max(estimates)
-        agree = bool(max(most if alone else 0, most_likely) <= 2 * few + APART * n)
-        noise = Z90 * float(np.sqrt(most_likely * (1 - most_likely / n)))
-        unexplained = max(most - most_likely, 0.0)
-        wrong = most_likely + MISSED * unexplained
-        low, high = (
-            max(few - BELOW * few - noise, 0.0),
-            min(most_likely + (1.0 if alone else ABOVE) * unexplained + noise, n),
-        )
+        lower, upper = min(estimates), max(estimates)
+        agree = bool(max(most if alone else 0, upper) <= 2 * lower + APART * n)
+        noise = Z90 * float(np.sqrt(upper * (1 - upper / n)))
+        unexplained = max(most - upper, 0.0)
+        wrong = upper + MISSED * unexplained
+        low = max(lower - BELOW * lower - noise, 0.0)
+        high = min(upper + (1.0 if alone else ABOVE) * unexplained + noise, n)
         results.append(Count(wrong, low, high, agree))
     return results
 

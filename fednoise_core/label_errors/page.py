@@ -65,12 +65,15 @@ def labels_page(
     _check_files(arrays, labels, suspects, sites)
     kinds = _find_kinds(suspects)
     chosen, drawn = _choose_suspects(suspects, kinds, per_site, most), _draw_samples(suspects)
-    taken = {(entry.client, entry.sample) for entry in chosen}
-    page_rows = [*chosen, *(entry for entry in suspects if (entry.client, entry.sample) in drawn.keys() - taken)]
-    images = shown_images(arrays, labels, donor, [entry.sample for entry in page_rows])
+    taken = {(suspect.client, suspect.sample) for suspect in chosen}
+    page_rows = [
+        *chosen,
+        *(suspect for suspect in suspects if (suspect.client, suspect.sample) in drawn.keys() - taken),
+    ]
+    images = shown_images(arrays, labels, donor, [suspect.sample for suspect in page_rows])
     packed = pack_sheets(images, len(page_rows), max(arrays.x_train.shape[1:3]))
     worst_first = sorted(enumerate(sites), key=lambda pair: -_site_share(pair[1].wrong, pair[1]))
-    longest = max([1.0, *(math.ceil(100 * _site_share(entry.wrong_high, entry)) for entry in sites)])
+    longest = max([1.0, *(math.ceil(100 * _site_share(site.wrong_high, site)) for site in sites)])
     return render_page(
         "labels.html",
         ("page.css", "labels.css"),
@@ -78,11 +81,11 @@ def labels_page(
         folder=Path(__file__).parent,
         title=title,
         tiles=_summary_counts(sites),
-        sites=[_site_row(number, entry, longest) for number, entry in worst_first],
+        sites=[_site_row(number, site, longest) for number, site in worst_first],
         longest=f"{longest:.0f}",
         accuracy=_describe_accuracy(summary),
         shown=len(chosen),
-        total=sum(entry.verdict in SHOWN or entry.sample in kinds for entry in suspects),
+        total=sum(suspect.verdict in SHOWN or suspect.sample in kinds for suspect in suspects),
         judged=len(suspects),
         per_site=per_site,
         most=most,
@@ -108,24 +111,24 @@ def _page_data(
 
     The first `listed` rows are its suspects, the others are in random samples only.
     """
-    number = {entry.client: place for place, entry in enumerate(sites)}
+    number = {site.client: place for place, site in enumerate(sites)}
     return {
-        "key": json_digest(title, [(entry.sample, entry.given, entry.proposed) for entry in suspects]),
+        "key": json_digest(title, [(suspect.sample, suspect.given, suspect.proposed) for suspect in suspects]),
         "data": data_digest(arrays.source_sha256),
         "columns": DECISIONS,
         "classes": list(arrays.names) or [str(label) for label in range(arrays.classes)],
-        "sites": [[entry.client, entry.site] for entry in sites],
+        "sites": [[site.client, site.site] for site in sites],
         "verdicts": VERDICTS,
         "listed": listed,
         "kinds": KINDS,
         "classless": CLASSLESS,
         "rows": [
             [
-                *(entry.sample, entry.source, number[entry.client], entry.given, entry.proposed),
-                *(round(entry.p_wrong, 3), round(entry.p_proposed, 3), VERDICTS.index(entry.verdict)),
-                *(drawn.get((entry.client, entry.sample), 0), kinds.get(entry.sample, 0)),
+                *(suspect.sample, suspect.source, number[suspect.client], suspect.given, suspect.proposed),
+                *(round(suspect.p_wrong, 3), round(suspect.p_proposed, 3), VERDICTS.index(suspect.verdict)),
+                *(drawn.get((suspect.client, suspect.sample), 0), kinds.get(suspect.sample, 0)),
             ]
-            for entry in page_rows
+            for suspect in page_rows
         ],
         "side": packed.side,
         "type": packed.type,
@@ -135,29 +138,28 @@ def _page_data(
 
 
 def _check_files(arrays: Arrays, labels: Labels, suspects: Sequence[Suspect], sites: Sequence[Site]) -> None:
-    clients = {entry.client for entry in sites}
-    for entry in suspects:
+    clients = {site.client for site in sites}
+    for suspect in suspects:
         fits = (
-            entry.sample < arrays.n
-            and entry.proposed < arrays.classes
-            and int(labels.noisy[entry.sample]) == entry.given
+            suspect.sample < arrays.n
+            and suspect.proposed < arrays.classes
+            and int(labels.noisy[suspect.sample]) == suspect.given
         )
-        if not fits or arrays.source(entry.sample) != entry.source:
+        if not fits or arrays.source(suspect.sample) != suspect.source:
             raise ArtifactError(
-                f"{entry.where}: sample {entry.sample} ({entry.source}) with label {entry.given} is not in "
+                f"{suspect.where}: sample {suspect.sample} ({suspect.source}) with label {suspect.given} is not in "
                 "the arrays and labels of this run; make the run again"
             )
-        if entry.client not in clients:
-            raise ArtifactError(f"{entry.where}: client {entry.client} is not in sites.csv")
+        if suspect.client not in clients:
+            raise ArtifactError(f"{suspect.where}: client {suspect.client} is not in sites.csv")
 
 
 def _find_kinds(suspects: Sequence[Suspect]) -> dict[int, int]:
     """Sample -> number of its kind in KINDS, from 1, for samples that more than their P(wrong) speaks about."""
     kinds = {suspect.sample: 3 for suspect in suspects if suspect.near_copy}
     kinds |= {suspect.sample: 1 for suspect in suspects if suspect.contradicts}
-    kinds |= {
-        suspect.sample: 4 for suspect in suspects if suspect.out_of_scope > FAR
-    }  # after copies: CLASSLESS ones come last
+    # after copies: CLASSLESS ones come last
+    kinds |= {suspect.sample: 4 for suspect in suspects if suspect.out_of_scope > FAR}
     return kinds | {suspect.sample: 2 for suspect in suspects if suspect.blank}
 
 

@@ -42,8 +42,8 @@ def measure_distances(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]
         return mean, nearest
     for rows in torch.arange(n, device=points.device).split(CHUNK):
         apart = torch.cdist(points[rows], others)
-        is_other = rows % step == 0
-        apart[is_other, rows[is_other] // step] = torch.inf
+        is_reference = rows % step == 0  # no sample is its own neighbour
+        apart[is_reference, rows[is_reference] // step] = torch.inf
         mean[rows] = apart.topk(count, largest=False).values.mean(1)
         agree = (labels[rows, None] == other_labels) | (labels[rows, None] < 0) | (other_labels < 0)
         nearest[rows] = apart.masked_fill(agree, torch.inf).min(1).values

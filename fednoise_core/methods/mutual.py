@@ -241,9 +241,8 @@ class Mutual(LocalOnly):
         now = [answer["loss"] for answer in fed.run_on_clients(state, clients, self._measure_loss)]
         before, first = [last_losses[c] for c in clients], all(loss is None for loss in last_losses)
         for c, loss in zip(clients, now, strict=True):
-            last_losses[c] = (
-                loss if math.isfinite(loss) else None
-            )  # as if it had not taken part; JSON knows no infinity
+            # None: as if it had not taken part; JSON knows no infinity
+            last_losses[c] = loss if math.isfinite(loss) else None
         return alike if first else client_weights(now, before, self.eta, self.denominator, self.normalise)
 
     def _measure_loss(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, float]:

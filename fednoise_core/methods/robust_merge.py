@@ -95,8 +95,8 @@ class Krum(FedAvg):
         shares, n = super().weigh_updates(fed, state, clients, updates), len(updates)
         f = int(self.faulty * n + 1e-9)
         product = _multiply_displacements([update["model"] for update in updates], state.server["model"])
-        norms = product.diagonal()
-        apart = norms[:, None] + norms[None, :] - 2 * product
+        squares = product.diagonal()
+        apart = squares[:, None] + squares[None, :] - 2 * product
         apart = apart.fill_diagonal_(torch.inf).sort(1).values
         neighbours = min(max(n - f - 2, 1), max(n - 1, 1))  # at least one neighbour counts, however few there are
         taken = apart[:, :neighbours].sum(1).argsort(stable=True)

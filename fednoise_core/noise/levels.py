@@ -112,7 +112,7 @@ class Group(Settings):
 @noise_model(
     example={"groups": [{"share": 1.0, "low": 0.0, "high": 0.4}]},
     display_name="groups of clients with noise",
-    nominal_rate=lambda spec, K: sum(ramp["share"] * (ramp["low"] + ramp["high"]) / 2 for ramp in spec["groups"]),
+    nominal_rate=lambda spec, K: sum(group["share"] * (group["low"] + group["high"]) / 2 for group in spec["groups"]),
 )
 def client_groups(
     y: np.ndarray,
@@ -139,7 +139,7 @@ def client_groups(
     for group in groups:
         check_float(group.low, "groups: low", 0, group.high)
     level = np.concatenate(
-        [np.linspace(ramp.low, ramp.high, count) for ramp, count in zip(groups, counts, strict=True)]
+        [np.linspace(group.low, group.high, count) for group, count in zip(groups, counts, strict=True)]
     )
     group_of = [group for group, count in zip(groups, counts, strict=True) for _ in range(count)]
     noisy, T = y.copy(), []

@@ -238,9 +238,9 @@ def compute_gradients(loss: Tensor, *trained: Trained) -> list[Tensor]:
     Returns:
         A flat gradient [layout.trained] for each.
     """
-    for carried in trained:
-        carried.grad.zero_()
-    leaves = tuple(leaf for carried in trained for leaf in carried._leaves)
+    for part in trained:
+        part.grad.zero_()
+    leaves = tuple(leaf for part in trained for leaf in part._leaves)
     ones = (trained[0]._one,)
     _ENGINE.run_backward((loss,), ones, False, False, leaves, allow_unreachable=True, accumulate_grad=True)
     return [each.grad for each in trained]

@@ -216,7 +216,7 @@ def build_settings(cls: type[T], values: Mapping[str, Any], place: str, **fields
         cls: The dataclass.
         values: Settings by name.
         place: Beginning of the message, such as `train`.
-        **handed: Fields that are not settings.
+        **fields: Fields that are not settings.
 
     Returns:
         The checked object.
@@ -256,9 +256,8 @@ def describe_problem(error: ValidationError, value: Any, schema: Schema) -> tupl
         The keys that lead to the wrong value, and what is wrong with it.
     """
     problems = error.errors(include_url=False)
-    unknown = [
-        entry for entry in problems if entry["type"] == "extra_forbidden"
-    ]  # says more than that another key is missing
+    # an unknown key says more than that another one is missing
+    unknown = [entry for entry in problems if entry["type"] == "extra_forbidden"]
     about_first = unknown or [entry for entry in problems if entry["loc"][:1] == problems[0]["loc"][:1]]
     # of the branches of a union the one that fits best
     problem, keys = max(((entry, _error_keys(entry, value)) for entry in about_first), key=lambda pair: len(pair[1]))

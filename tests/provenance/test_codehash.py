@@ -183,6 +183,35 @@ def test_imports_for_type_checkers_do_not_count(root: Path) -> None:
     assert "fednoise_core/unused.py" not in read_modules(root, ["fednoise_core/c.py"])
 
 
+def test_other_conditions_for_type_checkers_count(root: Path, tmp_path: Path) -> None:
+    text = "from typing import TYPE_CHECKING\nif not TYPE_CHECKING:\n    x = 1\n"
+    (root / "fednoise_core/b.py").write_text(text)
+    other = write(tmp_path / "other", {**FILES, "fednoise_core/b.py": text.replace("= 1", "= 2")})
+    assert closure_hash(other, "fednoise_core/a.py") != closure_hash(root, "fednoise_core/a.py")
+
+
+def test_two_modules_whose_contents_are_exchanged_count(root: Path, tmp_path: Path) -> None:
+    files = {"fednoise_core/b.py": "def g(x):\n    return x\n", "fednoise_core/c.py": "def g(x):\n    return -x\n"}
+    start = {"fednoise_core/a.py": "from fednoise_core import b, c\n"}
+    swapped = dict(zip(files, reversed(files.values()), strict=True))
+    hashes = [
+        closure_hash(write(tmp_path / str(number), {**FILES, **start, **contents}), "fednoise_core/a.py")
+        for number, contents in enumerate((files, swapped))
+    ]
+    assert hashes[0] != hashes[1]
+
+
+def test_an_installed_library_beside_the_project_is_not_followed(root: Path) -> None:
+    """With `pip install .` the root is the folder in which numpy and torch lie, too."""
+    write(root, {"numpy/__init__.py": "x = 1\n", "fednoise_core/c.py": "import numpy\n"})
+    assert "numpy/__init__.py" not in read_modules(root, ["fednoise_core/c.py"])
+
+
+def test_a_relative_import_in_a_file_of_the_user_is_followed(root: Path) -> None:
+    write(root, {"mine.py": "from . import helper\n", "helper.py": "x = 1\n"})
+    assert set(read_modules(root, ["mine.py"])) == {"mine.py", "helper.py"}
+
+
 def test_registry_and_modules(root: Path) -> None:
     assert read_registry(root, "fednoise_core/far/__init__.py", "LIST") == {"one": "fednoise_core.far.one:Thing"}
     assert module_file(root, "fednoise_core.far.one") == "fednoise_core/far/one.py"

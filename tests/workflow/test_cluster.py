@@ -141,6 +141,8 @@ def test_tables_of_every_study_have_a_name(workflow: Workflow) -> None:
     """A study that nobody asks for may be broken; one that is asked for says so."""
     workflow.path("config/studies/other.yaml").write_text(workflow.path(TOY).read_text(encoding="utf-8"))
     workflow.path("config/studies/broken.yaml").write_text("tables: [")
+    workflow.path("config/studies/odd.yaml").write_text("figures: [{a: 1}]\ntables: {main: accuracy}\n")
+    workflow.path("config/studies/list.yaml").write_text("[1, 2]\n")
     assert "results/other/tables/plain.tex" in workflow("snakemake", "-n", "other_plain")
     assert "results/other/figures/curves.svg" in workflow("snakemake", "-n", "other_curves")
     message = workflow("snakemake", "-n", "results/toy/tables/mian.csv", check=False)

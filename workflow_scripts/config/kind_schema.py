@@ -36,9 +36,8 @@ def describe_kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str,
     """
     declared = getattr(owner, "settings", owner)
     summary, where = doc_summary(declared), f"{declared.__module__}.{declared.__name__}"
-    if not summary or summary.startswith(
-        f"{declared.__name__}("
-    ):  # `dataclass` writes that where there is no docstring
+    # `dataclass` writes "Name(…)" if there is no docstring
+    if not summary or summary.startswith(f"{declared.__name__}("):
         raise SpecError(f"{where}: the first paragraph of its docstring says what it is")
     if family == "method" and owner.family not in FAMILIES:
         raise SpecError(f"{where}.family: expected one of {', '.join(FAMILIES)}, got {owner.family!r}")

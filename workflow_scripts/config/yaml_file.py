@@ -1,6 +1,6 @@
 """Reading one config file: strict YAML in, plain values out. Whatever is wrong with it is one SpecError that names it.
 
-`Place` says where a setting stands, so that a message can name file and key.
+`ConfigPath` says where a setting stands, so that a message can name file and key.
 """
 
 from __future__ import annotations

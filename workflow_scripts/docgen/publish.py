@@ -154,14 +154,23 @@ def _refuse_loss(out: Path, metadata: Mapping[str, Any], names: Sequence[str]) -
     and may go. Pictures of clients need data, which are never published, and so do runs of other studies.
     """
     endings = {"tables": "md", "figures": "png"}
-    published = [(name, metadata[key][name]["kind"]) for key in endings for name in metadata[key]
-                 if (out / f"{name}.{endings[key]}").exists()]  # fmt: skip
-    needs_files = [name for name, kind in published if kind in SETTING_FIGURES or not metadata.get("paper")]
-    if lost := [name for name in needs_files if name not in names]:
+    published = [
+        (name, spec["kind"])
+        for key, ending in endings.items()
+        for name, spec in metadata[key].items()
+        if (out / f"{name}.{ending}").exists()
+    ]
+    lost = [
+        (name, kind)
+        for name, kind in published
+        if name not in names and (kind in SETTING_FIGURES or not metadata.get("paper"))
+    ]
+    if lost:
+        ending = "_settings" if all(kind in SETTING_FIGURES for _, kind in lost) else ""
         scale = "" if metadata["scale"] == "paper" else f" --config scale={metadata['scale']}"
         raise ArtifactError(
-            f"{out}: {', '.join(lost)}: published before, and cannot be made here, as runs or data are missing. "
-            f"`snakemake --cores 2 {metadata['id']}_settings{scale}` makes the data. "
+            f"{out}: {', '.join(name for name, _ in lost)}: published before, and cannot be made here, as runs or data "
+            f"are missing. `snakemake --cores 2 {metadata['id']}{ending}{scale}` makes them. "
             "To leave something out, remove its files first"
         )
 
@@ -212,7 +221,7 @@ def _page_markdown(
     out: Path,
     commit: str,
 ) -> str:
-    """The page as Markdown. words: of each figure its title, caption and alternative text."""
+    """The page as Markdown. texts_by_figure: of each figure its title, caption and alternative text."""
     kinds = {name: draw.find_figure_kind(metadata["figures"][name]) for name in texts_by_figure}
     board = next((name for name in kinds if kinds[name].at_top and kinds[name].of_a_paper == bool(paper)), "")
     picture = _picture_markdown(board, texts_by_figure[board]) if board else ""

@@ -34,9 +34,8 @@ OWN_TEXT = Path(__file__).read_text(encoding="utf-8")  # read at import: a job m
 
 def closure_hash(root: str | Path, *entries: str) -> str:
     """Hash the code reachable by imports from `entries`: files relative to `root`, or "file:object"."""
-    hashes = read_modules(Path(root), entries)
-    named = {f"{hashes[file]}:{name}" for file, _, name in (entry.partition(":") for entry in entries) if name}
-    return json_digest("python {}.{}".format(*sys.version_info), sorted({*hashes.values(), *named}))
+    named = sorted(entry for entry in entries if ":" in entry)
+    return json_digest("python {}.{}".format(*sys.version_info), read_modules(Path(root), entries), named)
 
 
 def read_modules(root: Path, entries: Iterable[str]) -> dict[str, str]:
@@ -79,8 +78,10 @@ class _Parser:
             self.cache[file], self.changed = [key, digest, list(_list_imports(tree, folders))], True
         _, digest, imports = self.cache[file]
         packages = [".".join(folders[:depth]) for depth in range(1, len(folders) + 1)]
-        files = (self.find_file(dotted) for names in (*imports, *([name] for name in packages)) for dotted in names)
-        return digest, [file for file in files if file is not None]
+        dotted = {name for names in (*imports, packages) for name in names if name}
+        if file.split("/")[0] in PACKAGES:  # an installed library lies beside numpy and torch
+            dotted = {name for name in dotted if name.split(".")[0] in PACKAGES}
+        return digest, [path for name in dotted if (path := self.find_file(name)) is not None]
 
     def save_cache(self) -> None:
         if self.changed:
@@ -100,7 +101,7 @@ def _remove_uncounted(tree: ast.Module) -> ast.Module:
         elif isinstance(node, ast.Dict):
             pairs = [pair for pair in zip(node.keys, node.values, strict=True) if not _is_registry_line(pair[1])]
             node.keys, node.values = [key for key, _ in pairs], [value for _, value in pairs]
-        elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        elif isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             node.body = []
     return tree
 

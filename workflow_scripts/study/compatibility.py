@@ -146,7 +146,7 @@ def assumes_true_rate(project: Project, dataset: str, noise: Defined, method: Ma
         if {"const": ORACLE} in setting.get("anyOf", ())
     ]
     rate = noises.oracle_rate(noise[1], project.facts(dataset)[1]) if rates else None
-    return any(isinstance(setting, int | float) and abs(setting - rate) < 1e-9 for setting in rates) if rate else False
+    return any(isinstance(value, int | float) and abs(value - rate) < 1e-9 for value in rates) if rate else False
 
 
 def oracle_rate(project: Project, dataset: str, noise: Defined, place: ConfigPath) -> float:

@@ -39,7 +39,7 @@ def paper_cells(study: StudyGrid, spec: Mapping[str, Any]) -> list[GridCell]:
     allowed, written = [spec.get(axis) for axis in AXES], study.files["paper"]
     cells: dict[GridCell, None] = {}
     for block in written.data["grid"]:
-        methods = [value for name in block["methods"] for value in written.expand_method(name)]
+        methods = [variant for name in block["methods"] for variant in written.expand_method(name)]
         for cell in product(*(block[axis] for axis in AXES[:3]), methods):
             if all(
                 names is None or index_of(names, value) is not None for names, value in zip(allowed, cell, strict=True)
@@ -140,12 +140,12 @@ def check_claims(study: StudyGrid, tables: Mapping[str, Any]) -> None:
         for name, reasons in reasons_by_table.items():
             if name not in claim_ids:
                 raise (place / name).error(f"expected a table with claims, got {name!r}{did_you_mean(name, claim_ids)}")
-            for entry in reasons:
-                if entry not in claim_ids[name]:
-                    problem = (
-                        f"expected the id of a claim of {name}, got {entry!r}{did_you_mean(entry, claim_ids[name])}"
+            for claim_id in reasons:
+                if claim_id not in claim_ids[name]:
+                    hint = did_you_mean(claim_id, claim_ids[name])
+                    raise (place / name / claim_id).error(
+                        f"expected the id of a claim of {name}, got {claim_id!r}{hint}"
                     )
-                    raise (place / name / entry).error(problem)
 
 
 def missing_datasets(study: StudyGrid, spec: Mapping[str, Any]) -> list[str]:

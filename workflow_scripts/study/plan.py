@@ -16,8 +16,6 @@ MAIN_FILES = {  # kind of the store → the file that other steps read first
     "runs": "metrics.parquet",
     "tables": "table.csv",
     "figures": "figure.svg",
-    "summaries": "metrics.json",
-    "pages": "report.html",
 }
 
 

@@ -109,7 +109,7 @@ class Store:
         Returns:
             The plans of its arrays, labels and partition.
         """
-        settings = [self.plan_setting(dataset, noise, partition, seed, plans) for plans in self.versions]
+        settings = [self.plan_setting(dataset, noise, partition, seed, versions) for versions in self.versions]
         return next((plans for plans in settings if all(plan.is_finished for plan in plans)), settings[0])
 
     def plan_donor(self, noise: Settings, versions: Versions | None = None) -> Plan | None:

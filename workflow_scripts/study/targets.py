@@ -17,10 +17,10 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from hashlib import sha256
-from itertools import product
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from fednoise_core.index import SHOWN
 from fednoise_core.io import SpecError, canonical_json, json_digest, open_atomic, sha256_file
@@ -42,6 +42,18 @@ COLUMNS = (
     *("dataset", "noise", "partition", "method", "seed", *SHOWN),
     *("dir", "labels", "partition_file", "arrays", "donor"),
 )
+
+
+class NamedTarget(NamedTuple):
+    """A name that a user may type.
+
+    Attributes:
+        description: Text for `snakemake --list`.
+        list_files: Lists the files that are missing.
+    """
+
+    description: str
+    list_files: Callable[[], list[str]]
 
 
 class Targets:
@@ -149,48 +161,35 @@ class Targets:
         """
         return list(dict.fromkeys(file for name in names for file in files(name)))
 
-    def named_targets(self) -> dict[str, Callable[[], list[str]]]:
+    def named_targets(self) -> dict[str, NamedTarget]:
         """List the names that a user may type.
 
-        Returns:
-            Name → what lists its files. The names are <study>, <study>_settings, <study>_runs and <study>_<table or
-            figure>; `papers`; `stored` and `stage_data`, which are all in the store, and arrays and weights, of the
-            configured studies.
+        They are <study>, <study>_settings, <study>_runs and <study>_<table or figure>; `papers`; `stored` and
+        `stage_data`, which are all in the store, and arrays and weights, of the configured studies.
         """
         combine, configured = self.combine_targets, self.project.studies
-        targets: dict[str, Callable[[], list[str]]] = {
-            "papers": functools.partial(combine, self.study_targets, self.project.paper_names),
-            "stored": functools.partial(combine, self._missing_in_store, configured),
-            "stage_data": functools.partial(combine, self._missing_data, configured),
+        in_store = "Everything that the configured studies keep in the store."
+        in_data = "Arrays and weights of the configured studies."
+        targets = {
+            "papers": NamedTarget("All papers.", partial(combine, self.study_targets, self.project.paper_names)),
+            "stored": NamedTarget(in_store, partial(combine, self._missing_in_store, configured)),
+            "stage_data": NamedTarget(in_data, partial(combine, self._missing_data, configured)),
         }
-        listed = {"": self.study_targets, "_settings": self._missing_settings, "_runs": self.missing_runs}
-        for name, (ending, files) in product(self.project.study_files, listed.items()):
-            targets[f"{name}{ending}"] = functools.partial(files, name)
-        for name, file in self.project.study_files.items():
-            for part in self._output_names(file):
-                targets.setdefault(f"{name}_{part}", functools.partial(self._output_targets, name, part))
+        contents = {name: self._read_unchecked(file) for name, file in self.project.study_files.items()}
+        for name, data in contents.items():
+            title = str(data.get("title", name))
+            targets[name] = NamedTarget(title, partial(self.study_targets, name))
+            targets[f"{name}_settings"] = NamedTarget(
+                f"Labels and clients of {name}.", partial(self._missing_settings, name)
+            )
+            targets[f"{name}_runs"] = NamedTarget(f"Runs of {name}.", partial(self.missing_runs, name))
+        for name, data in contents.items():
+            sections = [data.get(key) for key in ("figures", "tables")]
+            for part, spec in (item for section in sections if isinstance(section, dict) for item in section.items()):
+                heading = (spec.get("title") if isinstance(spec, dict) else None) or f"{part} of {name}"
+                target = NamedTarget(str(heading), partial(self._output_targets, name, part))
+                targets.setdefault(f"{name}_{part}", target)
         return targets
-
-    def describe_target(self, name: str) -> str:
-        """Describe what a named target makes, for `snakemake --list`."""
-        common = {
-            "papers": "All papers.",
-            "stored": "Everything that the configured studies keep in the store.",
-            "stage_data": "Arrays and weights of the configured studies.",
-        }
-        if name in common:
-            return common[name]
-        study = max((study for study in self.project.study_files if f"{name}_".startswith(f"{study}_")), key=len)
-        data = self._read_unchecked(self.project.study_files[study])
-        part = name.removeprefix(study).removeprefix("_")
-        specs = {**(data.get("figures") or {}), **(data.get("tables") or {})}
-        texts = {
-            "": str(data.get("title", study)),
-            "settings": f"Labels and clients of {study}.",
-            "runs": f"Runs of {study}.",
-        }
-        spec = specs.get(part) or {}
-        return texts.get(part) or str(spec.get("title") or f"{part} of {study}")
 
     def refuse_target(self, name: str) -> NoReturn:
         """Refuse a name that is no target.
@@ -204,18 +203,12 @@ class Targets:
         studies = f"; known: {', '.join(self.project.study_files)}, papers, and <study>_<table or figure>"
         raise SpecError(f"unknown target {name!r}{did_you_mean(name, self.named_targets(), or_all=False) or studies}")
 
-    @functools.cache  # noqa: B019
     def _read_unchecked(self, file: str) -> Mapping[str, Any]:
         """Read a study's file, which may be broken as long as nobody asks for it."""
         try:
             return read_yaml(self.project.folder / file)
         except SpecError:
             return {}
-
-    def _output_names(self, file: str) -> list[str]:
-        """Names of the tables and figures in a study's file."""
-        sections = [self._read_unchecked(file).get(kind) for kind in ("figures", "tables")]
-        return [name for parts in sections if isinstance(parts, dict) for name in parts if isinstance(name, str)]
 
     def page_files(self, study: Study) -> list[str]:
         """List the files of a study besides its tables and figures."""

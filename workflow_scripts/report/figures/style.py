@@ -165,7 +165,7 @@ def assign_looks(listed: Iterable[ListedRun]) -> dict[str, Look]:
     free = list(range(len(order) * len(DASHES)))
     for method in order:
         colour = _find_colour(*methods[method])
-        place = next((run for run in free if (colour, run % len(DASHES)) not in taken), free[0])
+        place = next((number for number in free if (colour, number % len(DASHES)) not in taken), free[0])
         free.remove(place)
         taken.add((colour, place % len(DASHES)))
         looks[method] = Look(colour, place)

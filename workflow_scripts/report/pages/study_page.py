@@ -80,7 +80,7 @@ def study_page(study: Mapping[str, Any], listed: Sequence[ListedRun], root: str 
         tables=tables,
         board=board,
         figures=figures,
-        settings=[{**_setting_part(run, shelf), "name": names.title(run.setting)} for run in artifacts],
+        settings=[{**_setting_part(setting, shelf), "name": names.title(setting.setting)} for setting in artifacts],
         run_heads=run_columns(runs, METRIC),
         run_rows=run_rows(runs, names, METRIC),
         data=json_text(page_data(study, runs, METRIC, commit or "unknown")),

@@ -217,11 +217,11 @@ class Lane:
         with self.graphs.on(self.stream):
             if run not in self.runs:
                 self.runs[run] = _RunOnLane(self.graphs)
-            share = self.runs[run]
-            self.fit = fit = ClientFit(world, request, share.workspace).open()
-        return self._iterate_steps(share, fit, refused)
+            run_buffers = self.runs[run]
+            self.fit = fit = ClientFit(world, request, run_buffers.workspace).open()
+        return self._iterate_steps(run_buffers, fit, refused)
 
-    def _iterate_steps(self, share: _RunOnLane, fit: ClientFit, refused: set[Any]) -> Iterator[int]:
+    def _iterate_steps(self, run_buffers: _RunOnLane, fit: ClientFit, refused: set[Any]) -> Iterator[int]:
         """Launch the steps of one stretch after the other; what a stretch needs is copied in at its start."""
         stretches = fit.iterate_stretches()
         while True:
@@ -230,16 +230,16 @@ class Lane:
                 if steps is None:
                     return
                 key = compute_signature(fit)
-                buffers = share.buffers_for(key, fit)
+                buffers = run_buffers.buffers_for(key, fit)
                 buffers.load(fit)
             for k in steps:
                 with self.graphs.on(self.stream):
-                    self._launch_step(share, buffers, key, k, refused)
+                    self._launch_step(run_buffers, buffers, key, k, refused)
                 yield k
 
-    def _launch_step(self, share: _RunOnLane, buffers: StepBuffers, key: Any, k: int, refused: set[Any]) -> None:
+    def _launch_step(self, run_buffers: _RunOnLane, buffers: StepBuffers, key: Any, k: int, refused: set[Any]) -> None:
         sizes = buffers.seek_step(k)
-        step, why = (None, None) if key in refused else self._find_step(share, buffers, sizes)
+        step, why = (None, None) if key in refused else self._find_step(run_buffers, buffers, sizes)
         if step is not None:
             step()
             return
@@ -250,7 +250,7 @@ class Lane:
             self.pool.warn_once(type(buffers.fit.local).__name__, why)
 
     def _find_step(
-        self, share: _RunOnLane, buffers: StepBuffers, sizes: tuple[int, ...]
+        self, run_buffers: _RunOnLane, buffers: StepBuffers, sizes: tuple[int, ...]
     ) -> tuple[Callable[[], None] | None, Exception | None]:
         """The captured step of these batch sizes, or why it cannot be captured.
 
@@ -266,13 +266,16 @@ class Lane:
             snapshot = buffers.take_snapshot()
             try:
                 buffers.captured[sizes] = self.graphs.capture(
-                    lambda: buffers.step(sizes), lambda: buffers.restore_snapshot(snapshot), self.stream, share.memory
+                    lambda: buffers.step(sizes),
+                    lambda: buffers.restore_snapshot(snapshot),
+                    self.stream,
+                    run_buffers.memory,
                 )
             except WireError:  # the method's mistake, wherever it runs
                 raise
             except Exception as error:
                 buffers.restore_snapshot(snapshot)
-                share.memory = self.graphs.memory()  # torch does not take a pool again after a failed capture
+                run_buffers.memory = self.graphs.memory()  # torch does not take a pool again after a failed capture
                 return None, error
         return buffers.captured[sizes], None
 

@@ -215,7 +215,7 @@ def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]],
         if assumes_rate or not is_compared([mark]):
             unfair.add((run.listed.setting, run.listed.method))
             marks += mark
-    reasons = [f"{mark} {reasons}" for mark, reasons in NO_MEMBERS.items() if mark in marks]
+    reasons = [f"{mark} {reason}" for mark, reason in NO_MEMBERS.items() if mark in marks]
     if frame["as_told"].any():
         reasons.insert(ORACLE in marks, "or assumes it" if ORACLE in marks else NO_MEMBERS[ORACLE])
     return unfair, f"not a fair comparison: {', '.join(reasons)}" if unfair else ""

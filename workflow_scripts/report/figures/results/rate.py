@@ -62,7 +62,7 @@ def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
             start = panel_rows[panel_rows["noise"].isin(clean) & (panel_rows["method"] == method)]
             points = pd.concat([start, line]).sort_values("rate", kind="stable").assign(noise_kind=kind)
             ids, look, label = list_ids(points), looks[str(method)], labels[str(method)]
-            hollow = [single in apart for single in ids]
+            hollow = [key in apart for key in ids]
             axis.plot(100 * points["rate"], points["mean"], label=label, **look.line_style())
             dots = look.line_style(hollow=True, linestyle="none", markevery=hollow)
             axis.plot(100 * points["rate"], points["mean"], **dots)

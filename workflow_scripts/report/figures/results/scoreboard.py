@@ -137,7 +137,7 @@ class _Board:
     claims: list[Claim]
 
     def __post_init__(self) -> None:
-        used = {key for column in self.ran for key in column.keys}
+        used = {key for claim in self.ran for key in claim.keys}
         self.columns = [column for column in settings_of(self.frame) if any(_is_within(column, key) for key in used)]
 
     @property
@@ -198,7 +198,7 @@ def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
             _draw_claim(axis, board, claim, middle, step)
             look: dict[str, Any] = {"color": INKS[claim.state], "fontsize": HEAD, "fontweight": "bold"}
             axis.text(most - 0.3, middle, _state_words(claim, narrow), va="center", **look)
-    handles = [Line2D([], [], label=texts, **{**SIGNS[holds], "markersize": 8}) for holds, texts in WORDS.items()]
+    handles = [Line2D([], [], label=text, **{**SIGNS[holds], "markersize": 8}) for holds, text in WORDS.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, handlelength=1.2)
     return figure
 

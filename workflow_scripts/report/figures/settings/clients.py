@@ -42,9 +42,7 @@ class ClientsSettings(FigureSettings):
 
 
 def _draw_clients(panels: Sequence[SettingArtifacts], settings: ClientsSettings) -> Drawn:
-    has_rates = any(
-        setting.client_rate is not None for setting in panels
-    )  # without a rate anywhere there is no panel of rates
+    has_rates = any(setting.client_rate is not None for setting in panels)  # else there is no panel of rates
     kinds = ("samples", "noise rate") if has_rates else ("samples",)
     wide = len(kinds)  # panels of a setting
     columns = wide * (2 if width_inches(settings) > 5 and len(panels) > 6 else 1)
