@@ -155,7 +155,7 @@ def count_rounds(jobs: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def probe_executors(job: dict[str, Any], rounds: int, counts: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Measure rounds of one run: clients side by side in one process, against several processes.
+    """Measure rounds of one run: clients side by side in one process, and one after the other in several processes.
 
     Args:
         job: The run, of which only the first rounds are trained.
@@ -171,7 +171,7 @@ def probe_executors(job: dict[str, Any], rounds: int, counts: tuple[int, ...]) -
     spec = json.loads(arguments[place])
     spec["train"] |= {"rounds": rounds, "eval_every": rounds, "eval_last": 1}
     arguments[place] = json.dumps(spec)
-    for executor in ("sequential", "lanes:1", "lanes:5"):
+    for executor in ("lanes:1", "lanes:5"):
         for count in counts:
             shutil.rmtree("work/probe", ignore_errors=True)
             names = [f"work/probe/{executor.replace(':', '')}-{count}-{k}" for k in range(count)]
