@@ -103,6 +103,12 @@ def _kinds(key: str, kinds: Schema) -> Iterator[str]:
     yield _table(("setting", "of", "type and range", "default", "meaning"), rows)
 
 
+def list_settings(schema: Schema) -> Iterator[list[str]]:
+    """Name, type and range, default and meaning of each setting, as plain text."""
+    for row in _rows(schema):
+        yield [cell.replace("`", "").replace("\\", "").replace("&lt;", "<") for cell in row]
+
+
 def _owners(names: list[str], every: list[str]) -> str:
     """Which kinds have a setting, in the fewest words."""
     others = [name for name in every if name not in names]
