@@ -1,5 +1,5 @@
-"""Additions of the site to the Markdown in docs/: README.md and notebooks as pages, tables made from the schemas and
-the code, files outside docs/ that pages link to, and a blank line before lists.
+"""Additions of the site to the Markdown in docs/: README.md and notebooks as pages, files outside docs/ that pages link
+to, and a blank line before lists.
 """
 
 import json
@@ -8,10 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import gallery_page
-import methods_page
-import references_page
-import settings_page
+import yaml
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,12 +19,6 @@ PAGES = {
     "contributing.md": ROOT / "CONTRIBUTING.md",
     "benchmarks.md": ROOT / "benchmarks/README.md",
     "config.md": ROOT / "config/README.md",
-}
-TABLES = {
-    "<!-- settings: made by make docs -->": settings_page.tables,
-    "<!-- methods: made by make docs -->": methods_page.table,
-    "<!-- gallery: made by make docs -->": gallery_page.list_figures,
-    "<!-- references: made by make docs -->": references_page.list_references,
 }
 ASSETS = [DOCS / "site/iframe-worker.js", DOCS / "site/site.css"]
 PAPERS = sorted(ROOT.glob("config/papers/*.yaml"))
@@ -62,9 +53,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Tables in their places, links as the site has them, and Markdown that Python-Markdown reads as the forge does."""
-    for place, made in TABLES.items():
-        markdown = markdown.replace(place, made()) if place in markdown else markdown
+    """Links as the site has them, and Markdown that Python-Markdown reads as the forge does."""
     source = PAGES.get(page.file.src_uri, DOCS / page.file.src_uri)
     lines, fenced, before = [], False, ""
     for line in markdown.splitlines():
@@ -123,15 +112,15 @@ def _list_results() -> list[Any]:
     """Published studies and papers. A study is called as its heading says, a paper by its name and the scale."""
     folders = sorted(DOCS.glob("results/*/"), key=lambda folder: (folder.name != "quick", folder.name))
     pages = {folder.name: f"results/{folder.name}/README.md" for folder in folders if (folder / "README.md").exists()}
-    papers = {
-        folder.name: folder.name.removeprefix(file.stem).removeprefix("-") or "paper"
-        for file in PAPERS
-        for folder in gallery_page.list_result_folders(file)
+    scales = {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")).get("scales", {}) for file in PAPERS}
+    papers = {paper: "paper" for paper in scales} | {
+        f"{paper}-{scale}": scale for paper, names in scales.items() for scale in names
     }
     studies = [page for name, page in pages.items() if name not in papers]
     named = [
         {f"{_heading(DOCS / pages[name]).partition(':')[0]}, scale {scale}": pages[name]}
         for name, scale in sorted(papers.items())
+        if name in pages
     ]
     return [{"Studies": studies}, {"Papers": ["results/papers.md", *named]}]
 

@@ -54,6 +54,26 @@ def test_a_verb_names_the_package_that_a_bare_install_lacks(
     assert capsys.readouterr().err.startswith("schema: the package no_such_package is missing; pip install")
 
 
+def test_list_names_all_kinds_and_show_their_settings(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main.main(["list", "methods"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(methods.METHODS)
+    assert main.main(["list", "datasets"]) == 0
+    assert "\nfmnist-6k " in capsys.readouterr().out
+    assert main.main(["show", "method", "fedprox"]) == 0
+    printed = capsys.readouterr().out
+    assert "  mu: number ≥ 0 (default: 0.01)\n      Weight of the proximal term" in printed
+    assert "docs/methods/fedprox.md" in printed
+    assert printed.endswith("{name: fedprox, mu: 0.1}\n")
+    assert main.main(["show", "noise", "symetric"]) == 2
+    assert capsys.readouterr().err == "show: unknown noise 'symetric'; did you mean 'symmetric'?\n"
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["list", "nets"]) == 2
+    assert "Run it in the project's folder" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("verb", ["audit", "record", "prune"])
 def test_what_takes_no_folder_refuses_one(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A misspelt folder does not pass as one without findings."""

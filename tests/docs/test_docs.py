@@ -9,12 +9,12 @@ import types
 from pathlib import Path
 
 import pytest
-import references_page
 import torch
 import yaml
 
 from fednoise_core import methods
 from workflow_scripts.commands.main import VERBS
+from workflow_scripts.docgen import references
 
 ROOT = Path(__file__).parents[2]
 METHOD_PAGES = sorted(page for page in (ROOT / "docs/methods").glob("*.md") if page.name != "README.md")
@@ -121,11 +121,11 @@ def test_the_start_pages_run_as_printed(page: str, tmp_path: Path, monkeypatch: 
 
 
 def test_every_citation_has_its_entry_and_every_entry_is_cited() -> None:
-    entries = references_page.read_entries()
+    entries = references.read_entries()
     cited = {page: CITED.findall(page.read_text(encoding="utf-8")) for page in (ROOT / "docs").rglob("*.md")}
     for page, links in cited.items():
         for words, key in links:
-            texts = (entries[key]["title"], references_page.format_citation(entries[key]))
+            texts = (entries[key]["title"], references.format_citation(entries[key]))
             assert " ".join(words.split()) in texts, f"{page.name}: {key}"
     assert {key for links in cited.values() for _, key in links} == entries.keys()
     assert [page.name for page in METHOD_PAGES if not cited[page]] == []

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import settings_page
 import yaml
 
 from fednoise_core.data.arrays import Arrays
 from workflow_scripts.config.validation import Schemas
 from workflow_scripts.config.yaml_file import ConfigPath
+from workflow_scripts.docgen import settings_tables
 from workflow_scripts.report.figures.settings import SETTING_FIGURES
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = Schemas(ROOT / "config/schema")
 EXAMPLES = [
     pytest.param(family, kind["example"], id=f"{family}-{name}")
-    for family in settings_page.FAMILIES
+    for family in settings_tables.FAMILIES
     for name, kind in SCHEMAS.load(family).items()
 ]
 NETS: dict[str, dict[str, Any]] = SCHEMAS.load("net")
@@ -40,7 +40,7 @@ def test_settings_of_kinds_have_rows_with_type_default_and_meaning_and_equal_one
         "two": {"properties": {"rate": {**rate, "description": "Another."}, "deep": inner}, "required": []},
     }
     told = {name: {"description": "a | b", "example": {"kind": name}, **kind} for name, kind in kinds.items()}
-    lines = "".join(settings_page._kinds("kind", told)).splitlines()
+    lines = "".join(settings_tables._kinds("kind", told)).splitlines()
     assert [line for line in lines if line.startswith("| `")] == [
         "| `one` | a \\| b | `rate`, `deep` | `{kind: one}` |",
         "| `two` | a \\| b | `rate`, `deep` | `{kind: two}` |",
@@ -65,7 +65,7 @@ def test_ranges_in_words() -> None:
         "list of 1–3 numbers": {"type": "array", "minItems": 1, "maxItems": 3, "items": {"type": "number"}},
         "integer, or {a, b}": {"anyOf": [{"type": "integer"}, {"type": "object", "properties": {"a": {}, "b": {}}}]},
     }
-    assert {settings_page.type_in_words(schema): schema for schema in words.values()} == words
+    assert {settings_tables.type_in_words(schema): schema for schema in words.values()} == words
 
 
 @pytest.mark.parametrize("name", list(NETS))
@@ -89,7 +89,10 @@ def test_every_net_takes_a_training_step(name: str) -> None:
 
 def test_settings_shown_on_other_pages_validate() -> None:
     def shown(page: str) -> dict[str, Any]:
-        (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
+        text = re.sub(
+            r"<!-- generated.*?<!-- end", "", (ROOT / "docs" / page).read_text(encoding="utf-8"), flags=re.DOTALL
+        )
+        (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
         return yaml.safe_load(block)
 
     figures = shown("gallery.md")["figures"]

@@ -19,7 +19,7 @@ from fednoise_core.settings.train import Train, resolve_rounds
 from workflow_scripts.config.kind_schema import KIND_KEYS
 from workflow_scripts.config.validation import Schemas, check_model
 from workflow_scripts.config.yaml_file import ConfigPath
-from workflow_scripts.docgen import config_schema
+from workflow_scripts.docgen import config_schema, pages
 
 SCHEMA_FOLDER = Path(__file__).parents[2] / "config" / "schema"
 SCHEMAS = Schemas(SCHEMA_FOLDER)
@@ -53,13 +53,29 @@ def refusal(family: str, name: str, values: Mapping[str, Any], *, by_schema: boo
     return ""
 
 
-def test_an_old_schema_is_noticed_and_written_anew(tmp_path):
-    (tmp_path / "train.yaml").write_text("old")
-    assert config_schema.main(["--check", "--folder", str(tmp_path)]) == 1
-    assert config_schema.main(["--folder", str(tmp_path)]) == 0
-    assert config_schema.main(["--check", "--folder", str(tmp_path)]) == 0
-    for path in tmp_path.iterdir():
+def test_old_schemas_and_pages_are_noticed_and_written_anew(tmp_path, monkeypatch):
+    schemas, page = tmp_path / "schema", tmp_path / "page.md"
+    monkeypatch.setattr(config_schema, "FOLDER", schemas)
+    monkeypatch.setattr(pages, "list_pages", lambda: [page])
+    schemas.mkdir()
+    (schemas / "train.yaml").write_text("old")
+    page.write_text("Kept\n<!-- generated: methods -->\nold\n<!-- end -->\nKept\n")
+    assert config_schema.main(["--check"]) == 1
+    assert config_schema.main([]) == 0
+    assert config_schema.main(["--check"]) == 0
+    for path in schemas.iterdir():
         assert path.read_text() == (SCHEMA_FOLDER / path.name).read_text(), path.name
+    lines = page.read_text().splitlines()
+    assert [lines[0], lines[-1]] == ["Kept", "Kept"]
+    assert sum(line.startswith("| [") for line in lines) == len(METHODS)
+
+
+def test_the_pages_of_the_repository_are_up_to_date():
+    made = pages.list_pages()
+    assert len(made) > 9
+    for page in made:
+        text = page.read_text()
+        assert pages.fill_page(text) == text, f"{page}: run `fednoise schema`"
 
 
 KINDS = [(family, name) for family in config_schema.FAMILIES for name in entries(family)]

@@ -12,6 +12,8 @@ from workflow_scripts.steps.common import INTERRUPTED, USER_ERROR, report_error
 VERBS = {  # verb → module with a function `main`; the first line of its docstring is the verb's line in the help
     "run": "workflow_scripts.commands.run",
     "cell": "workflow_scripts.commands.cell",
+    "list": "workflow_scripts.commands.list_kinds",
+    "show": "workflow_scripts.commands.show_kind",
     "progress": "workflow_scripts.commands.progress",
     "audit": "workflow_scripts.commands.audit",
     "record": "workflow_scripts.commands.record",

@@ -1,8 +1,8 @@
-"""Write config/schema from the settings that the code declares.
+"""Write config/schema, and the parts of docs/ that list settings, methods, figures and Python names.
 
-fednoise schema [--folder config/schema] [--check]
+fednoise schema [--check]
 
-What a setting is stands where it is declared (fednoise_core/settings). `make docs` makes tables of these files.
+What a setting is stands where it is declared (fednoise_core/settings).
 """
 
 import argparse
@@ -26,10 +26,12 @@ from fednoise_core.settings.functions import resolve_kind
 from fednoise_core.settings.train import Train
 from workflow_scripts.config.file_models import CatalogueFile, ConfigFile, StudyFile
 from workflow_scripts.config.kind_schema import describe_kind, describe_settings
+from workflow_scripts.docgen import pages
 from workflow_scripts.report.figures.draw import FIGURES
 from workflow_scripts.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.report.tables.registry import TABLES
 
+FOLDER = Path("config/schema")
 FILE_MODELS = "workflow_scripts/config/file_models.py"
 FIRST = "# Made by `fednoise schema` from {source}: change that, not this."
 MEANINGS = {  # family → (where it is stated, what the file says)
@@ -150,19 +152,24 @@ FAMILIES = (*REGISTRIES, *MAPPINGS)
 def main(arguments: list[str] | None = None) -> int:
     """Run the command. With --check it returns 1 if a file is out of date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", default="config/schema", type=Path, help="where to write (default: config/schema)")
     parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
     options = parser.parse_args(arguments)
     late = 0
     for family in FAMILIES:
-        path = options.folder / f"{family}.yaml"
         text = _mapping_file(family) if family in MAPPINGS else _family_file(family)
-        same = path.is_file() and path.read_text(encoding="utf-8") == text
-        late += not same
-        if options.check:
-            print(f"{path}: {'up to date' if same else 'out of date: fednoise schema'}")
-        elif not same:
-            with open_atomic(path) as file:
-                file.write(text)
-            print(f"{path}: written")
+        late += _update_file(FOLDER / f"{family}.yaml", text, options.check)
+    for page in pages.list_pages():  # these read the schemas
+        late += _update_file(page, pages.fill_page(page.read_text(encoding="utf-8")), options.check)
     return int(options.check and late > 0)
+
+
+def _update_file(path: Path, text: str, check: bool) -> bool:
+    """Write a file unless it is up to date; with `check` only report. Return whether it was out of date."""
+    late = not path.is_file() or path.read_text(encoding="utf-8") != text
+    if check:
+        print(f"{path}: {'out of date: fednoise schema' if late else 'up to date'}")
+    elif late:
+        with open_atomic(path) as file:
+            file.write(text)
+        print(f"{path}: written")
+    return late

@@ -1,11 +1,11 @@
 """The table of all methods, made from the front matter of their pages and from the code."""
 
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+from workflow_scripts.provenance.step_code import ROOT
+
 PAGES = ROOT / "docs/methods"
 HEAD = """\
 | method | what it changes | traffic | client state | passes | also needs |
@@ -13,16 +13,16 @@ HEAD = """\
 """
 
 
-def facts(name: str) -> dict[str, Any]:
+def read_facts(name: str) -> dict[str, Any]:
     """The front matter of a method's page: method, changes, traffic, client_state, passes, and perhaps needs."""
     _, front, _ = (PAGES / f"{name}.md").read_text(encoding="utf-8").split("---\n", 2)
     return yaml.safe_load(front)
 
 
-def table() -> str:
+def format_table() -> str:
     """The table in Markdown, one row for each registered method."""
     methods = yaml.safe_load((ROOT / "config/schema/method.yaml").read_text(encoding="utf-8"))
-    return HEAD + "".join(_row(name, **facts(name)) for name in methods)
+    return HEAD + "".join(_row(name, **read_facts(name)) for name in methods)
 
 
 def _row(name: str, method: str, changes: str, traffic: str, client_state: str, passes: int, needs: str = "–") -> str:

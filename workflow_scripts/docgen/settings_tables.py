@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from fednoise_core.settings.words import describe_schema
+from workflow_scripts.provenance.step_code import ROOT
 
 Schema = Mapping[str, Any]
-CONFIG = Path(__file__).resolve().parents[2] / "config"
+CONFIG = ROOT / "config"
 FAMILIES = {  # schema of kinds → (heading, key that names the kind, where it is written)
     "dataset": (
         "Data sets",
@@ -57,7 +57,7 @@ OTHERS = {  # schema of one mapping → (heading, where it is written)
 }
 
 
-def tables() -> str:
+def format_tables() -> str:
     """Markdown: links to all sections, then a section for each family of settings."""
     titles = [about[0] for about in (*FAMILIES.values(), *OTHERS.values())]
     parts = [" · ".join(f"[{title}](#{title.lower().replace(' ', '-')})" for title in titles) + "\n"]
@@ -68,8 +68,8 @@ def tables() -> str:
             parts += ["### Ids of this project\n", _table(("id", "settings"), rows)]
     for name, (title, where) in OTHERS.items():
         schema = _load(f"schema/{name}.yaml")
-        rows = list(_rows(schema))
-        parts += [f"## {title}\n", f"{where}\n", _table(("setting", "type and range", "default", "meaning"), rows)]
+        table = _table(("setting", "type and range", "default", "meaning"), list(_rows(schema)))
+        parts += [f"## {title}\n", f"{where}\n", table]
     return "\n".join(parts)
 
 
@@ -101,6 +101,12 @@ def _kinds(key: str, kinds: Schema) -> Iterator[str]:
         for row in _rows(alone)
     ]
     yield _table(("setting", "of", "type and range", "default", "meaning"), rows)
+
+
+def list_settings(schema: Schema) -> Iterator[list[str]]:
+    """Name, type and range, default and meaning of each setting, as plain text."""
+    for row in _rows(schema):
+        yield [cell.replace("`", "").replace("\\", "").replace("&lt;", "<") for cell in row]
 
 
 def _owners(names: list[str], every: list[str]) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 import yaml
 
-DOCS = Path(__file__).resolve().parents[1]
-CONFIG = DOCS.parent / "config"
+from workflow_scripts.provenance.step_code import ROOT
+
+DOCS, CONFIG = ROOT / "docs", ROOT / "config"
 KINDS = CONFIG / "schema/figure.yaml"
 
 
@@ -25,7 +26,7 @@ def list_figures() -> str:
 
 
 def list_result_folders(file: Path) -> list[Path]:
-    """Where the results of a study or paper are published: below its name, with its scale if it has several."""
+    """List the folders of a study's or paper's published results: its name, and its name with each scale."""
     scales = yaml.safe_load(file.read_text(encoding="utf-8")).get("scales", {})
     names = [file.stem, *(f"{file.stem}-{scale}" for scale in scales)]
     return [folder for folder in (DOCS / "results" / name for name in names) if folder.is_dir()]

@@ -1,9 +1,10 @@
 """The list of sources, made from docs/references.bib. The page docs/references.md shows it."""
 
 import re
-from pathlib import Path
 
-FILE = Path(__file__).resolve().parents[1] / "references.bib"
+from workflow_scripts.provenance.step_code import ROOT
+
+FILE = ROOT / "docs/references.bib"
 ENTRY = re.compile(r"^@\w+\{(\w+),\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r"^  (\w+) = \{(.*)\},$", re.MULTILINE)
 VENUES = ("booktitle", "journal", "howpublished", "institution")
@@ -40,7 +41,7 @@ def list_references() -> str:
             entry = entries[key]
             authors = "; ".join(entry["author"].split(" and "))
             venue = next((f" {entry[name]}." for name in VENUES if name in entry), "")
-            parts.append(f"{authors} ({entry['year']}). *{entry['title']}.*{venue}\n{{: #{key} }}")
+            parts.append(f'<a id="{key}"></a>{authors} ({entry["year"]}). *{entry["title"]}.*{venue}')
     return "\n\n".join(parts) + "\n"
 
 

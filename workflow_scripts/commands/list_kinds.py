@@ -1,0 +1,51 @@
+"""List the methods, noises, partitions, nets, datasets, augments, tables or figures that a study can name.
+
+fednoise list methods     a line for each; `fednoise show method NAME` shows the settings
+fednoise list datasets    sources, and the ids of config/datasets.yaml
+"""
+
+import argparse
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fednoise_core.io import SpecError
+from workflow_scripts.config.yaml_file import read_yaml
+
+FAMILIES = ("method", "noise", "partition", "net", "dataset", "augment", "table", "figure")
+SCHEMAS = Path("config/schema")
+
+
+def read_kinds(family: str) -> Mapping[str, Any]:
+    """Read what config/schema says of a family.
+
+    Raises:
+        SpecError: The working folder is not that of the project.
+    """
+    if not SCHEMAS.is_dir():
+        raise SpecError(f"no {SCHEMAS} here. Run it in the project's folder")
+    return read_yaml(SCHEMAS / f"{family}.yaml")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command: print a line for each kind."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("family", choices=[f"{family}s" for family in FAMILIES])
+    family = parser.parse_args(arguments).family.removesuffix("s")
+    lines = {name: kind["description"] for name, kind in read_kinds(family).items()}
+    _print_lines(lines)
+    if family == "dataset":
+        print("\nIn config/datasets.yaml:")
+        ids = read_yaml("config/datasets.yaml")
+        _print_lines({name: yaml.safe_dump(spec, default_flow_style=True, width=10**9) for name, spec in ids.items()})
+    return 0
+
+
+def _print_lines(lines: Mapping[str, str]) -> None:
+    width, screen = max(map(len, lines)) + 2, shutil.get_terminal_size((120, 24)).columns
+    for name, text in lines.items():
+        line = f"{name:{width}}{text.strip()}"
+        print(line if len(line) <= screen else f"{line[: screen - 1]}…")
