@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ class ImageFiles:
 
     size: (H, W) of the result, None to take the first file's and demand it of all. resize: length that the shorter side
     is brought to (bilinear) before the middle [H, W] is cut out; None for the smallest length that covers it.
+    An image is turned as the orientation in its EXIF says.
     Raises ArtifactError naming the file if one is missing, damaged or of another size.
     """
 
@@ -70,7 +72,7 @@ class ImageFiles:
         return out
 
     def _open_image(self, name: str) -> Any:
-        from PIL import Image
+        from PIL import Image, ImageOps
 
         path = self.root / name
         try:
@@ -80,6 +82,9 @@ class ImageFiles:
                 count = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)  # an MPO: a photo, its preview
                 if count > 1:
                     raise ArtifactError(f"{path}: it holds {count} images; save each as a file of its own")
+                image.load()
+                with contextlib.suppress(Exception):  # damaged EXIF has no orientation
+                    ImageOps.exif_transpose(image, in_place=True)
                 return image.convert("RGB" if self.channels == 3 else "L")
         except ArtifactError:
             raise

@@ -1,5 +1,6 @@
 """Odd images and odd CSVs of labels: read right, or refused in one line that names the file. Never passed over."""
 
+import base64
 import io
 import re
 import zlib
@@ -13,6 +14,7 @@ from toy_data import photo_table, photos
 from fednoise_core.data import sources
 from fednoise_core.data.images import SUFFIXES, ImageFiles
 from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.label_errors.thumbnails import pack_sheets
 
 PICTURE = Image.fromarray(np.random.default_rng(25).integers(0, 256, (6, 8, 3), dtype=np.uint8))
 WIDE = (np.arange(48).reshape(6, 8) * 1365).astype(np.uint16)
@@ -94,6 +96,50 @@ def test_an_odd_image_is_read_right(name: str, tmp_path: Path) -> None:
     content, right = READ[name]
     (tmp_path / name).write_bytes(content)
     np.testing.assert_array_equal(ImageFiles(tmp_path, [name])[0], right)
+
+
+UPRIGHT = {
+    1: lambda stored: stored,
+    2: np.fliplr,
+    3: lambda stored: np.rot90(stored, 2),
+    4: np.flipud,
+    5: lambda stored: stored.swapaxes(0, 1),
+    6: lambda stored: np.rot90(stored, -1),
+    7: lambda stored: np.rot90(stored.swapaxes(0, 1), 2),
+    8: np.rot90,
+}
+
+
+@pytest.mark.parametrize("kind", ["png", "webp", "tiff", "jpeg"])
+@pytest.mark.parametrize("orientation", UPRIGHT)
+def test_a_photo_is_turned_as_its_exif_says(orientation: int, kind: str, tmp_path: Path) -> None:
+    stored = np.add.outer(np.arange(16) * 12, np.arange(24)).astype(np.uint8)  # brighter downwards
+    exif, options = Image.Exif(), {"webp": {"lossless": True}, "jpeg": {"quality": 95}}.get(kind, {})
+    exif[0x0112] = orientation
+    Image.fromarray(stored).convert("RGB").save(tmp_path / f"photo.{kind}", exif=exif, **options)
+    files, upright = ImageFiles(tmp_path, [f"photo.{kind}"]), np.stack([UPRIGHT[orientation](stored)] * 3, -1)
+    assert files.shape == (1, *upright.shape)
+    np.testing.assert_allclose(files[0].astype(int), upright, atol=3 if kind == "jpeg" else 0)
+
+
+def test_damaged_exif_turns_nothing(tmp_path: Path) -> None:
+    PICTURE.save(tmp_path / "photo.png", exif=b"Exif\0\0MM\0*" + b"\xff" * 40)
+    np.testing.assert_array_equal(ImageFiles(tmp_path, ["photo.png"])[0], np.asarray(PICTURE))
+
+
+def test_a_page_shows_a_turned_photo_upright(tmp_path: Path) -> None:
+    exif, path = Image.Exif(), photos(tmp_path) / "train" / "cat" / "0.png"
+    exif[0x0112] = 6
+    stored = np.zeros((8, 6, 3), np.uint8)
+    stored[:4] = 200  # the upper half, which is on the right once it is turned
+    Image.fromarray(stored).save(path, exif=exif)
+    photo_table(tmp_path)
+    data = sources.read(folder_spec(tmp_path))
+    assert data.source(0) == "cat/0.png"
+    assert data.x_train[0, :, 4:].min() == 200 > data.x_train[0, :, :4].max() == 0
+    sheet = pack_sheets(iter(data.x_train[:1]), 1, 8)
+    (shown,) = [np.asarray(Image.open(io.BytesIO(base64.b64decode(text)))) for text in sheet.texts]
+    assert shown[4, [0, 7], 0].tolist() == [0, 200]
 
 
 @pytest.mark.parametrize("name", REFUSED)
