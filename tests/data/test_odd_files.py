@@ -12,6 +12,7 @@ from PIL import Image
 from toy_data import photo_table, photos
 
 from fednoise_core.data import sources
+from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.images import SUFFIXES, ImageFiles
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.label_errors.thumbnails import pack_sheets
@@ -211,7 +212,7 @@ TABLES: dict[str, str | bytes] = {
 def test_an_odd_table_is_named(text: str | bytes, folder: Path) -> None:
     table = folder / "labels.csv"
     table.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises((ArtifactError, SpecError), match=rf"^{re.escape(str(table))}.*\Z"):
+    with pytest.raises((ArtifactError, SpecError), match=rf"^({re.escape(str(table))}.*(\n|\Z))+\Z"):
         sources.read(folder_spec(folder))
 
 
@@ -219,3 +220,48 @@ def test_a_side_that_no_memory_holds_is_refused(folder: Path) -> None:
     photo_table(folder)
     with pytest.raises(SpecError, match=r"dataset\.size: expected .*4096.*, got 1000000"):
         sources.read({**folder_spec(folder), "size": 1_000_000})
+
+
+def test_all_damaged_images_are_named_at_once_or_left_out(tmp_path: Path) -> None:
+    photo_table(photos(tmp_path))
+    for number in range(30):
+        (tmp_path / "train" / "cat" / f"bad{number:02}.png").write_bytes(PLAIN[:40])
+    (tmp_path / "test" / "emu" / "bad.png").write_bytes(b"")
+    labels = (tmp_path / "labels.csv").read_text()
+    rows = "".join(f"\ncat/bad{number:02}.png,cat,0" for number in range(30))
+    (tmp_path / "labels.csv").write_text(labels + rows)
+    with pytest.raises(ArtifactError) as caught:
+        sources.read(folder_spec(tmp_path) | {"size": 6})
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 21
+    assert all("damaged image" in line for line in lines[:20])
+    assert len(set(lines)) == 21
+    assert lines[20] == "and 11 more"
+    data = sources.read(folder_spec(tmp_path) | {"damaged": "skip"})
+    clean = sources.read(folder_spec(photos_alone(tmp_path / "whole")))
+    np.testing.assert_array_equal(data.x_train, clean.x_train)
+    np.testing.assert_array_equal(data.given["given"], clean.given["given"])
+    np.testing.assert_array_equal(data.client, clean.client)
+    assert len(data.left_out) == 31
+    data.save(tmp_path / "arrays.npz")
+    assert Arrays.load(tmp_path / "arrays.npz").left_out == data.left_out
+    assert sources.read(folder_spec(tmp_path / "whole")).left_out == ()
+
+
+def photos_alone(root: Path) -> Path:
+    photo_table(photos(root))
+    return root
+
+
+def test_all_bad_rows_of_a_table_are_named_at_once(tmp_path: Path) -> None:
+    photo_table(photos(tmp_path))
+    text = (tmp_path / "labels.csv").read_text().replace("0.png,cat", "0.png,cta").replace("3.png,cat,1", "3.png,cat,")
+    (tmp_path / "labels.csv").write_text(text.replace("dog/5.png", "dog/55.png"))
+    with pytest.raises(ArtifactError) as caught:
+        sources.read(folder_spec(tmp_path))
+    problems = "\n".join(sorted(str(caught.value).splitlines()))
+    assert re.fullmatch(
+        r".*line 4: file: 'dog/55.png' does.*\n.*line 6: client: expected.*\n.*line 9: 'cta' is no class.*\n"
+        r".*no label for train/dog/5.png",
+        problems,
+    )
