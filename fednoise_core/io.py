@@ -44,6 +44,22 @@ def raise_all(kind: type[Exception], problems: Iterable[str]) -> None:
         raise kind("\n".join([*lines[:NAMED], *more]))
 
 
+class Problems(list[str]):
+    """Wrong settings that are named together."""
+
+    @contextlib.contextmanager
+    def catch(self) -> Iterator[None]:
+        """Go on after the block if it raises SpecError, and remember what is wrong."""
+        try:
+            yield
+        except SpecError as error:
+            self.extend(line for line in str(error).splitlines() if line not in self)
+
+    def raise_all(self) -> None:
+        """Raise one SpecError for all problems, if there are any."""
+        raise_all(SpecError, self)
+
+
 @contextlib.contextmanager
 def open_atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file that replaces `path` only if the block succeeds.
