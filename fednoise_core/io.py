@@ -8,7 +8,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -24,6 +24,40 @@ class SpecError(ValueError):
 
 class ArtifactError(RuntimeError):
     """A file is missing, damaged or not what it claims to be; the message names it."""
+
+
+NAMED = 20  # problems that one error names
+
+
+def raise_all(kind: type[Exception], problems: Iterable[str]) -> None:
+    """Raise one error for several problems, so that they need not be met one at a time.
+
+    Args:
+        kind: Class of the error.
+        problems: What is wrong. The first ones are named, a line each, the others counted.
+
+    Raises:
+        Exception: Of this kind, if there is a problem.
+    """
+    if lines := list(problems):
+        more = [f"and {len(lines) - NAMED} more"] if len(lines) > NAMED else []
+        raise kind("\n".join([*lines[:NAMED], *more]))
+
+
+class Problems(list[str]):
+    """Wrong settings that are named together."""
+
+    @contextlib.contextmanager
+    def catch(self) -> Iterator[None]:
+        """Go on after the block if it raises SpecError, and remember what is wrong."""
+        try:
+            yield
+        except SpecError as error:
+            self.extend(line for line in str(error).splitlines() if line not in self)
+
+    def raise_all(self) -> None:
+        """Raise one SpecError for all problems, if there are any."""
+        raise_all(SpecError, self)
 
 
 @contextlib.contextmanager

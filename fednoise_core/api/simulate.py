@@ -273,6 +273,7 @@ def run_federation(
         "run": {"method": method["name"], "seed": seed},
         "clean_known": labels.clean is not None,
         "test_known": arrays.test_known,
+        **({"left_out": len(arrays.left_out)} if arrays.left_out else {}),
     }
     planned = run_options.spec or {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
     facts |= planned.get("facts", {})

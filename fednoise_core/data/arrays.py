@@ -41,7 +41,8 @@ class Arrays:
     origin: what a training image is called in the user's data, int64 [n] (row of the file) or texts [n] (file below
     train/); None: its number here. test_known: False where held-out given labels stand in for a trusted test set.
     first: int64 [n] or None: labels as first given, if somebody has corrected them since; y_train has them as they are
-    now. coarse: int64 [classes] or None: superclass of each class. names: class names, all different, or ().
+    now. coarse: int64 [classes] or None: superclass of each class. names: class names, all different, or (). left_out:
+    damaged images that were left out.
     mean, std: per channel, of pixels scaled to [0, 1] or of features as they are; the normalisation the networks see.
     spec: the data set's settings. source_sha256: content name -> SHA-256.
     """
@@ -63,6 +64,7 @@ class Arrays:
     sites: tuple[str, ...] = ()
     test_known: bool = True
     first: np.ndarray | None = None
+    left_out: tuple[str, ...] = ()
     spec: Mapping[str, Any] = field(default_factory=dict)
     source_sha256: Mapping[str, str] = field(default_factory=dict)
 
@@ -119,6 +121,7 @@ class Arrays:
             else:
                 arrays[name] = np.asarray(x[:])
         facts = {name: getattr(self, name) for name in FACTS}
+        facts |= {"left_out": list(self.left_out)} if self.left_out else {}
         facts |= {"artifact": "arrays", "dataset": dict(self.spec), "side": side}
         save_npz(path, arrays, facts)
 
@@ -146,6 +149,7 @@ class Arrays:
                 classes=int(facts["classes"]),
                 clean_known=bool(facts["clean_known"]),
                 test_known=bool(facts.get("test_known", True)),
+                left_out=tuple(facts.get("left_out", ())),
                 mean=tuple(facts["mean"]),
                 std=tuple(facts["std"]),
                 spec=facts["dataset"],

@@ -1,6 +1,6 @@
 """The user's own images: `train/<class>/…` and `test/<class>/…`, with an optional CSV of given labels and owners."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path, PurePath
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -57,6 +57,10 @@ class ImageFolder(Dataset):
             "wrong."
         ),
     ] = True
+    damaged: Annotated[
+        Literal["stop", "skip"],
+        Field(description="Images that cannot be decoded: all named in one error, or left out and counted."),
+    ] = "stop"
     test: OwnTest = MISSING
 
     @classmethod
@@ -71,13 +75,20 @@ class ImageFolder(Dataset):
             ArtifactError: a file or folder is missing or wrong (a link that leads out of `path`, an image beside the
                 class folders, a class without a training image, a line of the CSV). The message names it.
         """
-        listed = _list_training(spec, places)
+        listed, left_out = _list_training(spec, places), list[str]()
+        if spec.get("damaged") == "skip":
+            left_out = ImageFiles(listed.root / "train", listed.paths, size=(1, 1)).list_damaged()
+            listed = listed.without(set(left_out))
         train = ImageFiles(listed.root / "train", listed.paths, int(spec.get("channels", 3)), shape_of(spec))
         test = None
         if "test" not in spec:
             images = _find_images(listed.root / "test", listed.names)
+            if spec.get("damaged") == "skip":
+                damaged = ImageFiles(listed.root / "test", [name for name, _ in images], size=(1, 1)).list_damaged()
+                images = [(name, folder) for name, folder in images if name not in damaged]
+                left_out += [f"test/{name}" for name in damaged]
             tests = ImageFiles(listed.root / "test", [name for name, _ in images], train.channels, train.size)
-            tests.fixed = train.fixed
+            tests.fixed, train.beside = train.fixed, (tests,)
             test = tests, _class_numbers((folder for _, folder in images), listed.names)
         return from_user(
             spec,
@@ -92,6 +103,7 @@ class ImageFolder(Dataset):
             clean_known=bool(spec.get("clean_known", True)),
             origin=np.array(listed.paths),
             first=listed.first,
+            left_out=tuple(left_out),
             source_sha256={} if listed.table is None else {listed.table.name: sha256_file(listed.table)},
         )
 
@@ -127,6 +139,19 @@ class _Listed(NamedTuple):
     owners: list[str] | None
     first: np.ndarray | None
     table: Path | None
+
+    def without(self, left_out: Set[str]) -> "_Listed":
+        """The same without the images of these paths."""
+        rows = np.array([row for row, path in enumerate(self.paths) if path not in left_out], np.int64)
+        if not len(rows):
+            raise ArtifactError(f"{self.root / 'train'}: every image is damaged")
+        return self._replace(
+            paths=[self.paths[row] for row in rows],
+            labels=self.labels[rows],
+            given={key: labels[rows] for key, labels in self.given.items()},
+            owners=None if self.owners is None else [self.owners[row] for row in rows],
+            first=None if self.first is None else self.first[rows],
+        )
 
 
 def _list_training(spec: Mapping[str, Any], places: Sequence[Path]) -> _Listed:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fednoise_core.io import ArtifactError
+from fednoise_core.io import ArtifactError, raise_all
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "PPM", "TIFF")  # formats that are read, whatever the file's ending
@@ -18,12 +19,17 @@ BESIDE = frozenset({".txt", ".csv", ".tsv", ".json", ".yaml", ".yml", ".xml", ".
 """Endings of other files that may lie beside images."""
 
 
+class DamagedImage(ArtifactError):
+    """An image that Pillow cannot decode."""
+
+
 class ImageFiles:
     """uint8 [n, H, W] (channels 1) or [n, H, W, 3] over image files; `x[index]` decodes exactly those.
 
     size: (H, W) of the result, None to take the first file's and demand it of all. resize: length that the shorter side
     is brought to (bilinear) before the middle [H, W] is cut out; None for the smallest length that covers it.
-    Raises ArtifactError naming the file if one is missing, damaged or of another size.
+    An image is turned as the orientation in its EXIF says.
+    Raises ArtifactError naming all files that are missing, damaged or of another size, here and in `beside`.
     """
 
     dtype = np.dtype(np.uint8)
@@ -38,6 +44,7 @@ class ImageFiles:
     ):
         self.root, self.paths, self.channels, self.resize = root, list(paths), channels, resize
         self.fixed = size is None  # no scaling: sizes must agree
+        self.beside: tuple[ImageFiles, ...] = ()
         if size is None:
             width, height = self._open_image(self.paths[0]).size if self.paths else (1, 1)
             size = (height, width)
@@ -56,7 +63,7 @@ class ImageFiles:
         """Only these images, in this order; nothing is decoded."""
         size = None if self.fixed and len(index) == 0 else self.size
         part = ImageFiles(self.root, [self.paths[i] for i in index], self.channels, size, self.resize)
-        part.fixed = self.fixed
+        part.fixed, part.beside = self.fixed, (self, *self.beside)
         return part
 
     def __getitem__(self, index: Any) -> np.ndarray:
@@ -65,12 +72,33 @@ class ImageFiles:
         chosen = self.paths[index] if isinstance(index, slice) else [self.paths[i] for i in np.asarray(index)]
         out = np.empty((len(chosen), *self.shape[1:]), np.uint8)
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # decoding leaves Python's lock
-            for row, image in enumerate(pool.map(self._decode_image, chosen)):
-                out[row] = image
+            try:
+                for row, image in enumerate(pool.map(self._decode_image, chosen)):
+                    out[row] = image
+            except ArtifactError:
+                raise_all(ArtifactError, dict.fromkeys(map(str, self._list_problems(pool))))
+                raise
         return out
 
+    def list_damaged(self) -> list[str]:
+        """List the paths of the images that cannot be decoded."""
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            problems = list(pool.map(self._find_problem, self.paths))
+        return [path for path, problem in zip(self.paths, problems, strict=True) if isinstance(problem, DamagedImage)]
+
+    def _list_problems(self, pool: ThreadPoolExecutor) -> Iterator[ArtifactError]:
+        for files in (self, *self.beside):
+            yield from filter(None, pool.map(files._find_problem, files.paths))
+
+    def _find_problem(self, name: str) -> ArtifactError | None:
+        try:
+            self._decode_image(name)
+        except ArtifactError as error:
+            return error
+        return None
+
     def _open_image(self, name: str) -> Any:
-        from PIL import Image
+        from PIL import Image, ImageOps
 
         path = self.root / name
         try:
@@ -80,13 +108,17 @@ class ImageFiles:
                 count = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)  # an MPO: a photo, its preview
                 if count > 1:
                     raise ArtifactError(f"{path}: it holds {count} images; save each as a file of its own")
+                image.load()
+                with contextlib.suppress(Exception):  # damaged EXIF has no orientation
+                    ImageOps.exif_transpose(image, in_place=True)
                 return image.convert("RGB" if self.channels == 3 else "L")
         except ArtifactError:
             raise
         except Exception as error:  # each of Pillow's readers raises its own kinds
             damaged = f"damaged image, or not {', '.join(FORMATS)} ({type(error).__name__}: {error})"
             problem = "no such file" if isinstance(error, FileNotFoundError) else damaged
-            raise ArtifactError(f"{path}: {problem}") from error
+            kind = ArtifactError if isinstance(error, FileNotFoundError) else DamagedImage
+            raise kind(f"{path}: {problem}") from error
 
     def _decode_image(self, name: str) -> np.ndarray:
         from PIL import Image

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fednoise_core.io import ArtifactError, plain_cell
+from fednoise_core.io import ArtifactError, plain_cell, raise_all
 from fednoise_core.settings.declare import did_you_mean
 
 LONGEST = 200  # letters of a class or an owner: all are stored at the length of the longest
@@ -29,38 +29,51 @@ def read_table(path: Path, images: Sequence[str], classes: Sequence[str] | None 
         classes: the classes that there are. None: those that the labels name.
 
     Raises:
-        ArtifactError: a line is missing or wrong. The message names the file and the line.
+        ArtifactError: lines are missing or wrong. The message names the file and these lines.
     """
     columns, rows = rows_of(path)
-    there, lines, dropped = set(images), dict[str, Line](), set()
+    there, lines, dropped, problems = set(images), dict[str, Line](), set(), list[str]()
+    named = set()  # also by a row that is wrong
     for number, row in rows:
-        where, name = f"{path}, line {number}", row["file"]
-        name = name if name in there else plain_cell(name)
-        if name not in there:
-            raise ArtifactError(f"{where}: file: {name[:60]!r} does not exist below train/")
-        if name in lines:
-            raise ArtifactError(f"{where}: {name} comes twice")
-        texts = {key: _read_text(row, key, where) for key in ("label", "client", "first_label") if key in columns}
-        line = lines[name] = Line(name, texts.get("label"), texts.get("client"), texts.get("first_label"))
-        if classes is not None and line.label is not None and line.label not in classes:
-            raise ArtifactError(f"{where}: {line.label!r} is no class folder{did_you_mean(line.label, classes)}")
-        if (word := row.get("drop", "").strip()) not in ("", "no", "yes"):
-            raise ArtifactError(f"{where}: drop: expected yes, no or nothing, got {word[:40]!r}")
-        if word == "yes":
-            dropped.add(name)
-    if missing := next((name for name in images if name not in lines), None):
-        raise ArtifactError(f"{path}: no {'label' if 'label' in columns else 'line'} for train/{missing}")
+        name = row["file"] if row["file"] in there else plain_cell(row["file"])
+        try:
+            if name not in there:
+                raise ArtifactError(f"file: {name[:60]!r} does not exist below train/")
+            if name in named:
+                raise ArtifactError(f"{name} comes twice")
+            named.add(name)
+            lines[name], is_dropped = _read_line(name, row, columns, classes)
+        except ArtifactError as error:
+            problems.append(f"{path}, line {number}: {error}")
+        else:
+            dropped |= {name} if is_dropped else set()
+    missing = (name for name in images if name not in named)
+    problems += [f"{path}: no {'label' if 'label' in columns else 'line'} for train/{name}" for name in missing]
+    raise_all(ArtifactError, problems)
     if len(dropped) == len(images):
         raise ArtifactError(f"{path}: drop: every image is left out")
     return [lines[name] for name in images if name not in dropped]
 
 
-def _read_text(row: Mapping[str, str], key: str, where: str) -> str:
+def _read_line(
+    name: str, row: Mapping[str, str], columns: Sequence[str], classes: Sequence[str] | None
+) -> tuple[Line, bool]:
+    """An image's line, and whether the image is left out."""
+    texts = {key: _read_text(row, key) for key in ("label", "client", "first_label") if key in columns}
+    line = Line(name, texts.get("label"), texts.get("client"), texts.get("first_label"))
+    if classes is not None and line.label is not None and line.label not in classes:
+        raise ArtifactError(f"{line.label!r} is no class folder{did_you_mean(line.label, classes)}")
+    if (word := row.get("drop", "").strip()) not in ("", "no", "yes"):
+        raise ArtifactError(f"drop: expected yes, no or nothing, got {word[:40]!r}")
+    return line, word == "yes"
+
+
+def _read_text(row: Mapping[str, str], key: str) -> str:
     text = plain_cell(row[key].strip())
     if text and text.isprintable() and len(text) <= LONGEST:
         return text
     cure = f"expected a text of one line, {LONGEST} letters at most"
-    raise ArtifactError(f"{where}: {key}: {cure}, got {row[key][:40]!r}")
+    raise ArtifactError(f"{key}: {cure}, got {row[key][:40]!r}")
 
 
 def rows_of(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
@@ -75,7 +88,7 @@ def rows_of(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     Raises:
         ArtifactError: the file cannot be read, or a column is missing. The message names the file and the line.
     """
-    columns, rows, line = list[str](), [], 1
+    columns, rows, line, too_long = list[str](), [], 1, list[str]()
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             table = csv.DictReader(file, restval="")
@@ -85,7 +98,7 @@ def rows_of(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
             for row in table:
                 line = table.line_num
                 if None in row:
-                    raise ArtifactError(f"{path}, line {line}: more cells than the first line has")
+                    too_long.append(f"{path}, line {line}: more cells than the first line has")
                 rows.append((line, row))
     except UnicodeDecodeError as error:
         raise ArtifactError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
@@ -94,4 +107,5 @@ def rows_of(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     if "file" not in columns or not {"label", "client"} & set(columns):
         has = ", ".join(map(repr, columns))[:LONGEST]
         raise ArtifactError(f"{path}: the columns file and label (or client, or both) are needed; it has {has}")
+    raise_all(ArtifactError, too_long)
     return columns, rows

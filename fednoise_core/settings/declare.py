@@ -11,7 +11,7 @@ import functools
 import inspect
 import operator
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
@@ -184,14 +184,15 @@ def check_value(hint: Any, value: Any, place: str) -> Any:
         The value in this type, or the settings as a model.
 
     Raises:
-        SpecError: `place.key: expected …, got …` for the first value that does not fit.
+        SpecError: `place.key: expected …, got …` for each key whose value does not fit.
     """
     value = _to_python(value)
     try:
         return _type_adapter(hint).validate_python(value)
     except ValidationError as error:
-        keys, text = describe_problem(error, value, json_schema(hint))
-        raise SpecError(f"{place}{_format_key(keys)}: {text}") from None
+        problems = describe_problems(error, value, json_schema(hint))
+        text = "\n".join(f"{place}{_format_key(keys)}: {problem}" for keys, problem in problems)
+        raise SpecError(text) from None
 
 
 def check_keys(hints: Mapping[str, Any], values: Mapping[str, Any], place: str) -> None:
@@ -244,8 +245,8 @@ def _to_python(value: Any) -> Any:
 # messages
 
 
-def describe_problem(error: ValidationError, value: Any, schema: Schema) -> tuple[list[str | int], str]:
-    """Describe the first wrong value of a failed check.
+def describe_problems(error: ValidationError, value: Any, schema: Schema) -> list[tuple[list[str | int], str]]:
+    """Describe the wrong values of a failed check.
 
     Args:
         error: pydantic's error.
@@ -253,10 +254,24 @@ def describe_problem(error: ValidationError, value: Any, schema: Schema) -> tupl
         schema: JSON schema of the expected type.
 
     Returns:
-        The keys that lead to the wrong value, and what is wrong with it.
+        For each key of the value, the keys that lead to what is wrong, and what is wrong with it.
     """
     problems = error.errors(include_url=False)
-    # an unknown key says more than that another one is missing
+    if isinstance(value, Mapping) and "anyOf" not in schema:
+        # an unknown key says more than that another one is missing
+        names_key = any(
+            entry["type"] in ("extra_forbidden", "invalid_key") and len(entry["loc"]) <= 2 for entry in problems
+        )
+        shown = [entry for entry in problems if not (names_key and entry["type"] == "missing")] or problems
+        firsts = dict.fromkeys(entry["loc"][:1] for entry in shown)
+        groups = [[entry for entry in shown if entry["loc"][:1] == first] for first in firsts]
+    else:  # the first items of places are branches of a union
+        groups = [problems]
+    return [_describe_group(group, value, schema) for group in groups]
+
+
+def _describe_group(problems: Sequence[Any], value: Any, schema: Schema) -> tuple[list[str | int], str]:
+    """Describe the first wrong value of errors that concern one key."""
     unknown = [entry for entry in problems if entry["type"] == "extra_forbidden"]
     about_first = unknown or [entry for entry in problems if entry["loc"][:1] == problems[0]["loc"][:1]]
     # of the branches of a union the one that fits best

@@ -710,3 +710,28 @@ def test_the_default_net_is_in_the_code_of_a_run(folder: Path) -> None:
     assert "net" not in spec["train"]
     entries = StepCode(ROOT).train_entries(spec["method"]["name"], nets_of(spec["train"]))
     assert "fednoise_core/nets/small.py" in read_modules(ROOT, entries)
+
+
+def test_all_mistakes_of_a_study_are_named_at_once(folder: Path) -> None:
+    def edit(study: dict[str, Any]) -> None:
+        study["noises"]["mine"] |= {"rate": 3, "sampling": "exactly"}
+        study["partitions"]["even"]["cleints"] = 5
+        study["methods"]["cot"] |= {"label": "", "train": {"lr": -1, "rounds": 0}}
+        study["train"]["momentum"] = 2
+        study["grid"][0]["datasets"] += ["digitss", "mnistt"]
+
+    write(folder, "config/studies/toy.yaml", edited(edit))
+    with pytest.raises(SpecError) as caught:
+        Study(project(folder), "toy")
+    places = [line.split(": ")[1] for line in str(caught.value).splitlines()]
+    assert sorted(places) == sorted(
+        [
+            "noises.mine.rate",
+            "noises.mine.sampling",
+            "partitions.even.cleints",
+            *(f"methods.cot.{key}" for key in ("label", "train.lr", "train.rounds")),
+            "train.momentum",
+            "grid[0].datasets",
+            "grid[0].datasets",
+        ]
+    )

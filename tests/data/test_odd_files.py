@@ -1,5 +1,6 @@
 """Odd images and odd CSVs of labels: read right, or refused in one line that names the file. Never passed over."""
 
+import base64
 import io
 import re
 import zlib
@@ -11,8 +12,10 @@ from PIL import Image
 from toy_data import photo_table, photos
 
 from fednoise_core.data import sources
+from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.images import SUFFIXES, ImageFiles
 from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.label_errors.thumbnails import pack_sheets
 
 PICTURE = Image.fromarray(np.random.default_rng(25).integers(0, 256, (6, 8, 3), dtype=np.uint8))
 WIDE = (np.arange(48).reshape(6, 8) * 1365).astype(np.uint16)
@@ -96,6 +99,50 @@ def test_an_odd_image_is_read_right(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(ImageFiles(tmp_path, [name])[0], right)
 
 
+UPRIGHT = {
+    1: lambda stored: stored,
+    2: np.fliplr,
+    3: lambda stored: np.rot90(stored, 2),
+    4: np.flipud,
+    5: lambda stored: stored.swapaxes(0, 1),
+    6: lambda stored: np.rot90(stored, -1),
+    7: lambda stored: np.rot90(stored.swapaxes(0, 1), 2),
+    8: np.rot90,
+}
+
+
+@pytest.mark.parametrize("kind", ["png", "webp", "tiff", "jpeg"])
+@pytest.mark.parametrize("orientation", UPRIGHT)
+def test_a_photo_is_turned_as_its_exif_says(orientation: int, kind: str, tmp_path: Path) -> None:
+    stored = np.add.outer(np.arange(16) * 12, np.arange(24)).astype(np.uint8)  # brighter downwards
+    exif, options = Image.Exif(), {"webp": {"lossless": True}, "jpeg": {"quality": 95}}.get(kind, {})
+    exif[0x0112] = orientation
+    Image.fromarray(stored).convert("RGB").save(tmp_path / f"photo.{kind}", exif=exif, **options)
+    files, upright = ImageFiles(tmp_path, [f"photo.{kind}"]), np.stack([UPRIGHT[orientation](stored)] * 3, -1)
+    assert files.shape == (1, *upright.shape)
+    np.testing.assert_allclose(files[0].astype(int), upright, atol=3 if kind == "jpeg" else 0)
+
+
+def test_damaged_exif_turns_nothing(tmp_path: Path) -> None:
+    PICTURE.save(tmp_path / "photo.png", exif=b"Exif\0\0MM\0*" + b"\xff" * 40)
+    np.testing.assert_array_equal(ImageFiles(tmp_path, ["photo.png"])[0], np.asarray(PICTURE))
+
+
+def test_a_page_shows_a_turned_photo_upright(tmp_path: Path) -> None:
+    exif, path = Image.Exif(), photos(tmp_path) / "train" / "cat" / "0.png"
+    exif[0x0112] = 6
+    stored = np.zeros((8, 6, 3), np.uint8)
+    stored[:4] = 200  # the upper half, which is on the right once it is turned
+    Image.fromarray(stored).save(path, exif=exif)
+    photo_table(tmp_path)
+    data = sources.read(folder_spec(tmp_path))
+    assert data.source(0) == "cat/0.png"
+    assert data.x_train[0, :, 4:].min() == 200 > data.x_train[0, :, :4].max() == 0
+    sheet = pack_sheets(iter(data.x_train[:1]), 1, 8)
+    (shown,) = [np.asarray(Image.open(io.BytesIO(base64.b64decode(text)))) for text in sheet.texts]
+    assert shown[4, [0, 7], 0].tolist() == [0, 200]
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_image_that_would_be_read_wrong_is_named(name: str, folder: Path) -> None:
     assert len(READ) + len(REFUSED) >= 60
@@ -165,7 +212,7 @@ TABLES: dict[str, str | bytes] = {
 def test_an_odd_table_is_named(text: str | bytes, folder: Path) -> None:
     table = folder / "labels.csv"
     table.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises((ArtifactError, SpecError), match=rf"^{re.escape(str(table))}.*\Z"):
+    with pytest.raises((ArtifactError, SpecError), match=rf"^({re.escape(str(table))}.*(\n|\Z))+\Z"):
         sources.read(folder_spec(folder))
 
 
@@ -173,3 +220,48 @@ def test_a_side_that_no_memory_holds_is_refused(folder: Path) -> None:
     photo_table(folder)
     with pytest.raises(SpecError, match=r"dataset\.size: expected .*4096.*, got 1000000"):
         sources.read({**folder_spec(folder), "size": 1_000_000})
+
+
+def test_all_damaged_images_are_named_at_once_or_left_out(tmp_path: Path) -> None:
+    photo_table(photos(tmp_path))
+    for number in range(30):
+        (tmp_path / "train" / "cat" / f"bad{number:02}.png").write_bytes(PLAIN[:40])
+    (tmp_path / "test" / "emu" / "bad.png").write_bytes(b"")
+    labels = (tmp_path / "labels.csv").read_text()
+    rows = "".join(f"\ncat/bad{number:02}.png,cat,0" for number in range(30))
+    (tmp_path / "labels.csv").write_text(labels + rows)
+    with pytest.raises(ArtifactError) as caught:
+        sources.read(folder_spec(tmp_path) | {"size": 6})
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 21
+    assert all("damaged image" in line for line in lines[:20])
+    assert len(set(lines)) == 21
+    assert lines[20] == "and 11 more"
+    data = sources.read(folder_spec(tmp_path) | {"damaged": "skip"})
+    clean = sources.read(folder_spec(photos_alone(tmp_path / "whole")))
+    np.testing.assert_array_equal(data.x_train, clean.x_train)
+    np.testing.assert_array_equal(data.given["given"], clean.given["given"])
+    np.testing.assert_array_equal(data.client, clean.client)
+    assert len(data.left_out) == 31
+    data.save(tmp_path / "arrays.npz")
+    assert Arrays.load(tmp_path / "arrays.npz").left_out == data.left_out
+    assert sources.read(folder_spec(tmp_path / "whole")).left_out == ()
+
+
+def photos_alone(root: Path) -> Path:
+    photo_table(photos(root))
+    return root
+
+
+def test_all_bad_rows_of_a_table_are_named_at_once(tmp_path: Path) -> None:
+    photo_table(photos(tmp_path))
+    text = (tmp_path / "labels.csv").read_text().replace("0.png,cat", "0.png,cta").replace("3.png,cat,1", "3.png,cat,")
+    (tmp_path / "labels.csv").write_text(text.replace("dog/5.png", "dog/55.png"))
+    with pytest.raises(ArtifactError) as caught:
+        sources.read(folder_spec(tmp_path))
+    problems = "\n".join(sorted(str(caught.value).splitlines()))
+    assert re.fullmatch(
+        r".*line 4: file: 'dog/55.png' does.*\n.*line 6: client: expected.*\n.*line 9: 'cta' is no class.*\n"
+        r".*no label for train/dog/5.png",
+        problems,
+    )

@@ -194,13 +194,14 @@ def test_the_page_marks_them_in_tables_runs_and_notes(root: Path) -> None:
 def test_a_run_at_chance_is_told_in_table_notes_and_details(tmp_path: Path) -> None:
     write_study(tmp_path, grid=GRID[:1], rounds=3, seeds=(0, 1))
     file = tmp_path / "runs/digits/sym40/iid/sce/seed1/summary.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"at_chance": True}))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"at_chance": True, "left_out": 1234}))
     frame, grid = table(tmp_path, "accuracy")
     assert frame.set_index("method")["at_chance"]["sce"] == 1
     assert "At chance after the last round: SCE in 1 of 2 runs." in grid.notes
     found = load(listed_runs(tmp_path / "runs.json"))
     (limit,) = [line for line in list_limits({"tables": {}}, found) if line.startswith("At chance")]
     assert "SCE in 1 of 2 runs" in limit
+    assert "Damaged images were left out: 1,234 of digits." in list_limits({"tables": {}}, found)
     words = [dict(scores_of(run))["last round"] for run in found]
     assert sum(word.endswith("%, at chance") for word in words) == 1
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from fednoise_core.io import SpecError
+from fednoise_core.io import Problems, SpecError
 from fednoise_core.settings.declare import did_you_mean, model_of
 from fednoise_core.settings.train import Train
 from fednoise_core.settings.variants import format_settings, parse_settings, variant_id
@@ -46,16 +46,19 @@ def check_definitions(schemas: Schemas, data: Mapping[str, Any], place: ConfigPa
     Raises:
         SpecError: A definition is wrong.
     """
+    problems = Problems()
     for key, family in FAMILY_OF_KEY.items():
         for name, spec in data.get(key, {}).items():
-            problem = paths.name_problem(name)
-            if problem:
-                raise (place / key).error(problem)
-            if family == "method":
-                for variant, definition in expand_sweep(name, spec, place / key / name).items():
-                    parse_method(schemas, variant, definition, place / key / name)
-            else:
-                schemas.check_kind(family, spec, place / key / name)
+            with problems.catch():
+                problem = paths.name_problem(name)
+                if problem:
+                    raise (place / key).error(problem)
+                if family == "method":
+                    for variant, definition in expand_sweep(name, spec, place / key / name).items():
+                        parse_method(schemas, variant, definition, place / key / name)
+                else:
+                    schemas.check_kind(family, spec, place / key / name)
+    problems.raise_all()
 
 
 def parse_method(schemas: Schemas, name: str, spec: Mapping[str, Any], place: ConfigPath) -> MethodDefinition:
@@ -71,11 +74,15 @@ def parse_method(schemas: Schemas, name: str, spec: Mapping[str, Any], place: Co
         SpecError: A setting is wrong.
     """
     fields = {key: value for key, value in spec.items() if key not in ("label", "train")}
-    schemas.check_kind("method", fields, place, beside=("label", "train", "sweep"))
+    problems = Problems()
+    with problems.catch():
+        schemas.check_kind("method", fields, place, beside=("label", "train", "sweep"))
     label, train = spec.get("label", name), spec.get("train", {})
     if not isinstance(label, str) or not label.strip() or len(label) > LONGEST_LABEL or not label.isprintable():
-        raise (place / "label").error(f"expected one line of 1 to {LONGEST_LABEL} letters")
-    check_train(schemas, train, place / "train")
+        problems.append(str((place / "label").error(f"expected one line of 1 to {LONGEST_LABEL} letters")))
+    with problems.catch():
+        check_train(schemas, train, place / "train")
+    problems.raise_all()
     return MethodDefinition(fields, label, train, place)
 
 

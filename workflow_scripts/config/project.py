@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.data import sources
-from fednoise_core.io import ArtifactError, SpecError, json_digest
+from fednoise_core.io import ArtifactError, Problems, SpecError, json_digest
 from fednoise_core.settings.declare import describe_mismatch, did_you_mean
 from workflow_scripts import paths
 from workflow_scripts.config.definitions import check_definitions
@@ -122,11 +122,14 @@ class Project:
         """Id → data set, as in config/datasets.yaml."""
         datasets = read_yaml(self.folder / DATASETS)
         check_json_compatible(datasets, ConfigPath(DATASETS))
+        problems = Problems()
         for name, spec in datasets.items():
-            problem = paths.name_problem(name)
-            if problem:
-                raise ConfigPath(DATASETS).error(problem)
-            self.schemas.check_kind("dataset", spec, ConfigPath(DATASETS, (name,)))
+            with problems.catch():
+                problem = paths.name_problem(name)
+                if problem:
+                    raise ConfigPath(DATASETS).error(problem)
+                self.schemas.check_kind("dataset", spec, ConfigPath(DATASETS, (name,)))
+        problems.raise_all()
         return datasets
 
     @functools.cached_property

@@ -17,11 +17,11 @@ import pydantic
 from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 
-from fednoise_core.io import SpecError, canonical_json
+from fednoise_core.io import Problems, SpecError, canonical_json
 from fednoise_core.settings.declare import (
     Settings,
     describe_mismatch,
-    describe_problem,
+    describe_problems,
     did_you_mean,
     json_schema,
     unknown_key,
@@ -62,8 +62,9 @@ def check_model(model: type[Settings], value: Any, place: ConfigPath) -> None:
     try:
         model.model_validate(value)
     except pydantic.ValidationError as error:
-        keys, problem = describe_problem(error, value, json_schema(model))
-        raise functools.reduce(operator.truediv, keys, place).error(problem) from None
+        problems = describe_problems(error, value, json_schema(model))
+        errors = [str(functools.reduce(operator.truediv, keys, place).error(problem)) for keys, problem in problems]
+        raise SpecError("\n".join(errors)) from None
 
 
 class Schemas:
@@ -102,13 +103,19 @@ class Schemas:
             problem = str(error).removeprefix(f"{family}.{key}: ").removeprefix(f"{family}: ")
             raise (place / key).error(f"{kind!r}: {error!r}" if isinstance(error, NameError) else problem) from error
         properties = {key: {"const": kind}, **about.get("properties", {})}
+        problems = Problems()
         for name in value:
             if name not in properties:
-                raise (place / name).error(unknown_key(name, [*properties, *beside]))
+                problems.append(str((place / name).error(unknown_key(name, [*properties, *beside]))))
         if (family, kind) not in self._validators:
             schema = {"type": "object", "properties": properties, "required": about.get("required", [])}
             self._validators[family, kind] = _VALIDATOR(schema)
-        _validate_value(value, self._validators[family, kind], place)
+        known = {name: value[name] for name in value if name in properties} if problems else value
+        for mistake in _list_errors(known, self._validators[family, kind]):
+            if not (problems and mistake.validator == "required" and not mistake.path):  # the unknown key says more
+                wrong = functools.reduce(operator.truediv, mistake.absolute_path, place)
+                problems.append(str(_to_spec_error(mistake, wrong)))
+        problems.raise_all()
 
     def load_kind(self, family: str, kind: str) -> Schema:
         """Load the description and settings of a kind. For a user's method, "module:Class", the class provides them.
@@ -228,12 +235,13 @@ def _type_names(schema: Schema) -> list[str]:
     return [kinds] if isinstance(kinds, str) else list(kinds)
 
 
-def _validate_value(value: Any, validator: Any, place: ConfigPath) -> None:
-    errors = list(validator.iter_errors(value))
-    if errors:
-        # an unknown key says more than that another is missing
-        error = _innermost_error(min(errors, key=lambda problem: problem.validator != "additionalProperties"))
-        raise _to_spec_error(error, functools.reduce(operator.truediv, error.absolute_path, place))
+def _list_errors(value: Any, validator: Any) -> list[ValidationError]:
+    """List the first error of each key."""
+    errors: dict[Any, ValidationError] = {}
+    # an unknown key says more than that another is missing
+    for error in sorted(validator.iter_errors(value), key=lambda problem: problem.validator != "additionalProperties"):
+        errors.setdefault(tuple(error.path)[:1] or error.validator, error)
+    return [_innermost_error(error) for error in errors.values()]
 
 
 def _innermost_error(error: ValidationError) -> ValidationError:
@@ -245,7 +253,7 @@ def _innermost_error(error: ValidationError) -> ValidationError:
 
 
 def _to_spec_error(error: ValidationError, place: ConfigPath) -> SpecError:
-    """A validation error as the message that pydantic's becomes in a run (`settings.declare.describe_problem`)."""
+    """A validation error as the message that pydantic's becomes in a run (`settings.declare.describe_problems`)."""
     value, expected, schema = error.instance, error.validator_value, error.schema
     if error.validator == "additionalProperties":
         properties = schema.get("properties", {})

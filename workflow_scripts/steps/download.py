@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fednoise_core.data import sources
 from fednoise_core.data.arrays import SIDE_BYTES
-from fednoise_core.io import write_json
+from fednoise_core.io import NAMED, write_json
 from workflow_scripts.provenance.checksums import write_sums
 from workflow_scripts.steps import common
 
@@ -50,6 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
         public = 0 if arrays.x_public is None else len(arrays.x_public)
         truth = "known" if arrays.clean_known else "unknown"
         counts = f"{arrays.n} train, {len(arrays.y_test)} test, {public} public, {arrays.classes} classes"
-        return f"{options.out}: {counts}, clean labels {truth}"
+        names = ", ".join(arrays.left_out[:NAMED])
+        damaged = f"; {len(arrays.left_out)} damaged images left out: {names}" if arrays.left_out else ""
+        return f"{options.out}: {counts}, clean labels {truth}{damaged}"
 
     return common.run_step("download", write_arrays, lambda steps: steps.download_entries(options.spec), options)

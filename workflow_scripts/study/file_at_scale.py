@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fednoise_core.io import Problems
 from fednoise_core.settings.declare import did_you_mean
 from fednoise_core.settings.variants import base_method, parse_settings
 from workflow_scripts.config import definitions
@@ -73,22 +74,35 @@ class FileAtScale:
         """
         project, data, place = self.project, self.data, self.place
         check_model(StudyFile, data, place)
-        definitions.check_definitions(project.schemas, data, place)
-        definitions.check_train(project.schemas, data["train"], place / "train")
+        problems = Problems()
+        with problems.catch():
+            definitions.check_definitions(project.schemas, data, place)
+        with problems.catch():
+            definitions.check_train(project.schemas, data["train"], place / "train")
         for number, block in enumerate(data["grid"]):
             where = place / "grid" / number
-            definitions.check_train(project.schemas, block.get("train", {}), where / "train")
-            for name in block["datasets"]:
-                project.find_dataset(name, where / "datasets")
-            for key in AXES[1:]:
+            with problems.catch():
+                definitions.check_train(project.schemas, block.get("train", {}), where / "train")
+            for key in AXES:
                 for name in block[key]:
-                    self.find_definition(key, name, where)
-            self._check_method_settings(block, dict.fromkeys(map(base_method, block["methods"])), where)
-        methods = [*data.get("methods", {}), *project.catalogue.get("methods", {})]
-        self._check_method_settings(data, methods, place)
+                    with problems.catch():
+                        if key == "datasets":
+                            project.find_dataset(name, where / key)
+                        else:
+                            self.find_definition(key, name, where)
+        problems.raise_all()  # what follows reads the definitions
+        for number, block in enumerate(data["grid"]):
+            with problems.catch():
+                methods = dict.fromkeys(map(base_method, block["methods"]))
+                self._check_method_settings(block, methods, place / "grid" / number)
+        with problems.catch():
+            every_method = [*data.get("methods", {}), *project.catalogue.get("methods", {})]
+            self._check_method_settings(data, every_method, place)
         for named, used in data.get("dataset_substitutes", {}).items():
-            project.find_dataset(named, place / "dataset_substitutes")
-            project.find_dataset(used, place / "dataset_substitutes" / named)
+            with problems.catch():
+                project.find_dataset(named, place / "dataset_substitutes")
+                project.find_dataset(used, place / "dataset_substitutes" / named)
+        problems.raise_all()
 
     def _check_method_settings(self, part: Mapping[str, Any], methods: Any, place: ConfigPath) -> None:
         """Check what a study or a block of its grid lays over its methods."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from fednoise_core.io import SpecError
+from fednoise_core.io import Problems, SpecError
 from fednoise_core.settings.declare import did_you_mean
 from fednoise_core.settings.variants import base_method, index_of
 from workflow_scripts.config import definitions
@@ -132,7 +132,7 @@ class StudyGrid(FileAtScale):
 
     def _expand_grid(self) -> dict[Ids, PlannedRun]:
         """Every run of the grid's blocks, once."""
-        runs: dict[Ids, PlannedRun] = {}
+        runs, problems = dict[Ids, PlannedRun](), Problems()
         study_seeds, shared = self._scaled[1].get("seeds"), self._scaled[0].get("seeds")
         for number, block in enumerate(self.data["grid"]):
             place, train = self.place / "grid" / number, block.get("train", {})
@@ -143,12 +143,15 @@ class StudyGrid(FileAtScale):
             datasets = [name for name in named if name is not None]
             seeds = study_seeds or shared or block.get("seeds", self.data["seeds"])
             for setting in product(datasets, block["noises"], block["partitions"]):
-                self._check_setting(*setting, place)
-                self._settings.add(setting)
-                for method in methods:
-                    cell = self._resolve_cell(*setting, method, number)
-                    for seed in seeds:
-                        self._add_run(runs, (*setting, method, seed), cell, place)
+                with problems.catch():
+                    self._check_setting(*setting, place)
+                    self._settings.add(setting)
+                    for method in methods:
+                        with problems.catch():
+                            cell = self._resolve_cell(*setting, method, number)
+                            for seed in seeds:
+                                self._add_run(runs, (*setting, method, seed), cell, place)
+        problems.raise_all()
         if not runs:
             raise AllAbsent(str((self.place / "grid").error(f"no run is left. {self.missing_data_message()}")))
         return runs

@@ -81,6 +81,8 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
     dropped = frames.counted_words(frame, frame["dropped_updates"] > 0)
     chance = frames.counted_words(frame, frame["at_chance"])
     below = frames.counted_words(frame, frame["best"] <= frame["round0"])
+    left_out = {run.listed.dataset: run.summary["left_out"] for run in runs if "left_out" in run.summary}
+    damaged = [f"{count:,} of {dataset}" for dataset, count in sorted(left_out.items())]
     limits: list[tuple[Any, str]] = [
         (
             [spec for spec in tables if spec["metric"] == "best"],
@@ -112,6 +114,7 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
         (dropped, f"Updates of clients that were not finite numbers were left out: {'; '.join(dropped)}."),
         (chance, f"At chance after the last round, as if one class were named every time: {'; '.join(chance)}."),
         (below, f"Not above the accuracy before training: {'; '.join(below)}."),
+        (damaged, f"Damaged images were left out: {'; '.join(damaged)}."),
         (agreement.untrusted_datasets(runs), agreement.untrusted_note(agreement.untrusted_datasets(runs))),
         (
             True,
