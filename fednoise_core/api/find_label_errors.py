@@ -30,8 +30,8 @@ def find_label_errors(
         y: Labels [n], class numbers from 0 or class names. Or the votes of m annotators [n, m], with -1, NaN, None or
             an empty name where an annotator has not voted.
         owner: Who holds each sample [n], numbers or texts. Left out, all samples lie in one place.
-        net: By default "linear" for feature vectors, "small_cnn" of width 16 for images of at least 12 pixels a side,
-            and "mlp" for smaller ones.
+        net: Net to train in rounds. By default feature vectors get a linear discriminant from sums of one round, images
+            of at least 12 pixels a side "small_cnn" of width 16, and smaller ones "mlp".
         seed: Whole number from 0.
         **options: Other arguments of `fn.run`, such as device="cuda" or progress=False.
 
@@ -55,12 +55,15 @@ def find_label_errors(
         raise SpecError(f"owner: expected one for each of x, got {list(owner.shape)} for {list(x.shape)}")
     votes, y = (y, take_majority(y)) if y.ndim == 2 else (None, y)
     data = arrays(x, y, test=(x[:1], y[:1]), owner=owner)  # accuracy is not asked for
-    if net is None:
+    by_sums, train = net is None and x.ndim == 2, {**TRAIN, "net": net}
+    if by_sums:
+        train |= {"net": "linear", "rounds": 1}
+    elif net is None:
         shortest = min(data.x_train.shape[1:3])
-        net = "linear" if x.ndim == 2 else {"name": "small_cnn", "width": 16} if shortest >= 12 else "mlp"
+        train["net"] = {"name": "small_cnn", "width": 16} if shortest >= 12 else "mlp"
     split = make_partition(data, "natural" if owner is not None else {"kind": "iid", "clients": 1}, seed=seed)
-    train = build_settings(Train, {**TRAIN, "net": net}, "train")
-    done = run(data, data.y_train, split, "cross_fitted", train, seed, **options)
+    method = {"name": "cross_fitted", "fit": "sums" if by_sums else "rounds"}
+    done = run(data, data.y_train, split, method, build_settings(Train, train, "train"), seed, **options)
     suspects, sites = done.outcome.suspects, split.sites or [str(number) for number in range(split.clients)]
     frame = pd.DataFrame(list_suspects(suspects, data, data.y_train, sites), columns=list_columns(suspects))
     if votes is not None:

@@ -291,18 +291,22 @@ def fit_site(log_p: np.ndarray, labels: np.ndarray, sharpness: float) -> tuple[n
     q = np.exp(z - z.max(1, keepdims=True))
     q /= q.sum(1, keepdims=True)
     off = 1.0 - np.eye(K)
-    even, one_hot = off / (K - 1), np.eye(K)[labels]
+    even, order = off / (K - 1), np.argsort(labels, kind="stable")
+    present, starts = np.unique(labels[order], return_index=True)
+    q, given, counts = q[order], labels[order], np.zeros((K, K))
     T = LIKELY * np.eye(K) + (1.0 - LIKELY) * even
     for _ in range(ROUNDS):
-        joint = q * T.T[labels]
-        counts = (joint / joint.sum(1, keepdims=True)).T @ one_hot
+        joint = q * T.T[given]
+        joint /= joint.sum(1, keepdims=True)
+        counts[:, present] = np.add.reduceat(joint, starts, axis=0).T
         wrong = (counts * off).sum(1)
         rate = (wrong.sum() + 1) / (n + 20)
         rates = (wrong + RATE * rate) / (counts.sum(1) + RATE)
         T = rates[:, None] * (counts * off + SHAPE * even) / (wrong + SHAPE)[:, None] + np.diag(1 - rates)
-    joint = q * T.T[labels]
-    total = joint.sum(1)
-    return joint / total[:, None], float(np.log(total).sum())
+    joint = q * T.T[given]
+    total, posterior = joint.sum(1), np.empty_like(joint)
+    posterior[order] = joint / total[:, None]
+    return posterior, float(np.log(total).sum())
 
 
 def count_wrong(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> list[Count]:

@@ -20,16 +20,18 @@ NEAR = 0.25  # share of the distance to the nearest neighbours at which a sample
 CHANCE = 2e-5  # of a neighbour to be that near, which bounds the share in few dimensions
 
 
-def measure_distances(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def measure_distances(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
     """Measure how far each sample is from its nearest neighbours, and from the nearest one with another label.
 
     Args:
         features: float [n, d]. Those of more than three dimensions are compared by their directions.
-        labels: int64 [n]. -1 differs from no label.
+        labels: int64 [n]. -1 differs from no label, and does not vote.
+        classes: K.
 
     Returns:
         Mean distance to the 25 nearest other samples, float64 [n], 0 where there are none. Distance to the nearest
-        sample with another label, float64 [n], infinite where there is none.
+        sample with another label, float64 [n], infinite where there is none. The votes of these 25 for each class, and
+        one vote spread evenly, as shares, float64 [n, K].
     """
     points = features.double()
     points = F.normalize(points) if points.shape[1] > 3 else points
@@ -38,16 +40,20 @@ def measure_distances(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]
     others, other_labels = points[::step], labels[::step]
     count = max(min(NEIGHBOURS, len(others) - 1), 1)
     mean, nearest = points.new_zeros(n), points.new_full((n,), torch.inf)
+    votes = points.new_full((n, classes + 1), 1 / classes)  # the last column is for labels of -1
     if n < 2:
-        return mean, nearest
+        return mean, nearest, votes[:, :-1]
     for rows in torch.arange(n, device=points.device).split(CHUNK):
         apart = torch.cdist(points[rows], others)
         is_reference = rows % step == 0  # no sample is its own neighbour
         apart[is_reference, rows[is_reference] // step] = torch.inf
-        mean[rows] = apart.topk(count, largest=False).values.mean(1)
+        distances, neighbours = apart.topk(count, largest=False)
+        mean[rows] = distances.mean(1)
+        voted = other_labels[neighbours] % (classes + 1)
+        votes[rows] = votes[rows].scatter_add(1, voted, distances.new_ones(voted.shape))
         agree = (labels[rows, None] == other_labels) | (labels[rows, None] < 0) | (other_labels < 0)
         nearest[rows] = apart.masked_fill(agree, torch.inf).min(1).values
-    return mean, nearest
+    return mean, nearest, votes[:, :-1] / votes[:, :-1].sum(1, keepdim=True)
 
 
 def score_scope(distance: Tensor, p: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -11,6 +11,7 @@ from torch import Tensor
 from fednoise_core.engine.api import SERVER, Client, EvaluatedModels, Federation, State, Work, weighted_mean
 from fednoise_core.label_errors.scope import find_near_copies, measure_distances, score_scope
 from fednoise_core.methods.fedavg import FedAvg, HeldOut
+from fednoise_core.ops.discriminant import add_sums, choose_ridge, fit_discriminant, sum_classes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,24 +20,34 @@ class CrossFitted(FedAvg):
 
     Every client deals its samples to folds, and equal images share one. Model k is trained by FedAvg without fold k.
     Each client keeps the predictions of all models for its samples, summed over rounds.
+
+    With `fit: sums` nothing is trained. The last layer of each model is a linear discriminant of the features, from
+    sums that clients send once, and a client's nearest samples vote as well.
     """
 
     example: ClassVar = {"folds": 5}
     excluded_settings = ("server_lr",)  # its models are means
-    wire: ClassVar = {"broadcast": ("fold", "model"), "update": ("model",)}
+    wire: ClassVar = {"broadcast": ("fold", "model"), "update": ("model", "sums?")}
 
+    fit: Annotated[
+        Literal["rounds", "sums"],
+        Field(description="Train the models in rounds, or take their last layer from sums of features in one round."),
+    ] = "rounds"
     folds: Annotated[int, Field(ge=2, description="k, number of models, and of parts of each client's samples.")] = 5
     skip: Annotated[int, Field(ge=0, description="First rounds whose predictions do not count.")] = 3
 
     # the server's side
 
     def init_state(self, fed: Federation) -> State:
-        return State(server={"models": [fed.init_weights("model", fold) for fold in range(self.folds)]})
+        keys = [("model",) if self.fit == "sums" else ("model", fold) for fold in range(self.folds)]
+        return State(server={"models": [fed.init_weights(*key) for key in keys]})
 
     def run_round(
         self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
     ) -> dict[str, float] | None:
         """Train each model on one cohort. After the last round all clients get the models to predict with."""
+        if self.fit == "sums":
+            return self.fit_sums(fed, state)
         clients, models = fed.sample_cohort(state.round, candidates=candidates), state.server["models"]
         messages = [{"model": model, "fold": fold} for fold, model in enumerate(models)]
         for fold, message in enumerate(messages):
@@ -48,6 +59,27 @@ class CrossFitted(FedAvg):
             for fold, model in enumerate(models):
                 fed.run_on_clients(state, fed.all, self.keep_distances, {"model": model, "fold": fold})
         return {"clients": len(clients)}
+
+    def fit_sums(self, fed: Federation, state: State) -> dict[str, float]:
+        """Take the last layer of each model from the sums of all clients, in the last round."""
+        if state.round < self.train.rounds:
+            return {"clients": 0}
+        models = state.server["models"]
+        answers = fed.run_on_clients(state, fed.all, self.sum_folds, {"model": models[0]})
+        folds = [
+            add_sums([{name: part[fold] for name, part in answer.items()} for answer in answers])
+            for fold in range(self.folds)
+        ]
+        ridge = choose_ridge(folds)
+        for number in range(self.folds):
+            others = add_sums([fold for k, fold in enumerate(folds) if k != number])
+            models[number] = model = models[number].clone()
+            for name, part in zip(("weight", "bias"), fit_discriminant(others, ridge), strict=True):
+                model[f"head.{name}"].copy_(part)
+        for fold, model in enumerate(models):
+            keep = self.keep_distances if fold == 0 else self.keep_predictions  # all have the same features
+            fed.run_on_clients(state, fed.all, keep, {"model": model, "fold": fold})
+        return {"clients": len(fed.all)}
 
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
         return {}
@@ -77,6 +109,15 @@ class CrossFitted(FedAvg):
             client.state = {**client.state, "folds": torch.where(client.corrected, -1, folds)}
         return client.state["folds"]
 
+    def sum_folds(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Sum the features of each fold by class. float32 halves what is sent."""
+        features, folds = client.features(broadcast["model"]), self.find_folds(client)
+        parts = [
+            sum_classes(features[folds == fold], client.labels[folds == fold], client.net.classes)
+            for fold in range(self.folds)
+        ]
+        return {name: torch.stack([part[name] for part in parts]).float() for name in parts[0]}
+
     def keep_predictions(self, client: Client, broadcast: Mapping[str, Any]) -> None:
         """Add the model's probabilities to the client's sums for those samples that it has seen, or has not."""
         w, folds = broadcast["model"], self.find_folds(client)
@@ -93,11 +134,15 @@ class CrossFitted(FedAvg):
         self.keep_predictions(client, broadcast)
         features = torch.cat([client.features(broadcast["model"], on=on) for on in ("train", "valid")])
         labels = torch.cat([client.labels, client.labels.new_full((len(features) - client.n,), -1)])
-        distances = torch.stack(measure_distances(features, labels))
-        client.state = {**client.state, "distances": client.state.get("distances", 0) + distances}
+        mean, nearest, votes = measure_distances(features, labels, client.net.classes)
+        distances = client.state.get("distances", 0) + torch.stack([mean, nearest])
+        client.state = {**client.state, "distances": distances, "votes": votes}
 
     def predict_held_out(self, client: Client, broadcast: Mapping[str, Any]) -> HeldOut:
         held_out, seen = (client.state[name] / client.state[name].sum(1, keepdim=True) for name in ("held", "seen"))
+        if self.fit == "sums":  # a vote has not seen the sample's own label either
+            both = (held_out * client.state["votes"]).sqrt()
+            held_out = seen = both / both.sum(1, keepdim=True)
         mixed, (mean, nearest) = (held_out + seen) / 2, client.state["distances"]
         near_copies = find_near_copies(mean, nearest, client.net.features_size)
         return held_out, mixed, {"out_of_scope": score_scope(mean, mixed), "near_copy": near_copies}

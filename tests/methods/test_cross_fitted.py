@@ -10,6 +10,7 @@ from fednoise_core.engine.client import Client
 from fednoise_core.engine.federation import Federation
 from fednoise_core.label_errors.scope import find_near_copies, measure_distances, score_scope
 from fednoise_core.methods.cross_fitted import CrossFitted
+from fednoise_core.ops.discriminant import choose_ridge, fit_discriminant, sum_classes
 
 TRAIN = {**toy.TRAIN, "fraction": 1.0, "rounds": 2}
 
@@ -56,7 +57,7 @@ def test_predictions_are_means_over_the_models_that_have_not_seen_a_sample() -> 
     torch.testing.assert_close(answer[0], p[folds, own])
     seen = (p.sum(0) - p[folds, own]) / 4
     torch.testing.assert_close(answer[1], (p[folds, own] + seen) / 2)
-    apart = [measure_distances(client.features(model), client.labels) for model in models]
+    apart = [measure_distances(client.features(model), client.labels, toy.CLASSES)[:2] for model in models]
     mean, nearest = (torch.stack(part).mean(0) for part in zip(*apart, strict=True))
     torch.testing.assert_close(answer[2]["out_of_scope"], score_scope(mean, answer[1]))
     assert answer[2]["near_copy"].tolist() == find_near_copies(mean, nearest, client.net.features_size).tolist()
@@ -75,3 +76,20 @@ def test_corrected_labels_are_held_out_and_judged_as_they_are_now() -> None:
     site = next(one for one in done.outcome.suspects if one.site == 0)
     assert (site.proposed != labels[site.samples]).all()
     assert site.p_wrong[0] < 0.5
+
+
+def test_models_from_sums_are_those_of_the_pooled_samples_of_other_folds() -> None:
+    method = {"name": "cross_fitted", "fit": "sums"}
+    data = toy.arrays()
+    done = fn.run(data, data.y_train, toy.toy_partition(), method, {**TRAIN, "rounds": 1}, progress=False)
+    fed, state = done.outcome.fed, done.outcome.state
+    models = state.server["models"]
+    clients = [client_of(fed, number) for number in fed.all]
+    features = torch.cat([client.features(models[0]) for client in clients])
+    labels = torch.cat([client.labels for client in clients])
+    folds = torch.cat([state.clients[client.id]["folds"] for client in clients])
+    parts = [sum_classes(features[folds == fold], labels[folds == fold], toy.CLASSES) for fold in range(5)]
+    others = folds != 2
+    weight, _ = fit_discriminant(sum_classes(features[others], labels[others], toy.CLASSES), choose_ridge(parts))
+    torch.testing.assert_close(models[2]["head.weight"].double(), weight, rtol=1e-2, atol=1e-2)
+    assert done.outcome.suspects

@@ -64,6 +64,7 @@ ALLOWED = {
     "fednoise_core.engine.phase",
     "fednoise_core.engine.state",
     "fednoise_core.io",
+    "fednoise_core.ops.discriminant",
     "fednoise_core.ops.losses",
     "fednoise_core.nets.net",
     "fednoise_core.ops.optim",

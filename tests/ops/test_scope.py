@@ -25,7 +25,7 @@ def test_distances_are_the_mean_to_the_nearest_others(width: int, monkeypatch: p
     compared = points / np.linalg.norm(points, axis=1, keepdims=True) if width > 3 else points
     labels = np.arange(60) % 3
     labels[7:10] = 0, 1, -1
-    mean, nearest = measure_distances(torch.from_numpy(points), torch.from_numpy(labels))
+    mean, nearest, _ = measure_distances(torch.from_numpy(points), torch.from_numpy(labels), 3)
     expected = NearestNeighbors(n_neighbors=scope.NEIGHBOURS).fit(compared).kneighbors()[0].mean(1)
     np.testing.assert_allclose(mean, expected, atol=1e-6)
     for one in range(60):
@@ -34,15 +34,24 @@ def test_distances_are_the_mean_to_the_nearest_others(width: int, monkeypatch: p
         assert nearest[one] == pytest.approx(closest, abs=1e-6)
 
 
+def test_the_nearest_others_vote() -> None:
+    points, labels = np.random.default_rng(0).normal(0, 1, (60, 2)), np.arange(60) % 3
+    labels[9] = -1
+    votes = measure_distances(torch.from_numpy(points), torch.from_numpy(labels), 3)[2]
+    near = NearestNeighbors(n_neighbors=scope.NEIGHBOURS).fit(points).kneighbors()[1]
+    counts = np.stack([(labels[near] == k).sum(1) for k in range(3)], 1) + 1 / 3
+    np.testing.assert_allclose(votes, counts / counts.sum(1, keepdims=True))
+
+
 def test_a_large_client_compares_with_a_part_of_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scope, "COMPARED", 150)
     points = np.random.default_rng(0).normal(0, 1, (301, 3))
-    found, _ = measure_distances(torch.from_numpy(points), torch.arange(301))
+    found, *_ = measure_distances(torch.from_numpy(points), torch.arange(301), 301)
     for one in (0, 3, 10, 300):
         others = [row for row in range(0, 301, 3) if row != one]
         nearest = np.sort(np.linalg.norm(points[others] - points[one], axis=1))[: scope.NEIGHBOURS]
         assert found[one] == pytest.approx(nearest.mean())
-    alone, nearest = measure_distances(torch.ones(1, 8), torch.zeros(1, dtype=torch.int64))
+    alone, nearest, _ = measure_distances(torch.ones(1, 8), torch.zeros(1, dtype=torch.int64), 1)
     assert (alone.item(), nearest.item()) == (0.0, np.inf)
     assert score_scope(torch.ones(0), torch.ones(0, 3)).tolist() == []
 
@@ -57,7 +66,7 @@ def test_a_score_is_high_only_where_a_sample_is_far_and_the_models_are_unsure() 
 def test_few_samples_are_near_copies_by_chance(width: int) -> None:
     points = np.random.default_rng(0).normal(3, 1, (400, width))
     points[0] = points[1] * 1.00001
-    mean, nearest = measure_distances(torch.from_numpy(points), torch.arange(400) % 2)
+    mean, nearest, _ = measure_distances(torch.from_numpy(points), torch.arange(400) % 2, 2)
     found = torch.where(find_near_copies(mean, nearest, width))[0].tolist()
     assert {0, 1} <= set(found)
     assert len(found) <= 4

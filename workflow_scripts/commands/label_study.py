@@ -37,7 +37,7 @@ noises:
 partitions:
   sites: {partition}
 methods:
-  found: {{name: {method}, label: {method}}}
+  found: {{name: {method}, {fit}label: {method}}}
 train:
   {{net: {net}, rounds: {rounds}, fraction: 1.0, epochs: 2, batch: 32, lr: 0.05, momentum: {momentum}, eval_every: 4}}
 seeds: [0]
@@ -64,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--given", help="CSV of given labels and owners in the image folder")
     parser.add_argument("--size", type=int, default=64, help="side in pixels that images of a folder are scaled to")
     parser.add_argument("--method", default=METHOD, help="method to judge the labels by; default: %(default)s")
-    parser.add_argument("--net", help=f"net; default: {NET}, for feature vectors linear")
+    parser.add_argument("--net", help=f"net; default: {NET}, for feature vectors a linear discriminant")
     parser.add_argument("--rounds", type=int, help=f"rounds of training; default: {ROUNDS}, or 30 with another method")
     args = parser.parse_args(argv)
     try:
@@ -88,6 +88,7 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
         raise SpecError(f"{datasets} has {name!r} already: remove it there, or choose another --name")
     spec, owners = _folder_settings(args) if args.data.is_dir() else _npz_settings(args)
     *_, sides = sources.read_facts(spec)  # whether it can be read at all
+    by_sums = sides == (1, 1) and args.method == METHOD and not (args.net or args.rounds)
     chosen = args.net or ("linear" if sides == (1, 1) else NET)
     try:
         net = json.dumps(yaml.safe_load(chosen))
@@ -101,8 +102,9 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
         "title": json.dumps(f"Wrong labels in {args.data.name}"),
         "partition": "{kind: natural}" if owners else "{kind: iid, clients: 1}",
         "method": json.dumps(args.method),
+        "fit": "fit: sums, " if by_sums else "",
         "net": net,
-        "rounds": args.rounds or (ROUNDS if args.method == METHOD else 30),
+        "rounds": 1 if by_sums else args.rounds or (ROUNDS if args.method == METHOD else 30),
         "momentum": MOMENTUM if args.method == METHOD else 0.0,
         "dataset": json.dumps(name),
     }
