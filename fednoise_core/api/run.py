@@ -270,10 +270,13 @@ def run(
     return Run(**vars(done))
 
 
+INTERNAL = {"made", "pool", "room", "spec"}  # options that the workflow and tests use
+
+
 def _check_options(options: Mapping[str, Any]) -> None:
     names = {field.name for field in fields(simulate.Options)}
     if unknown := sorted(options.keys() - names):
-        guess = did_you_mean(unknown[0], names)
+        guess = did_you_mean(unknown[0], names - INTERNAL)
         raise TypeError(f"run() got an unexpected keyword argument {unknown[0]!r}{guess}")
     if "label" in options:  # before the bar shows it
         expect_type(options["label"], simulate.OPTIONS["label"][0], "label", simulate.OPTIONS["label"][1])

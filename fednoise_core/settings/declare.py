@@ -234,12 +234,17 @@ def _type_adapter(hint: Any) -> TypeAdapter[Any]:
 
 
 def _to_python(value: Any) -> Any:
-    """Numpy's numbers and arrays, and tuples, as Python's numbers and lists."""
+    """Numpy's numbers and arrays, and tuples, as Python's numbers and lists; whole numbers as keys become texts."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {key: _to_python(item) for key, item in value.items()}
+        return {_to_text(key): _to_python(item) for key, item in value.items()}
     return [_to_python(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _to_text(key: Any) -> Any:
+    """A key as YAML and JSON have it: `{3: 5}` of Python is `{"3": 5}`."""
+    return str(key) if isinstance(key, int | np.integer) and not isinstance(key, bool) else key
 
 
 # messages

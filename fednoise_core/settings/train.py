@@ -50,6 +50,7 @@ def public_functions(cls: type) -> list[str]:
     return [name for name, value in vars(cls).items() if isinstance(value, FunctionType) and not name.startswith("_")]
 
 
+MANY = 10**6  # rounds, epochs, batch size: more is a slip of the keyboard
 Named = str | dict[str, JsonValue]  # a name, or {name, options…}
 NetSetting = Named | SkipJsonSchema[Callable[..., Any]]  # in Python also a function that makes the net
 
@@ -67,7 +68,7 @@ class Train(ValidatedSettings):
             "number c mod length)."
         ),
     ] = "small_cnn"
-    rounds: Annotated[int, Field(ge=1, description="R, communication rounds.")] = 100
+    rounds: Annotated[int, Field(ge=1, le=MANY, description="R, communication rounds.")] = 100
     fraction: Annotated[
         float,
         Shown(display_name="clients a round, share"),
@@ -80,8 +81,10 @@ class Train(ValidatedSettings):
             "a noise_seed; parity with FedEFC)."
         ),
     ] = "keyed"
-    epochs: Annotated[int, Shown(display_name="local epochs"), Field(ge=1, description="E, local epochs.")] = 5
-    batch: Annotated[int, Shown(display_name="batch size"), Field(ge=1, description="B, local batch size.")] = 32
+    epochs: Annotated[int, Shown(display_name="local epochs"), Field(ge=1, le=MANY, description="E, local epochs.")] = 5
+    batch: Annotated[
+        int, Shown(display_name="batch size"), Field(ge=1, le=MANY, description="B, local batch size.")
+    ] = 32
     lr: Annotated[
         float, Shown(display_name="learning rate"), Field(ge=0, description="eta_l, local learning rate, constant.")
     ] = 0.05
@@ -111,12 +114,12 @@ class Train(ValidatedSettings):
         Field(description="Of evaluations and other predictions in evaluation mode. bf16: under autocast."),
     ] = "fp32"
     eval_every: Annotated[
-        int, Field(ge=1, description="Rounds between evaluations (the last round always counts).")
+        int, Field(ge=1, le=MANY, description="Rounds between evaluations (the last round always counts).")
     ] = 1
     eval_last: Annotated[
         int, Field(ge=1, description="So many rounds at the end are all evaluated, whatever `eval_every` is.")
     ] = 1
-    eval_batch: Annotated[int, Field(ge=1, description="Images per evaluation batch.")] = 1000
+    eval_batch: Annotated[int, Field(ge=1, le=MANY, description="Images per evaluation batch.")] = 1000
 
 
 def resolve_warmup(rounds: int, length: float) -> int:

@@ -131,3 +131,29 @@ def test_equal_settings_have_one_normal_form() -> None:
     nets = ["mlp", {"name": "mlp", "hidden": 32}]
     assert schemas.normalize_train({"net": nets})["net"] == nets
     assert schemas.normalize_train({"clip": 0, "eval_every": 1, "momentum": 0.9}) == {"momentum": 0.9}
+
+
+@pytest.mark.parametrize("text", ["1:30", "1_0", "010", "2024:01"])
+def test_numbers_that_look_like_something_else_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.yaml").write_text(f"ok: [0.5, 0, '{text}', a_b, a:b]\nrounds: {text}\n")
+    with pytest.raises(SpecError, match=rf"a.yaml: line 2: .*{text} as another number"):
+        read_yaml(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize("start", ["[", "{a: ", "- ", "[ 1, ["])
+def test_deep_nesting_is_refused_before_it_is_parsed(tmp_path: Path, start: str) -> None:
+    (tmp_path / "a.yaml").write_text("a:\n  " + start * 100_000)
+    with pytest.raises(SpecError, match=r"a.yaml: values are nested deeper than 100 levels"):
+        read_yaml(tmp_path / "a.yaml")
+    (tmp_path / "a.yaml").write_text("a: " + "[" * 90 + "]" * 90)
+    assert len(str(read_yaml(tmp_path / "a.yaml")["a"])) == 180
+
+
+def test_aliases_that_grow_are_refused(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 8)]
+    (tmp_path / "a.yaml").write_text("\n".join(lines))
+    with pytest.raises(SpecError, match=r"a.yaml: expected at most 200,000 values with all aliases"):
+        read_yaml(tmp_path / "a.yaml")
+    (tmp_path / "a.yaml").write_text("\n".join(lines[:3]))
+    assert read_yaml(tmp_path / "a.yaml")["a2"][9][9] == [1] * 10

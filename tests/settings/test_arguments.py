@@ -138,9 +138,26 @@ def test_a_name_stands_for_its_settings():
         fn.dataset("cifar")
 
 
+def test_whole_numbers_as_keys_are_those_of_yaml():
+    labels = [fn.inject(data(), {"kind": "semantic", "rate": 1, "map": {key: 1}}, 0) for key in (0, np.int64(0), "0")]
+    assert all(np.array_equal(one.noisy, labels[2].noisy) and one.spec == labels[2].spec for one in labels)
+    with pytest.raises(SpecError, match="expected texts as keys"):
+        fn.inject(data(), {"kind": "semantic", "rate": 1, "map": {0.5: 1}}, 0)
+
+
+@pytest.mark.parametrize("key", ["rounds", "epochs", "batch", "eval_every", "eval_batch"])
+def test_numbers_beyond_all_use_are_refused(key):
+    with pytest.raises(SpecError, match=rf"train.{key}: expected .*1000000"):
+        run(train={"net": "mlp", key: 10**30})
+
+
 def test_an_unknown_argument_and_device_are_named():
     with pytest.raises(TypeError, match=r"run.. got an unexpected keyword argument 'exectuor'.*executor"):
         run(exectuor="auto")
+    with pytest.raises(TypeError, match="known: ") as caught:
+        run(zzz=1)
+    assert "saving" in str(caught.value)
+    assert not any(name in str(caught.value) for name in ("pool", "room", "made"))
     with pytest.raises(SpecError, match="device: 'cuda:99', but torch finds"):
         run(device="cuda:99")
     with pytest.raises(SpecError, match="device: expected cpu, cuda or cuda:N, got 'gpu'"):

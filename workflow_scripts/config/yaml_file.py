@@ -17,6 +17,8 @@ import yaml
 from fednoise_core.io import SpecError
 
 LARGEST = 2**63  # whole numbers beyond it fit no array
+DEEPEST = 100  # brackets or dashes within each other; libyaml ends the process at some ten thousands
+NODES = 200_000  # values of a file with all its aliases written out
 LONGEST = 1000  # letters of a message, whatever a file holds
 
 
@@ -40,11 +42,21 @@ class ConfigPath:
         return SpecError(text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…")
 
 
+NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+UNCLEAR = re.compile(r"[:_]|^[-+]?0\d")
+
+
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Safe YAML that refuses a repeated key and, as YAML 1.2, reads 1e-4 as a number and on, off, yes, no as words."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Name the line of what PyYAML stumbles over, such as `!!bool many` or a key that is a list."""
+        """Name the line of what PyYAML stumbles over, such as `!!bool many` or a key that is a list.
+
+        Numbers of YAML 1.1 that do not look like what they become are refused: 1:30 is 90, 010 is 8, 1_0 is 10.
+        """
+        if node.tag in NUMBERS and UNCLEAR.search(str(node.value)):
+            problem = f"YAML reads {node.value} as another number. Write the plain number, or put it in quotes"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         try:
             return super().construct_object(node, deep)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -90,7 +102,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """
     place = ConfigPath(str(path))
     try:
-        value = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
+        value = _load_text(Path(path).read_text(encoding="utf-8"), place)
+    except SpecError:
+        raise
     except FileNotFoundError as error:
         raise place.error("no such file") from error
     except OSError as error:  # a folder, a link to itself, no permission
@@ -103,6 +117,36 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise place.error("expected keys and values")
     return value
+
+
+def _load_text(text: str, place: ConfigPath) -> Any:
+    """Parse YAML. Nesting is bounded before libyaml reads it, and aliases before they are written out."""
+    depth = 0
+    for bracket in re.findall(rf"[\[{{\]}}]|(?:- |\? ){{{DEEPEST}}}", text):
+        depth = max(0, depth + (1 if bracket in "[{" else -1)) if len(bracket) == 1 else DEEPEST + 1
+        if depth > DEEPEST:
+            raise place.error(f"values are nested deeper than {DEEPEST} levels")
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _count_nodes(node, {}) > NODES:
+            raise place.error(f"expected at most {NODES:,} values with all aliases (*name) written out")
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:
+    """The number of values of a node with all aliases written out. PyYAML refuses one that holds itself."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = 0
+        children = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
+        known[id(node)] = 1 + sum(_count_nodes(child, known) for child in children)
+    return known[id(node)]
 
 
 def check_json_compatible(value: Any, place: ConfigPath) -> None:
