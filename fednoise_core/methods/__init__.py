@@ -22,6 +22,8 @@ METHODS: dict[str, str] = {
     "sce": "fednoise_core.methods.robust_losses:SCE",
     "gce": "fednoise_core.methods.robust_losses:GCE",
     "mae": "fednoise_core.methods.robust_losses:MAE",
+    "label_smoothing": "fednoise_core.methods.label_smoothing:LabelSmoothing",
+    "active_passive": "fednoise_core.methods.active_passive:ActivePassive",
     "mixup": "fednoise_core.methods.mixup:Mixup",
     "fedprox": "fednoise_core.methods.fedprox:FedProx",
     "feddyn": "fednoise_core.methods.feddyn:FedDyn",
