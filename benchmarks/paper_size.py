@@ -2,9 +2,10 @@
 
 Where Snakemake is installed, with the Python, torch and numpy of the machine with the GPU:
 
+    snakemake --cores 2 paper-size_settings
     python -m benchmarks.paper_size pack --folder FOLDER
 
-makes data, labels and partitions, and packs them with the unfinished runs in the order of the study's subsets. Carry
+packs data, labels and partitions with the unfinished runs in the order of the study's subsets. Carry
 FOLDER to the machine with the GPU, which needs torch, numpy, pyarrow, safetensors and pydantic. In a checkout of the
 same commit there:
 
@@ -173,6 +174,7 @@ def probe_executors(job: dict[str, Any], rounds: int, counts: tuple[int, ...]) -
     arguments[place] = json.dumps(spec)
     for executor in ("lanes:1", "lanes:5"):
         for count in counts:
+            shutil.rmtree("work/work/probe", ignore_errors=True)  # of an earlier probe
             shutil.rmtree("work/probe", ignore_errors=True)
             names = [f"work/probe/{executor.replace(':', '')}-{count}-{k}" for k in range(count)]
             short = [{**job, "arguments": arguments, "folder": name} for name in names]

@@ -111,6 +111,8 @@ class ImageFolder(Dataset):
     def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
         """From the names of files and folders, the CSV, and, without `size`, the first image."""
         listed = _list_training(spec, places)
+        if spec.get("damaged") == "skip":
+            listed = listed.without(set(ImageFiles(listed.root / "train", listed.paths, size=(1, 1)).list_damaged()))
         share = holdout_share(spec)
         test_count = 0 if share is None else held_out(listed.labels, share)
         size = shape_of(spec) or ImageFiles(listed.root / "train", listed.paths[:1]).size

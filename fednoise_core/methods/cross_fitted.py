@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.engine.api import SERVER, Client, EvaluatedModels, Federation, State, Work, weighted_mean
+from fednoise_core.io import SpecError
 from fednoise_core.label_errors.scope import find_near_copies, measure_distances, score_scope
 from fednoise_core.methods.fedavg import FedAvg, HeldOut
 from fednoise_core.ops.discriminant import add_sums, choose_ridge, fit_discriminant, sum_classes
@@ -70,6 +71,8 @@ class CrossFitted(FedAvg):
             add_sums([{name: part[fold] for name, part in answer.items()} for answer in answers])
             for fold in range(self.folds)
         ]
+        if sum(bool(fold["count"].sum()) for fold in folds) < 2:
+            raise SpecError("cross_fitted: fit: sums: expected clients with several samples, got one sample each")
         ridge = choose_ridge(folds)
         for number in range(self.folds):
             others = add_sums([fold for k, fold in enumerate(folds) if k != number])

@@ -40,7 +40,7 @@ def choose_ridge(folds: Sequence[Sums]) -> float:
         across = fold["first"].T - torch.outer(mean, fold["count"]) - torch.outer(first - size * mean, prior)
         parts.append((size, among, across))
     among, across = (torch.stack([part[i] for part in parts]).sum(0) for i in (1, 2))
-    grid = torch.tensor(GRID).to(among) * among.trace() / n / len(among)
+    grid = torch.tensor(GRID).to(among) * (among.trace() / n / len(among)).clamp_min(1e-8)
     errors = torch.zeros_like(grid)
     for size, held_among, held_across in parts:
         values, vectors = torch.linalg.eigh((among - held_among) / (n - size))

@@ -238,7 +238,10 @@ def _to_python(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {_to_text(key): _to_python(item) for key, item in value.items()}
+        texts = {_to_text(key): _to_python(item) for key, item in value.items()}
+        if len(texts) < len(value):
+            raise SpecError(f"the keys {', '.join(map(repr, value))} are not all different when written as texts")
+        return texts
     return [_to_python(item) for item in value] if isinstance(value, list | tuple) else value
 
 

@@ -135,17 +135,18 @@ def test_equal_settings_have_one_normal_form() -> None:
 
 @pytest.mark.parametrize("text", ["1:30", "1_0", "010", "2024:01"])
 def test_numbers_that_look_like_something_else_are_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.yaml").write_text(f"ok: [0.5, 0, '{text}', a_b, a:b]\nrounds: {text}\n")
+    (tmp_path / "a.yaml").write_text(f"ok: [0.5, 0, 00, 01, 00.5, 0123456e7, '{text}', a_b, a:b]\nrounds: {text}\n")
     with pytest.raises(SpecError, match=rf"a.yaml: line 2: .*{text} as another number"):
         read_yaml(tmp_path / "a.yaml")
 
 
-@pytest.mark.parametrize("start", ["[", "{a: ", "- ", "[ 1, ["])
+@pytest.mark.parametrize("start", ["[", "{a: ", "- ", "-  ", "[ 1, [", "[ # ]\n  ", "['[', "])
 def test_deep_nesting_is_refused_before_it_is_parsed(tmp_path: Path, start: str) -> None:
     (tmp_path / "a.yaml").write_text("a:\n  " + start * 100_000)
     with pytest.raises(SpecError, match=r"a.yaml: values are nested deeper than 100 levels"):
         read_yaml(tmp_path / "a.yaml")
-    (tmp_path / "a.yaml").write_text("a: " + "[" * 90 + "]" * 90)
+    text = "# " + "- [" * 200 + "\nb: '" + "[" * 200 + "'\na: " + "[" * 90 + "]" * 90
+    (tmp_path / "a.yaml").write_text(text)
     assert len(str(read_yaml(tmp_path / "a.yaml")["a"])) == 180
 
 

@@ -141,6 +141,8 @@ def test_a_name_stands_for_its_settings():
 def test_whole_numbers_as_keys_are_those_of_yaml():
     labels = [fn.inject(data(), {"kind": "semantic", "rate": 1, "map": {key: 1}}, 0) for key in (0, np.int64(0), "0")]
     assert all(np.array_equal(one.noisy, labels[2].noisy) and one.spec == labels[2].spec for one in labels)
+    with pytest.raises(SpecError, match="the keys 0, '0' are not all different"):
+        fn.inject(data(), {"kind": "semantic", "rate": 1, "map": {0: 1, "0": 2}}, 0)
     with pytest.raises(SpecError, match="expected texts as keys"):
         fn.inject(data(), {"kind": "semantic", "rate": 1, "map": {0.5: 1}}, 0)
 

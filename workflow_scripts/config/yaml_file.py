@@ -17,7 +17,7 @@ import yaml
 from fednoise_core.io import SpecError
 
 LARGEST = 2**63  # whole numbers beyond it fit no array
-DEEPEST = 100  # brackets or dashes within each other; libyaml ends the process at some ten thousands
+DEEPEST = 100  # levels of values within values; some ten thousands end the process without a message
 NODES = 200_000  # values of a file with all its aliases written out
 LONGEST = 1000  # letters of a message, whatever a file holds
 
@@ -43,7 +43,7 @@ class ConfigPath:
 
 
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
-UNCLEAR = re.compile(r"[:_]|^[-+]?0\d")
+UNCLEAR = re.compile(r"[:_]|^[-+]?0\d+[0-7]$")
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -120,10 +120,10 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def _load_text(text: str, place: ConfigPath) -> Any:
-    """Parse YAML. Nesting is bounded before libyaml reads it, and aliases before they are written out."""
+    """Parse YAML. Nesting is bounded before nodes are made of it, and aliases before they are written out."""
     depth = 0
-    for bracket in re.findall(rf"[\[{{\]}}]|(?:- |\? ){{{DEEPEST}}}", text):
-        depth = max(0, depth + (1 if bracket in "[{" else -1)) if len(bracket) == 1 else DEEPEST + 1
+    for event in yaml.parse(text, Loader=_Loader):  # libyaml reads events one by one, and only its nodes recurse
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise place.error(f"values are nested deeper than {DEEPEST} levels")
     loader = _Loader(text)
