@@ -13,13 +13,12 @@ same commit there:
 
 trains until the time is up, several runs at once under CUDA MPS. Repeat the command: finished runs are skipped, and
 others go on from their checkpoints. OUT then has an archive of each finished run that was not written before, as many
-as --megabytes allow. Without a GPU the runs are trained on the CPU. `probe` measures executors. Back at home:
+as --megabytes allow. Without a GPU the runs are trained on the CPU. Back at home:
 
     python -m benchmarks.paper_size unpack --folder OUT
 """
 
 import argparse
-import contextlib
 import dataclasses
 import io
 import json
@@ -96,17 +95,14 @@ class Training:
     began: float
 
 
-def start_training(job: dict[str, Any], *options: str, code: bool = True) -> Training:
+def start_training(job: dict[str, Any]) -> Training:
     """Start a process that trains one run.
 
     Args:
         job: An entry of `jobs.json`.
-        *options: Further options of the step.
-        code: Whether the step checks the hash of its code.
     """
     files = [word for name, paths in job["files"].items() if name != "weights" for word in (f"--{name}", *paths)]
-    arguments = job["arguments"] if code else job["arguments"][2:]
-    command = [sys.executable, "-m", "workflow_scripts.steps", "train", *arguments, *files, *options]
+    command = [sys.executable, "-m", "workflow_scripts.steps", "train", *job["arguments"], *files]
     log = Path("logs") / f"{job['folder']}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
@@ -153,51 +149,6 @@ def count_rounds(jobs: list[dict[str, Any]]) -> dict[str, int]:
     """Count the rounds that unfinished runs have behind them."""
     files = {job["folder"]: Path("work", job["folder"], "progress.jsonl") for job in jobs}
     return {folder: len(file.read_bytes().splitlines()) for folder, file in files.items() if file.exists()}
-
-
-def probe_executors(job: dict[str, Any], rounds: int, counts: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Measure rounds of one run: clients side by side in one process, and one after the other in several processes.
-
-    Args:
-        job: The run, of which only the first rounds are trained.
-        rounds: Number of rounds.
-        counts: Numbers of processes.
-
-    Returns:
-        A row each: executor, processes, and rounds a second of all of them, start left out.
-    """
-    rows = []
-    arguments = list(job["arguments"])
-    place = arguments.index("--spec") + 1
-    spec = json.loads(arguments[place])
-    spec["train"] |= {"rounds": rounds, "eval_every": rounds, "eval_last": 1}
-    arguments[place] = json.dumps(spec)
-    for executor in ("lanes:1", "lanes:5"):
-        for count in counts:
-            shutil.rmtree("work/work/probe", ignore_errors=True)  # of an earlier probe
-            shutil.rmtree("work/probe", ignore_errors=True)
-            names = [f"work/probe/{executor.replace(':', '')}-{count}-{k}" for k in range(count)]
-            short = [{**job, "arguments": arguments, "folder": name} for name in names]
-            running = [start_training(entry, "--executor", executor) for entry in short]
-            files = [Path("work", name, "progress.jsonl") for name in names]
-            seen: list[tuple[float, int]] = []
-            while any(training.process.poll() is None for training in running):
-                with contextlib.suppress(OSError):
-                    seen.append((time.monotonic(), sum(len(file.read_bytes().splitlines()) for file in files)))
-                time.sleep(0.02)
-            status = [training.process.returncode for training in running]
-            rows.append({"executor": executor, "processes": count, "status": status, **_steady_rate(seen, count)})
-            print(rows[-1], flush=True)
-    return rows
-
-
-def _steady_rate(seen: list[tuple[float, int]], count: int) -> dict[str, float]:
-    """Rounds a second between the second round of the slowest process and the first end, from counts of lines."""
-    warm = [(moment, lines) for moment, lines in seen if lines >= 3 * count]
-    if len(warm) < 2:
-        return {}
-    (start, first), (end, last) = warm[0], max(warm, key=lambda entry: (entry[1], -entry[0]))
-    return {"rounds_a_second": round((last - first) / (end - start), 3)} if end > start else {}
 
 
 def write_finished(jobs: list[dict[str, Any]], out: Path, megabytes: int) -> list[str]:
@@ -291,13 +242,12 @@ def start_mps() -> bool:
 def main(argv: list[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["pack", "run", "probe", "unpack"])
+    parser.add_argument("what", choices=["pack", "run", "unpack"])
     parser.add_argument("--folder", type=Path, required=True, help="of jobs.json and inputs.tar.xz")
     parser.add_argument("--study", default=STUDY)
     parser.add_argument("--config", type=json.loads, default={}, help="JSON laid over config/config.yaml, for pack")
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--processes", type=int, default=6)
-    parser.add_argument("--rounds", type=int, default=6, help="of a probe")
     parser.add_argument("--megabytes", type=int, default=62, help="that may be carried away")
     parser.add_argument("--out", type=Path, default=Path("work/out"))
     args = parser.parse_args(argv)
@@ -316,16 +266,17 @@ def main(argv: list[str] | None = None) -> None:
             archive.extractall(filter="data")
     mps = start_mps()
     args.out.mkdir(parents=True, exist_ok=True)
-    facts: dict[str, Any] = {"mps": mps, "processes": args.processes, "minutes": args.minutes}
-    if args.what == "probe":
-        facts["probe"] = probe_executors(jobs[0], args.rounds, (1, args.processes))
-    else:
-        facts["runs"] = train_until(jobs, args.processes, began + 60 * args.minutes)
-        facts["rounds_of_unfinished"] = count_rounds(jobs)
-        facts["written"] = write_finished(jobs, args.out, args.megabytes)
+    facts = {
+        "mps": mps,
+        "processes": args.processes,
+        "minutes": args.minutes,
+        "runs": train_until(jobs, args.processes, began + 60 * args.minutes),
+        "rounds_of_unfinished": count_rounds(jobs),
+        "written": write_finished(jobs, args.out, args.megabytes),
+    }
     from benchmarks.machine import machine
 
-    write_json(args.out / f"{args.what}.json", {**facts, "machine": machine()})
+    write_json(args.out / "run.json", {**facts, "machine": machine()})
     print(json.dumps(facts, indent=1), f"{time.monotonic() - began:.0f} s")
 
 

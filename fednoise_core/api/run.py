@@ -270,7 +270,7 @@ def run(
     return Run(**vars(done))
 
 
-INTERNAL = {"made", "pool", "room", "spec"}  # options that the workflow and tests use
+INTERNAL = {"made", "room", "spec"}  # options that the workflow and tests use
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

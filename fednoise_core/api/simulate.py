@@ -33,7 +33,6 @@ from fednoise_core.data.partition import Partition
 from fednoise_core.engine import output
 from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.executors.choose import executor_for
-from fednoise_core.engine.executors.gpu.lanes import LanePool
 from fednoise_core.engine.loop import Outcome, Saving, run_loop
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.truth import Truth
@@ -52,7 +51,6 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pas
     "executor": (str, 'pass a name such as "auto" or "workers:4"'),
     "label": (str, "pass a text"),
     "room": (int, "pass a number of bytes"),
-    "pool": ((LanePool, type(None)), "pass a LanePool, or None"),
     "saving": ((Saving, type(None)), "pass a loop.Saving, or None"),
     "out": (PATH, "pass the path of a folder, or None"),
     "progress": (PATH, "pass the path of a file, or None"),
@@ -176,7 +174,6 @@ class Options:
     Attributes:
         device: "cpu", "cuda" or "cuda:N".
         executor: "auto", or a name that `executor_for` knows.
-        pool: Lanes that several runs share.
         threads: Threads of torch during this run. More than one is far slower where cores are shared.
         saving: Where and how often to checkpoint.
         room: Bytes of client state that may stay in memory. The rest goes to a file.
@@ -197,7 +194,6 @@ class Options:
 
     device: str | torch.device = "cpu"
     executor: str = "auto"
-    pool: LanePool | None = None
     threads: int = 1
     saving: Saving | None = None
     room: int = ROOM
@@ -298,7 +294,7 @@ def _train_and_evaluate(
     """Run the rounds. Returns the outcome and the name of the executor."""
     test = Pool(arrays.x_test, arrays.mean, arrays.std, world.device)
     test_y = torch.from_numpy(np.asarray(arrays.y_test, dtype=np.int64)).to(world.device)
-    executor = executor_for(world, options.executor, options.pool)
+    executor = executor_for(world, options.executor)
     if options.console is not None:
         cohort = f"{world.cohort} of {world.n} clients a round"  # by default a tenth
         print(

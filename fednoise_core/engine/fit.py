@@ -21,7 +21,7 @@ from fednoise_core.engine.world import SERVER, World
 from fednoise_core.ops.optim import Trained
 from fednoise_core.ops.weights import all_finite, count_bytes
 
-Workspace = dict[Any, Trained]  # buffers of one lane, by (name, layout, rule), which are loaded for each client
+Workspace = dict[Any, Trained]  # buffers of one executor, by (name, layout, rule), which are loaded for each client
 Rate = float | Callable[[int, int], float]  # learning rate, or a function of (step, steps) with steps from 0
 
 
@@ -141,7 +141,7 @@ class ClientFit:
         self._refresh_state(work)
         self.aux = work.aux
         self.state |= {name: values.clone() for name, values in work.state.items()}
-        # The client chose its samples, so batch sizes may differ next time (see Lane._find_step).
+        # The client chose its samples, so batch sizes may differ next time (see Replay._find_step).
         self.sizes_vary = work.samples is not None or bool(work.more)
         self._make_plans(work, epochs, key)
         self.epoch, self.length = -1, max(1, len(self.plan.order) // max(1, epochs))

@@ -138,8 +138,8 @@ def _clip_norm(grad: Tensor, limit: float) -> None:
 class Trained:
     """Weights in training, with the optimiser's memory.
 
-    They are leaf views over one flat buffer. Their gradients are views of another. One Trained is made for each lane
-    and layout and loaded for each client, because making leaves costs more than a small step.
+    They are leaf views over one flat buffer. Their gradients are views of another. One Trained is made for each
+    layout and loaded for each client, because making leaves costs more than a small step.
 
     Args:
         layout: Layout of the weights.

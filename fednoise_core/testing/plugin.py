@@ -108,11 +108,11 @@ def whole(subject: Any, recorded: Callable[[Any], Any]) -> Any:
 
 @pytest.fixture
 def taped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let lanes replay recorded steps without calling their Python, as on a GPU.
+    """Let the executor `replay` run recorded steps without calling their Python, as on a GPU.
 
     The fixture has no value.
-    Tests that run on lanes ask for it.
+    Tests that use that executor ask for it.
     """
     from fednoise_core.testing.tape import TapeGraphs
 
-    monkeypatch.setattr("fednoise_core.engine.executors.gpu.lanes.graphs_for", lambda device: TapeGraphs())
+    monkeypatch.setattr("fednoise_core.engine.executors.gpu.replay.graphs_for", lambda device: TapeGraphs())

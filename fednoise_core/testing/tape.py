@@ -33,8 +33,8 @@ OTHERS = (Path(torch.__file__).parent, Path(__file__), Path(__file__).parents[1]
 class TapeGraphs(Graphs):
     """Records and replays as CUDA graphs do, slowly.
 
-    Give it to a LanePool, or put it in the place of `fednoise_core.engine.executors.gpu.lanes.graphs_for`. It does not
-    show that captures of one lane share memory on a GPU, so that a step that leaves something behind there for the next
+    Give it to a Replay, or put it in the place of `fednoise_core.engine.executors.gpu.replay.graphs_for`. It does not
+    show that captures of one run share memory on a GPU, so that a step that leaves something behind there for the next
     one finds it overwritten.
     """
 

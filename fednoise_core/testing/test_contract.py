@@ -84,16 +84,16 @@ def test_it_resumes_bit_exactly_after_every_round(subject: Subject, whole: Playe
             assert (folder / "out" / file).read_bytes() == (whole.out / file).read_bytes(), f"{where}: {file} differs"
 
 
-@pytest.mark.parametrize("executor", ["sequential", "workers:2", "lanes:2"])
+@pytest.mark.parametrize("executor", ["sequential", "workers:2", "replay"])
 def test_executors_agree(subject: Subject, executor: str, whole: Played, tmp_path: Path, taped: None) -> None:
-    """Bit for bit; lanes up to rounding, and with themselves after a resume bit for bit."""
+    """Bit for bit; replay up to rounding, and with itself after a resume bit for bit."""
     saving = Saving(tmp_path / "checkpoint.pt", "key", rounds=2)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* cannot be captured")  # told by the test of that
         run = subject.play(out=tmp_path, executor=executor, saving=saving)
         assert run.cost["executor"] == executor.partition(":")[0]
-        if executor.startswith("lanes"):
-            assert nearly_same(golden_numbers(run), golden_numbers(whole.run)), "on lanes other numbers come out"
+        if executor == "replay":
+            assert nearly_same(golden_numbers(run), golden_numbers(whole.run)), "other numbers come out"
             assert same_state(subject.play(executor=executor, saving=saving).outcome.state, run.outcome.state)
             return
     assert same_state(run.outcome.state, whole.run.outcome.state), f"{executor} and sequential end in other states"
@@ -111,13 +111,13 @@ class _Counting(TapeGraphs):
 
 def test_its_step_can_be_captured_and_replayed(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     """The numbers are those of the same step called again and again."""
-    where = "fednoise_core.engine.executors.gpu.lanes.graphs_for"
+    where = "fednoise_core.engine.executors.gpu.replay.graphs_for"
     with monkeypatch.context() as patch:
         patch.setattr(where, lambda device: Graphs())
-        eager = _play_quietly(subject, "lanes:1")[0]
+        eager = _play_quietly(subject, "replay")[0]
     graphs = _Counting()
     monkeypatch.setattr(where, lambda device: graphs)
-    run, warned = _play_quietly(subject, "lanes:2")
+    run, warned = _play_quietly(subject, "replay")
     if warned:
         pytest.fail(f'{warned[0]}; see "The rules of the step" in docs/method_reference.md', pytrace=False)
     assert graphs.captures or not run.outcome.fed.passes, "it trains, but no step was captured"

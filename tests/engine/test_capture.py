@@ -10,7 +10,7 @@ import torch
 import toy
 from toy_jobs import WHO, Everything, all_tensors, apart, jobs
 
-from fednoise_core.engine.executors.gpu.lanes import LanePool, Lanes
+from fednoise_core.engine.executors.gpu.replay import Replay
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.local import Local
 from fednoise_core.testing.tape import TapeGraphs
@@ -54,10 +54,10 @@ REFUSED = {Peeks: ("_local_scalar_dense.default", "loss.item()"), Draws: ("rand.
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_so_once(kind):
     made = toy.toy_world()
-    lanes = Lanes(made, LanePool("cpu", 2, Strict()))
+    replay = Replay(made, Strict())
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        found = [r for k in (1, 2) for r in lanes.run(jobs(made, kind(made.train), round=k))]
+        found = [r for k in (1, 2) for r in replay.run(jobs(made, kind(made.train), round=k))]
     lines, first = inspect.getsourcelines(kind.compute_objective)
     (at,) = [first + k for k, line in enumerate(lines) if REFUSED[kind][1] in line]
     why = f"operation not permitted when stream is capturing: {REFUSED[kind][0]}, test_capture.py, line {at}"
@@ -76,38 +76,36 @@ def test_a_real_error_of_a_step_is_not_called_a_matter_of_capture():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(ValueError, match="no such column"):
-            list(Lanes(made, lanes=2).run(jobs(made, Breaks(made.train))))
+            list(Replay(made).run(jobs(made, Breaks(made.train))))
 
 
-def test_a_step_is_captured_once_for_each_size_and_lane():
+def test_a_step_is_captured_once_for_each_size():
     """Clients differ in size: the buffers grow at most to the largest, and what was captured is used again."""
     made, graphs = toy.toy_world(), Strict()
-    lanes = Lanes(made, LanePool("cpu", 1, graphs))
+    replay = Replay(made, graphs)
     for k in range(4):
-        list(lanes.run(jobs(made, round=k + 1)))
+        list(replay.run(jobs(made, round=k + 1)))
     steps = {b - a for c in WHO if made.sizes[c] for a, b in [(0, min(5, made.sizes[c])), (0, made.sizes[c] % 5)] if b}
     first = graphs.captures
     assert len(steps) <= first <= 3 * len(steps)
-    list(lanes.run(jobs(made, round=9)))
+    list(replay.run(jobs(made, round=9)))
     assert graphs.captures == first
 
 
-def test_the_host_waits_for_a_lane_before_results_are_used_and_the_lane_for_the_host():
+def test_the_host_waits_for_the_stream_before_results_are_used_and_the_stream_for_the_host():
     made, graphs = toy.toy_world(), Strict()
-    lanes = Lanes(made, LanePool("cpu", 2, graphs))
-    list(lanes.run(jobs(made)))
+    list(Replay(made, graphs).run(jobs(made)))
     assert graphs.joined == len(WHO)
     assert graphs.followed == 2 * len(WHO)  # before a job is loaded, and after its result was copied out
 
 
-def test_results_do_not_share_memory_with_a_lane():
+def test_results_do_not_share_memory_with_the_buffers():
     made = toy.toy_world()
-    lanes = Lanes(made, lanes=1)
-    results = list(lanes.run(jobs(made, Everything(made.train))))
+    replay = Replay(made)
+    results = list(replay.run(jobs(made, Everything(made.train))))
     inner = {
         t.untyped_storage().data_ptr()
-        for mine in lanes.pool.lanes[0].runs.values()
-        for buffers in mine.steps.values()
+        for buffers in replay.steps.values()
         for t in [*buffers._list_written(), buffers.x, buffers.y]
     }
     outer = [t.untyped_storage().data_ptr() for r in results for t in all_tensors([r.update, r.client_state])]
@@ -121,8 +119,8 @@ def test_last_batches_of_chosen_samples_are_captured_when_they_have_come_up_a_fe
     def ran(recurs: int, local: Any) -> tuple[int, list[Any]]:
         made, graphs = toy.toy_world(), Strict()
         graphs.capture_after = recurs
-        lanes = Lanes(made, LanePool("cpu", 1, graphs))
-        found = [r for k in (1, 2) for r in lanes.run(jobs(made, local and local(made.train), round=k))]
+        replay = Replay(made, graphs)
+        found = [r for k in (1, 2) for r in replay.run(jobs(made, local and local(made.train), round=k))]
         return graphs.captures, [(r.update, r.client_state) for r in found]
 
     (always, expected), (sometimes, found), (rarely, again) = (ran(times, Everything) for times in (1, 3, 99))
@@ -151,7 +149,7 @@ class TrainsWhatItKeeps(toy.Plain):
 def test_a_step_that_trains_other_nets_is_another_step():
     made = toy.toy_world()
     local, results = TrainsWhatItKeeps(made.train), {}
-    for name, runner in (("sequential", Sequential(made)), ("lanes", Lanes(made, LanePool("cpu", 1, Strict())))):
+    for name, runner in (("sequential", Sequential(made)), ("replay", Replay(made, Strict()))):
         kept: dict[int, Any] = {}
         for k in (1, 2):
             work = jobs(made, local, round=k)
@@ -159,4 +157,4 @@ def test_a_step_that_trains_other_nets_is_another_step():
             found = list(runner.run(work))
             kept = {job.client: r.client_state for job, r in zip(work, found, strict=True)}
         results[name] = [r.update for r in found]
-    assert apart(results["sequential"], results["lanes"]) < 1e-4
+    assert apart(results["sequential"], results["replay"]) < 1e-4

@@ -1,4 +1,4 @@
-"""Executors: order of results, errors, dead workers, and lanes that several runs share."""
+"""Executors: order of results, errors, dead workers."""
 
 import contextlib
 
@@ -7,7 +7,6 @@ import torch
 import toy
 
 from fednoise_core.engine.executors.choose import executor_for
-from fednoise_core.engine.executors.gpu.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
 from fednoise_core.engine.fit import FitRequest
@@ -83,27 +82,8 @@ def test_workers_end_with_the_run():
 def test_workers_are_for_the_cpu():
     made = toy.toy_world()
     made.device = torch.device("cuda")
-    with pytest.raises(ValueError, match="lanes"):
+    with pytest.raises(ValueError, match="replay"):
         Workers(made, 1)
-
-
-# lanes
-
-
-@pytest.mark.parametrize("when", ["prepare", "step"])
-def test_a_failed_run_gives_its_lanes_back(when):
-    """Several runs share a pool: a lane that is not given back would let the others wait for ever."""
-    made = toy.toy_world()
-    pool = LanePool("cpu", 2)
-    for _ in range(3):
-        with pytest.raises(ArithmeticError):
-            list(Lanes(made, pool).run(jobs(made, Falls(made.train, when))))
-    assert len(pool._free) == 2
-    some = Lanes(made, pool).run(jobs(made))
-    next(some)
-    some.close()  # a run that was stopped in between
-    assert len(pool._free) == 2
-    assert len(list(Lanes(made, pool).run(jobs(made)))) == 7
 
 
 def test_a_client_without_samples_takes_no_step(executor):

@@ -4,7 +4,7 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.engine.executors.gpu.lanes import Lanes
+from fednoise_core.engine.executors.gpu.replay import Replay
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.state import State
@@ -12,7 +12,7 @@ from fednoise_core.methods import make_method
 from fednoise_core.methods.local import LocalOnly
 
 
-@pytest.mark.parametrize("kind", [Sequential, Lanes])
+@pytest.mark.parametrize("kind", [Sequential, Replay])
 def test_a_fit_may_have_its_own_epochs_batch_and_rate(kind):
     def fitted(train, **how):
         world = toy.toy_world(train)
@@ -41,7 +41,7 @@ class GoesOn(LocalOnly):
         return {"client_state": {"model": carry["model"].values(), "memory": carry["model"].copy_memory()}}
 
 
-@pytest.mark.parametrize("kind", [Sequential, Lanes])
+@pytest.mark.parametrize("kind", [Sequential, Replay])
 @pytest.mark.parametrize("how", [{"momentum": 0.9}, {"optimiser": "adam", "lr": 0.01}])
 def test_the_optimiser_may_go_on_from_fit_to_fit(kind, how):
     """Two fits of an epoch are one fit of two, on a client whose only batch is all it has, with full-batch steps."""
@@ -71,13 +71,12 @@ def test_what_steps_do_not_read_asks_for_no_further_capture():
     world = toy.toy_world()
 
     def captured(method):
-        lanes = Lanes(world, lanes=1)
-        fed = Federation(world, lanes)
+        replay = Replay(world)
+        fed = Federation(world, replay)
         state = method.init_state(fed)
         for state.round in (1, 2, 3):
             fed.fit(method, state, fed.all, {})
-        (kept,) = lanes.pool.lanes[0].runs.values()
-        return len(kept.steps)
+        return len(replay.steps)
 
     assert captured(Keeps(train=world.train)) == captured(LocalOnly(train=world.train)) == 1
 

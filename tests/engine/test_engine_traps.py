@@ -69,7 +69,7 @@ class Below(Rows):
     ],
 )
 def test_work_that_does_not_fit_the_samples_is_told(executor, kind, said):
-    """On lanes a missing row would be that of the client before."""
+    """On replay a missing row would be that of the client before."""
     with toy.federation_on(executor) as fed, pytest.raises((ValueError, RuntimeError), match=said):
         fit(fed, kind(fed.train))
 

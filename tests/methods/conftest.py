@@ -13,7 +13,7 @@ from fednoise_core.testing.plugin import whole as whole
 
 @pytest.fixture(autouse=True)
 def _taped(taped: None) -> None:
-    """Every method's lanes run as on a GPU."""
+    """Every method's captured steps run as on a GPU."""
 
 
 @pytest.fixture

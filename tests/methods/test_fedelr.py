@@ -5,7 +5,7 @@ import toy
 import toy64
 from torch.nn import functional as F
 
-from fednoise_core.engine.executors.gpu.lanes import Lanes
+from fednoise_core.engine.executors.gpu.replay import Replay
 from fednoise_core.engine.federation import Federation
 from fednoise_core.methods import make_method
 
@@ -43,11 +43,10 @@ def test_strength_zero_is_fedavg():
 
 def test_clients_of_all_sizes_share_one_captured_step_per_batch_size():
     world = toy.toy_world()
-    lanes = Lanes(world, lanes=1)
-    fed = Federation(world, lanes)
+    replay = Replay(world)
+    fed = Federation(world, replay)
     method = make_method({"name": "fedelr"}, fed.train)
     state = method.init_state(fed)
     for state.round in (1, 2, 3):
         fed.fit(method, state, fed.all, method.make_broadcast(fed, state))
-    (run,) = lanes.pool.lanes[0].runs.values()
-    assert len(run.steps) == 1
+    assert len(replay.steps) == 1

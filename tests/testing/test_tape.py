@@ -10,7 +10,7 @@ from toy_jobs import Everything, apart, jobs
 
 from fednoise_core.engine.executors.gpu.captured import freeze_value
 from fednoise_core.engine.executors.gpu.eager_graphs import Graphs
-from fednoise_core.engine.executors.gpu.lanes import LanePool, Lanes
+from fednoise_core.engine.executors.gpu.replay import Replay
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.testing.tape import TapeGraphs
 
@@ -114,8 +114,8 @@ def test_a_step_that_uses_all_it_may_is_replayed_bit_for_bit():
     made = toy.toy_world({"precision": "bf16", "augment": "flip"})
     found = {}
     for graphs in (Graphs(), TapeGraphs()):
-        lanes = Lanes(made, LanePool("cpu", 2, graphs))
-        ran = [r for k in (1, 2) for r in lanes.run(jobs(made, Everything(made.train), round=k))]
+        replay = Replay(made, graphs)
+        ran = [r for k in (1, 2) for r in replay.run(jobs(made, Everything(made.train), round=k))]
         found[type(graphs).__name__] = [(r.update, r.client_state) for r in ran]
     assert toy.same_state(found["Graphs"], found["TapeGraphs"])
 
@@ -197,9 +197,7 @@ def test_a_step_that_reads_what_captures_are_not_told_apart_by_is_wrong_here_as_
     made = toy.toy_world()
     expected = trained(Sequential(made), kind(made.train))
     assert apart(expected[0], expected[1]) > 1e-2
-    eager, tape = (
-        trained(Lanes(made, LanePool("cpu", 1, graphs)), kind(made.train)) for graphs in (Graphs(), TapeGraphs())
-    )
+    eager, tape = (trained(Replay(made, graphs), kind(made.train)) for graphs in (Graphs(), TapeGraphs()))
     assert apart(expected, eager) < 1e-4
     assert apart(expected[0], tape[0]) < 1e-4
     assert toy.same_state(tape[0], tape[1])  # the first round's factor for good
@@ -210,10 +208,9 @@ def test_a_field_of_many_numbers_that_changes_is_not_replayed_stale():
     made = toy.toy_world()
     expected = trained(Sequential(made), Field(made.train))
     assert apart(expected[0], expected[1]) > 1e-2
-    lanes = Lanes(made, LanePool("cpu", 1, TapeGraphs()))
-    assert apart(expected, trained(lanes, Field(made.train))) < 1e-4
-    (kept,) = lanes.pool.lanes[0].runs.values()
-    assert len(kept.steps) == 3  # one kind of step for each table
+    replay = Replay(made, TapeGraphs())
+    assert apart(expected, trained(replay, Field(made.train))) < 1e-4
+    assert len(replay.steps) == 3  # one kind of step for each table
 
 
 def test_fields_are_compared_by_their_numbers():

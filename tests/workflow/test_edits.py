@@ -62,7 +62,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "code of pages": ([("workflow_scripts/report/pages/study_page.py", *NEW_NAME)], PAGE),
     "a template": ([("workflow_scripts/report/pages/assets/study.html", "<h3>Code</h3>", "<h3>The code</h3>")], PAGE),
     "code of the GPU's executors": (
-        [(CORE + f"engine/executors/gpu/{name}.py", *NEW_NAME) for name in ("lanes", "captured")],
+        [(CORE + f"engine/executors/gpu/{name}.py", *NEW_NAME) for name in ("replay", "captured")],
         {},
     ),
     "code of the command line": ([(STEPS + "train.py", "interrupted before the first round", "so long")], {}),

@@ -27,7 +27,7 @@ BOOKKEEPING = (
     "workflow_scripts/steps/common.py",
 )
 # imports of these are not followed: `StepCode.train_entries` names them for runs on a GPU
-GPU_ONLY = tuple(f"fednoise_core/engine/executors/gpu/{name}.py" for name in ("captured", "cuda_graphs", "lanes"))
+GPU_ONLY = tuple(f"fednoise_core/engine/executors/gpu/{name}.py" for name in ("captured", "cuda_graphs", "replay"))
 CACHE = "build/modules.json"  # in the project's folder. Parsing all modules takes longer than many a job
 OWN_TEXT = Path(__file__).read_text(encoding="utf-8")  # read at import: a job may outlive an edit
 

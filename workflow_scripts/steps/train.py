@@ -58,7 +58,7 @@ def _make_parser() -> argparse.ArgumentParser:
         "--code", default="", help="hash that the code must have; default: any, and its own is recorded"
     )
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
-    parser.add_argument("--executor", default="auto", help="auto, sequential, workers[:N] or lanes[:N]")
+    parser.add_argument("--executor", default="auto", help="auto, sequential, workers[:N] or replay")
     parser.add_argument(
         "--threads", type=int, default=1, help="torch threads; more than one moves the last bits of sums"
     )
@@ -102,9 +102,7 @@ def _make_job(args: argparse.Namespace) -> TrainingJob:
 
 def _check_code(spec: dict[str, Any], args: argparse.Namespace) -> str:
     """The hash of the code that trains this run. One planned where there is no GPU may run where there is one."""
-    on_gpu = (
-        args.device == "cuda" or args.executor.startswith("lanes") or (args.device == "auto" and bool(visible_gpus()))
-    )
+    on_gpu = args.device == "cuda" or args.executor == "replay" or (args.device == "auto" and bool(visible_gpus()))
     steps, method, nets = StepCode(ROOT), str(spec["method"].get("name")), net_code(spec["train"])
     return steps.check_hash(args.code, *(steps.train_entries(method, nets, gpu=gpu) for gpu in (on_gpu, not on_gpu)))
 

@@ -1,1 +1,1 @@
-"""Executors: how clients' work is run. One by one (sequential), by worker processes (workers), in GPU lanes (lanes)."""
+"""Executors run clients' work: one by one, by worker processes, or as captured steps on a GPU (replay)."""

@@ -1,1 +1,1 @@
-"""Experimental executors for a GPU: captured graphs and lanes."""
+"""The executor for a GPU, which captures a step as a CUDA graph and replays it (experimental)."""

@@ -23,7 +23,7 @@ class CudaGraphs(Graphs):
 
     def stream(self) -> Any:
         # High priority: evaluation (default priority) fills the gaps. Torch reuses 32 streams per priority, and a
-        # capture fails if other work lands on its stream, so only lanes use this priority.
+        # capture fails if other work lands on its stream, so only training uses this priority.
         """A stream to record on."""
         return torch.cuda.Stream(priority=-1)
 
@@ -32,7 +32,7 @@ class CudaGraphs(Graphs):
         return torch.cuda.Stream()
 
     def memory(self) -> Any:
-        """A memory pool for the captures of one lane."""
+        """A memory pool for the captures of one run."""
         return torch.cuda.graph_pool_handle()
 
     def on(self, stream: Any) -> contextlib.AbstractContextManager[Any]:

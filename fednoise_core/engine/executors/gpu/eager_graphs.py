@@ -1,4 +1,4 @@
-"""Capture a step: what a lane asks of CUDA graphs, and a stand-in that runs the same lines eagerly without a GPU."""
+"""Capture a step: what the executor asks of CUDA graphs, and a stand-in that runs eagerly without a GPU."""
 
 import contextlib
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class Graphs:
         return None
 
     def memory(self) -> Any:
-        """Make a memory pool that the captures of one lane may share.
+        """Make a memory pool that the captures of one run may share.
 
         They may share it because they never run at once and leave nothing behind in it.
         """
@@ -63,7 +63,7 @@ class Graphs:
             body: A function over fixed buffers.
             rewind: Undoes a run of it.
             stream: The stream to record on.
-            memory: The lane's memory pool.
+            memory: The run's memory pool.
 
         Returns:
             A function that runs what was recorded.
