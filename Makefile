@@ -32,6 +32,7 @@ $(STAMP): requirements.lock pyproject.toml
 		&& $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	fi
 	@touch $(STAMP)
+	@echo "Installed. Next: . $(VENV)/bin/activate && fednoise run quick"
 
 # what a cluster needs besides: docs/cluster.md
 setup-cluster: $(CLUSTER)
@@ -88,7 +89,8 @@ lint: setup
 
 audit: setup
 	fednoise audit
-	@dvc status --quiet || { echo "audit: not all results are recorded with DVC: fednoise record"; exit 1; }
+	@test -f dvc.lock || echo "audit: DVC has no record of results. To keep one: fednoise record"
+	@test ! -f dvc.lock || dvc status --quiet || { echo "audit: not all results are recorded with DVC: fednoise record"; exit 1; }
 
 bench: setup
 	python -m benchmarks

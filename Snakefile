@@ -59,6 +59,20 @@ if os.path.samefile(workflow.basedir, HOME):  # not as a module of another workf
         localrule: True
 
 
+onstart:
+    if workflow.is_main_process and sys.stderr.isatty():
+        report_totals(
+            TARGETS.find_runs(job.output.sums for job in workflow.dag.needrun_jobs() if job.rule.name == "train")
+        )
+
+
+onerror:
+    # at the very end, after Snakemake's own messages
+    atexit.register(
+        print, "Not all jobs were done. What has ended is kept: repeat the command to go on.", file=sys.stderr
+    )
+
+
 onsuccess:
     for _line in summary_lines():
         print(_line, file=sys.stderr)

@@ -2,6 +2,7 @@
 in the working folder (`snakemake --directory`). What is planned stands in workflow_scripts/study/targets.py and store.py.
 """
 
+import atexit
 import os
 import re
 import sys
@@ -12,6 +13,7 @@ HOME = os.path.relpath(Path(str(workflow.current_basedir)).parent)
 sys.path.insert(0, os.path.abspath(HOME))
 
 from fednoise_core.io import ArtifactError, SpecError
+from workflow_scripts.commands.progress import report_totals
 from workflow_scripts.machine import device
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.config.project import Project

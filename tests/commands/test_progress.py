@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -104,6 +105,20 @@ def test_the_total_counts_runs_that_have_not_begun() -> None:
         file.close()
     said = progress.total_line("quick", runs, progress.unfinished_jobs())
     assert said == "quick: 5 runs, 1 done, 0 running, 4 to do; about 6 min, one after the other"
+
+
+def test_totals_are_repeated_until_all_runs_are_done(capsys: pytest.CaptureFixture[str]) -> None:
+    """The lines that Snakemake's own terminal gets."""
+    one, printed = run("fedavg"), ""
+    progress.report_totals([one], pause=0.01)
+    (reports,) = (thread for thread in threading.enumerate() if thread.daemon and thread.name.endswith("(report)"))
+    while printed.count("training: 1 runs, 0 done, 0 running, 1 to do") < 2:
+        printed += capsys.readouterr().err
+    Path(one.folder).mkdir(parents=True)
+    Path(one.folder, "cost.json").write_text(json.dumps({"seconds": 1.0}))
+    Path(one.folder, "SHA256SUMS").write_text("")
+    reports.join(60)
+    assert not reports.is_alive()
 
 
 def test_watch_ends_at_an_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,6 +87,23 @@ def test_the_log_of_a_failed_job_is_shown(workflow: Workflow) -> None:
     assert f"train: {message}" in done.stderr.splitlines()
 
 
+def test_ctrl_c_ends_with_what_to_do(workflow: Workflow) -> None:
+    with workflow.edited(TOY, "train: {net: mlp, rounds: 2,", "train: {net: mlp, rounds: 3000,"):
+        target = re.findall(r"store/runs/digits/random-\S+/SHA256SUMS", workflow("snakemake", "-n", "toy_runs"))[0]
+        command = [sys.executable, "-m", "workflow_scripts.commands.main", "run", "--cores", "1", target]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            command, cwd=workflow.folder, env=ENV, stderr=pipe, text=True, start_new_session=True
+        ) as running:
+            progress = workflow.path(f"work/{Path(target).parent}/progress.jsonl")
+            while not (progress.is_file() and progress.read_text().count("\n") > 3):
+                assert running.poll() is None, "the run ended before it could be interrupted"
+                time.sleep(0.05)
+            os.killpg(running.pid, signal.SIGINT)
+            said = running.communicate(timeout=60)[1]
+    assert said.rstrip().endswith("repeat the command to go on.")
+
+
 def test_kill_of_snakemake_and_its_job(workflow: Workflow) -> None:
     """`kill -9` of everything in the middle of a run: `snakemake --unlock && snakemake` finishes it."""
     edit = ("train: {net: mlp, rounds: 2,", "train: {net: mlp, rounds: 120,")

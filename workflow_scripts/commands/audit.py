@@ -110,8 +110,10 @@ def main(arguments: list[str] | None = None) -> int:
         if options.remove:
             _discard_path(path, now)
     if not problems_by_path:
-        verdict = "every file is what its step wrote"
-        print("audit:", verdict if any(find_folders()) else "nothing is here yet. `dvc pull` brings recorded results")
+        origin = "`dvc pull` brings recorded results" if Path("dvc.lock").exists() else "`fednoise run` makes results"
+        print(
+            "audit:", "every file is what its step wrote" if any(find_folders()) else f"nothing is here yet. {origin}"
+        )
         return 0
     cure = "`fednoise audit --remove` moves them away, and `snakemake` makes them again"
     done = f"moved to {DISCARDED}/{now}; `snakemake` makes them again" if options.remove else f"damaged; {cure}"

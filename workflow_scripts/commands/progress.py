@@ -11,6 +11,7 @@ Each unfinished run has a line, whatever its study. How long a run will take is 
 import argparse
 import json
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -126,6 +127,22 @@ def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job])
     if len(estimates) < len(left):
         parts.append(f"no time estimate for {len(left) - len(estimates)}, since no run of this kind is measured yet")
     return "; ".join(parts)
+
+
+def report_totals(runs: Sequence[PlannedRun], pause: float = 30.0) -> None:
+    """Print how far these runs are, again and again until all are done or this process ends.
+
+    Args:
+        runs: The runs that this process will make.
+        pause: Seconds between the lines.
+    """
+
+    def report() -> None:
+        while not all(run.files.run.is_finished for run in runs):
+            time.sleep(pause)
+            print(total_line("training", runs, unfinished_jobs()), file=sys.stderr, flush=True)
+
+    threading.Thread(target=report, daemon=True).start()
 
 
 def _format_duration(seconds: float) -> str:

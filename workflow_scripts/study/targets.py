@@ -9,7 +9,6 @@ what they are made from. Where they are not what the plan asks for, their input 
 import atexit
 import contextlib
 import csv
-import functools
 import io
 import os
 import shlex
@@ -31,6 +30,7 @@ from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.provenance.checksums import read_sums
 from workflow_scripts.study.output_plans import LABEL_TEMPLATES, TEMPLATES, OutputPlans, template_digest
 from workflow_scripts.study.plan import Plan
+from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.store import drop_none, store_of
 from workflow_scripts.study.study import Study
 
@@ -68,17 +68,25 @@ class Targets:
         self.project, self.steps, self.quiet, self.dry = project, store_of(project).steps, quiet, dry
         self.outputs = OutputPlans(self.steps)
         self._plans: dict[str, Plan] = {}
+        self._studies: dict[str, Study] = {}
         self._texts: dict[str, str] = {}  # of files that are written for commands
 
-    @functools.cache  # noqa: B019 - targets live as long as the process
     def load_study(self, name: str) -> Study:
         """Load a study, checked, with all its plans known."""
+        if name in self._studies:
+            return self._studies[name]
         study = Study(self.project, name)
         if study.absent and not self.quiet:
             print(f"{self.project.study_files[name]}: {study.missing_data_message()}", file=sys.stderr)
         for plan in self.study_plans(study):
             self._plans[plan.folder] = plan
-        return study
+        return self._studies.setdefault(name, study)
+
+    def find_runs(self, sums: Iterable[str]) -> list[PlannedRun]:
+        """Find the runs of the loaded studies by their files of checksums."""
+        wanted = set(sums)
+        found = (run for study in self._studies.values() for run in study.runs)
+        return list({run.folder: run for run in found if run.files.run.sums_file in wanted}.values())
 
     def find_plan(self, folder: str) -> Plan:
         """Find the plan with an address.
