@@ -1,8 +1,9 @@
 """Nets from an ordinary torch.nn.Module, run by torch.func.functional_call over the same flat weights.
 
-The module's last layer must be an nn.Linear with a bias: it is the head, what goes into it are the features. Dropout
-layers draw from the step's random numbers instead of torch's generator. One copy of the module is in training mode, one
-in evaluation mode; both are only read, all numbers come from the Weights.
+If the module's logits are those of an nn.Linear with a bias, this layer is the head, and what goes into it are the
+features. Any other module gets a head that changes nothing (the identity, which is not trained), so its logits are the
+features. Dropout layers draw from the step's random numbers instead of torch's generator. One copy of the module is in
+training mode, one in evaluation mode; both are only read, all numbers come from the Weights.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from fednoise_core.settings.functions import import_named, with_settings
 from fednoise_core.settings.train import Train
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
+HEAD = ("head.weight", "head.bias")
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 Factory = Callable[..., nn.Module]
 
@@ -78,9 +80,9 @@ class _Draws:
 class _Dropout(nn.Module):
     """Dropout by given random numbers. whole: channels are dropped as a whole."""
 
-    def __init__(self, rate: float, whole: bool, draws: _Draws) -> None:
+    def __init__(self, p: float, whole: bool, draws: _Draws) -> None:
         super().__init__()
-        self.rate, self.whole, self.draws = rate, whole, draws
+        self.p, self.whole, self.draws = p, whole, draws
 
     def forward(self, x: Tensor) -> Tensor:
         draws, shape = self.draws, x.shape[1:2] if self.whole else x.shape[1:]
@@ -89,11 +91,11 @@ class _Dropout(nn.Module):
         if draws.u is None:
             return x
         drawn = draws.u[:, first : draws.at]
-        scale = ((drawn >= self.rate).to(x.dtype) / (1.0 - self.rate)).view(len(x), *shape)
+        scale = ((drawn >= self.p).to(x.dtype) / (1.0 - self.p)).view(len(x), *shape)
         return x * (scale[(...,) + (None,) * (x.dim() - 2)] if self.whole else scale)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Dropout:
-        return _Dropout(self.rate, self.whole, self.draws)  # both copies of the module share the random numbers
+        return _Dropout(self.p, self.whole, self.draws)  # both copies of the module share the random numbers
 
 
 class ModuleNet(Net):
@@ -124,7 +126,7 @@ class ModuleNet(Net):
         if init != "default":
             raise self._make_error("its factory draws the first weights: `init` does nothing")
         module = self._make_module(0)
-        self.head_name = self._find_head(module)
+        self.head_name = self._find_head(module)  # "" if it has none
         self._norms = {
             f"{path}.{parameter}" if path else parameter
             for path, part in module.named_modules()
@@ -132,13 +134,16 @@ class ModuleNet(Net):
             for parameter, _ in part.named_parameters(recurse=False)
         }
         self._entries = [self._make_entry(n, t) for n, t in _state_entries(module).items()]
-        self.layout = Layout(entry for _, entry in self._entries)
+        identity = Entry(HEAD[0], (classes, classes), "stat"), Entry(HEAD[1], (classes,), "stat")
+        head = () if self.head_name else identity
+        self.layout = Layout([*(entry for _, entry in self._entries), *head])
+        self._own_names = {entry.name: f"identity.{entry.name}" for entry in head}
+        self._own_names |= {entry.name: name for name, entry in self._entries}
         self.parameters = self.layout.trained
         self._draws, self._elsewhere = _Draws(), torch.device("cpu")
         body = _prepare_copy(module, self.head_name, self._draws)
         self._copies = {True: body.train(), False: copy.deepcopy(body).eval()}
-        in_head = (f"{self.head_name}.weight", f"{self.head_name}.bias")
-        self._names = [(n, entry.name) for n, entry in self._entries if n not in in_head]
+        self._names = [(n, entry.name) for n, entry in self._entries if entry.name not in HEAD]
         named = module.named_modules()
         self._batch_norms = tuple(path for path, part in named if isinstance(part, nn.modules.batchnorm._NormBase))
         self._measure_shapes(module)
@@ -161,38 +166,48 @@ class ModuleNet(Net):
         return module
 
     def _find_head(self, module: nn.Module) -> str:
-        """The name of the last linear layer."""
-        linear = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)]
-        if not linear:
-            raise self._make_error("its last layer must be a torch.nn.Linear")
-        head = module.get_submodule(linear[-1])
-        if head.out_features != self.classes or head.bias is None:
-            needed = f"torch.nn.Linear(…, {self.classes}) with a bias"
-            raise self._make_error(f"its last linear layer {linear[-1]!r} is {head}; {needed} is needed")
-        return linear[-1]
+        """The name of the last linear layer, or "" if it has no bias or the module's logits are not its output."""
+        tried, given = copy.deepcopy(module).eval(), list[Tensor]()
+        linear = [(name, part) for name, part in tried.named_modules() if isinstance(part, nn.Linear)]
+        name, last = linear[-1] if linear else ("", None)
+        if last is not None and last.bias is not None:
+            last.register_forward_hook(lambda *call: given.append(call[2]))
+        logits = self._try_images(tried)
+        return name if len(given) == 1 and torch.equal(given[0], logits) else ""
+
+    def _try_images(self, module: nn.Module) -> Tensor:
+        """The module's logits for three images."""
+        x = torch.rand(3, *self.shape, generator=torch.Generator().manual_seed(0))
+        try:
+            with torch.no_grad():
+                output = module(x)
+        except Exception as error:  # the user's code
+            raise self._make_error(f"images {tuple(x.shape)}: {type(error).__name__}: {error}") from error
+        logits = _take_logits(output)
+        if not isinstance(logits, Tensor) or logits.shape != (3, self.classes):
+            given = tuple(logits.shape) if isinstance(logits, Tensor) else type(output).__name__
+            raise self._make_error(f"it gives {given} for 3 images; logits (3, {self.classes}) are needed")
+        if bool((logits >= 0).all()) and torch.allclose(logits.sum(1), torch.ones(3)):
+            raise self._make_error("it gives probabilities; leave out its softmax: logits are needed")
+        return logits
 
     def _make_entry(self, name: str, tensor: Tensor) -> tuple[str, Entry]:
         kind = "norm" if name in self._norms else "weight" if isinstance(tensor, nn.Parameter) else "stat"
-        local_name = name.removeprefix(f"{self.head_name}.")
-        return name, Entry(f"head.{local_name}" if local_name != name else name, tuple(tensor.shape), kind)
+        parent, _, local_name = name.rpartition(".")
+        if self.head_name and parent == self.head_name:
+            ours = f"head.{local_name}"
+        else:
+            ours = f"body.{name}" if name in HEAD else name  # another layer that is called head
+        return name, Entry(ours, tuple(tensor.shape), kind)
 
     def _measure_shapes(self, module: nn.Module) -> None:
         """Features, random numbers and the smallest batch, found by running it; and whether it runs as a Net does."""
         x = torch.rand(3, *self.shape, generator=torch.Generator().manual_seed(0))
         w = self._fill_weights(module)
-        try:
-            with torch.no_grad():
-                h = self._call_module(w, x, False, None)
-                expected = module.eval()(x)
-        except Exception as error:  # the user's code
-            raise self._make_error(f"images {tuple(x.shape)}: {type(error).__name__}: {error}") from error
+        with torch.no_grad():
+            h = self._call_module(w, x, False, None)
         self.draws = self._draws.at
-        if h.dim() != 2 or expected.shape != (3, self.classes):
-            problem = f"it gives {tuple(expected.shape)} for 3 images; logits (3, {self.classes}) are needed"
-            raise self._make_error(problem)
         self.features_size = int(h.shape[1])
-        if not torch.allclose(self.head(w, h), expected, atol=1e-4):
-            raise self._make_error(f"its output is not that of {self.head_name!r}, which must be its last layer")
         self.single_ok = self._check_training(w, x[:1])
         if not self.single_ok and not self._check_training(w, x):
             raise self._make_error("it cannot be run in training mode")
@@ -219,11 +234,17 @@ class ModuleNet(Net):
 
     # weights, and the two modes
 
+    def own_name(self, name: str) -> str:
+        """The name of an entry of the layout in the module; of the identity, one that the module does not have."""
+        return self._own_names[name]
+
     def _fill_weights(self, module: nn.Module) -> Weights:
         weights, tensors = self.layout.zeros(), _state_entries(module)
         with torch.no_grad():
             for name, entry in self._entries:
                 weights[entry.name].copy_(tensors[name])
+            if not self.head_name:
+                torch.nn.init.eye_(weights[HEAD[0]])
         return weights
 
     def fresh(self, generator: torch.Generator, device: torch.device | str = "cpu") -> Weights:
@@ -237,7 +258,7 @@ class ModuleNet(Net):
         if self.weights is not None:
             from fednoise_core.nets.weights import fill_weights, read_tensors
 
-            ours = {path: entry.name for path, entry in self._entries}
+            ours = {own: name for name, own in self._own_names.items()}
             fill_weights(weights, {ours.get(n, n): t for n, t in read_tensors(self.weights).items()}, self.weights)
         return weights.to(device)
 
@@ -260,13 +281,18 @@ class ModuleNet(Net):
         aligned = self._batch_norms if x.is_cuda else ()
         copies = {name: tensor.clone() for name, tensor in tensors.items() if name.rpartition(".")[0] in aligned}
         try:
-            features = functional_call(body, {**tensors, **copies}, (x,))
+            features: Tensor = _take_logits(functional_call(body, {**tensors, **copies}, (x,)))
         finally:
             draws.u = None
         for name, copied in copies.items():
             if train and not copied.requires_grad:  # a running statistic
                 tensors[name].data.copy_(copied)  # .data: autograd would take the weights beside it for changed
         return features
+
+
+def _take_logits(output: Any) -> Any:
+    """What a module returned, or its `logits`: Hugging Face's models return an object."""
+    return getattr(output, "logits", output)
 
 
 def _state_entries(module: nn.Module) -> dict[str, Tensor]:
@@ -281,7 +307,7 @@ def _prepare_copy(module: nn.Module, head: str, draws: _Draws) -> nn.Module:
     for name, part in list(body.named_modules()):
         parent, _, attribute = name.rpartition(".")
         owner = body.get_submodule(parent)
-        if name == head:
+        if name and name == head:
             setattr(owner, attribute, nn.Identity())
         elif isinstance(part, DROPOUT):
             setattr(owner, attribute, _Dropout(part.p, not isinstance(part, nn.Dropout), draws))
@@ -313,6 +339,9 @@ def _name_nets(net: Any) -> Any:
         return [_name_nets(item) for item in net]
     if isinstance(net, Mapping) and callable(net.get("factory")):
         return {**net, "factory": factory_name(net["factory"])}
+    if isinstance(net, nn.Module):
+        cure = "pass a function of (shape, classes) that makes it"
+        raise SpecError(f"train.net: expected a function, got a {type(net).__name__}; {cure}")
     return {"name": "module", "factory": factory_name(net)} if callable(net) else net
 
 

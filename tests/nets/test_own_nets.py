@@ -16,6 +16,7 @@ import toy
 from torch import nn
 
 import fednoise_core as fn
+from fednoise_core.api.run import Run
 from fednoise_core.io import SpecError
 from fednoise_core.nets import build_net
 from fednoise_core.nets.module import with_named_nets
@@ -152,10 +153,10 @@ def wrong_size(shape: Any, classes: int) -> nn.Module:
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        (Softmaxed, "its output is not that of 'head', which must be its last layer"),
+        (Softmaxed, "it gives probabilities; leave out its softmax"),
         (OwnNoise, r"it draws random numbers of its own in training; use torch\.nn\.Dropout"),
         (numpy_drawn, "its factory gives other weights at every call"),
-        (wrong_size, r"its last linear layer '1' is Linear.*out_features=6.*; torch\.nn\.Linear\(…, 5\) with a bias"),
+        (wrong_size, r"it gives \(3, 6\) for 3 images; logits \(3, 5\) are needed"),
         (mynets, "expected module:name"),
     ],
 )
@@ -163,6 +164,60 @@ def test_a_module_that_cannot_be_run_is_refused(factory: Any, message: str):
     named = f"{__name__}:{factory.__name__}" if callable(factory) else "mynets"
     with pytest.raises(SpecError, match=f"train.net.*{message}"):
         build_net({"name": "module", "factory": named}, (1, 8, 8), 5)
+
+
+class Answer:
+    def __init__(self, logits: torch.Tensor) -> None:
+        self.logits = logits
+
+
+class Scaled(nn.Module):
+    """Returns an object, as Hugging Face's models do; its logits are not those of its last linear layer, `head`."""
+
+    def __init__(self, shape: Any, classes: int) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(64, 8), nn.Linear(8, classes)
+
+    def forward(self, x: torch.Tensor) -> Answer:
+        return Answer(3 * self.head(self.body(x.flatten(1)).relu()))
+
+
+def without_bias(shape: Any, classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes, bias=False))
+
+
+def convolved(shape: Any, classes: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, classes, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+@pytest.mark.parametrize("factory", [Scaled, without_bias, convolved])
+@pytest.mark.parametrize("method", ["fedavg", "fedrn", "ditto"])
+def test_a_module_whose_last_layer_is_no_head_runs(factory: Any, method: str, tmp_path: Path):
+    named = {"name": "module", "factory": f"{__name__}:{factory.__name__}"}
+    net, module = build_net(named, (1, 8, 8), 5), factory((1, 8, 8), 5)
+    w = net.fresh(torch.Generator().manual_seed(0))
+    x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    module.load_state_dict(net.named_tensors(w), strict=False)  # the identity besides
+    logits = module(x).logits if factory is Scaled else module(x)
+    torch.testing.assert_close(net.predict(w, x), logits)
+    torch.testing.assert_close(net.features(w, x), logits)
+    assert net.parameters == sum(p.numel() for p in module.parameters())
+    made = Run(**vars(toy.play(method, net=named)))
+    made.save(tmp_path)
+    loaded, client = fn.load(tmp_path, factory=factory), 0 if method == "ditto" else None
+    images = made.arrays.x_test[:3]
+    shares = [run.predict(images, client).probabilities for run in (loaded, made)]
+    np.testing.assert_allclose(*shares, atol=1e-6)
+    trained = loaded.module(client).state_dict()
+    torch.testing.assert_close(trained["identity.head.weight"], torch.eye(5))
+    assert not torch.equal(*(next(iter(named.values())) for named in (trained, net.named_tensors(w))))
+
+
+def test_a_module_in_place_of_a_function_is_refused():
+    with pytest.raises(
+        SpecError, match=r"expected a function, got a Sequential; pass a function of \(shape, classes\)"
+    ):
+        with_named_nets({"net": nn.Sequential(nn.Flatten(), nn.Linear(64, 5))})
 
 
 def test_the_module_of_the_page_runs(monkeypatch: pytest.MonkeyPatch):
