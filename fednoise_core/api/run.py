@@ -75,12 +75,29 @@ class _Uses:
         """
         return predict.predict_images(self.module(client), images)
 
+    def save_torch(self, path: str | os.PathLike[str], client: int | None = None) -> None:
+        """Write a model that torch runs without fednoise.
+
+        `torch.export.load(path).module()` turns images [B, C, H, W], floats in 0..1, into logits [B, K]. It normalises
+        them itself. `class_names.json` in the file is a list of the class names (`extra_files` of `torch.export.load`).
+
+        Args:
+            path: File to write. torch's own ending is .pt2.
+            client: Client whose model is wanted, where every client has its own.
+
+        Raises:
+            SpecError: There is no such model.
+        """
+        from fednoise_core.api.export import export_module
+
+        export_module(self.module(client), path)
+
 
 class Run(_Uses, simulate.FinishedRun):
     """Finished run.
 
-    It has `summary`, `cost`, `curve` and `suspects`, and `corrected()`, `predict(images)`, `module()` and
-    `save(folder)`.
+    It has `summary`, `cost`, `curve` and `suspects`, and `corrected()`, `predict(images)`, `module()`, `save(folder)`
+    and `save_torch(path)`.
     """
 
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -113,7 +130,7 @@ class Run(_Uses, simulate.FinishedRun):
 class LoadedRun(_Uses):
     """Run whose files lie in a folder.
 
-    It has `summary`, `cost` and `curve`, and `predict(images)`, `module()` and `save(folder)`.
+    It has `summary`, `cost` and `curve`, and `predict(images)`, `module()`, `save(folder)` and `save_torch(path)`.
 
     Args:
         folder: Folder of the run.

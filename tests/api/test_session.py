@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import io
+import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -133,6 +134,29 @@ def test_models_of_each_client_and_of_several_nets(tmp_path: Path):
     members = both.module().members
     assert len(members) == 2
     torch.testing.assert_close(both.module()(x), members[0](x) + members[1](x))
+
+
+ALONE = """
+import json, sys, numpy as np, torch
+names = {"class_names.json": ""}
+model = torch.export.load("model.pt2", extra_files=names).module()
+np.save("logits.npy", model(torch.from_numpy(np.load("images.npy"))).detach().numpy())
+assert "fednoise_core" not in sys.modules
+print(json.loads(names["class_names.json"]))
+"""
+
+
+@pytest.mark.parametrize("net", ["resnet10", {"name": "module", "factory": "mynets:Normed"}])
+def test_torch_alone_runs_what_is_exported(net: Any, tmp_path: Path):
+    made = play(method="fedavg" if net == "resnet10" else "cross_fitted", train={**SHORT, "net": net})
+    made.save_torch(tmp_path / "model.pt2")
+    images = torch.rand(7, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    np.save(tmp_path / "images.npy", images.numpy())
+    done = subprocess.run([sys.executable, "-c", ALONE], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(list(NAMES))
+    with torch.inference_mode():
+        expected = made.module()(images).numpy()
+    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), expected, atol=1e-5)
 
 
 def test_a_resnets_tensors_load_into_torchvisions(tmp_path: Path):
