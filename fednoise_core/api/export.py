@@ -14,6 +14,7 @@ from fednoise_core.io import open_atomic
 from fednoise_core.nets.net import Apply, Net
 from fednoise_core.ops.weights import Weights
 
+STATISTICS = ("running_mean", "running_var", "weight", "bias")
 CLASS_NAMES = "class_names.json"  # file in the archive
 
 
@@ -21,8 +22,8 @@ class _AnyBatch(Apply):
     """Runs a body in evaluation mode without a look at the size of the batch, which an export would fix."""
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        names = (f"{name}.{part}" for part in ("running_mean", "running_var", "weight", "bias"))
-        return F.batch_norm(x, *(self.w[part] for part in names), training=False, eps=1e-5)
+        mean, var, scale, shift = (self.w[f"{name}.{part}"] for part in STATISTICS)
+        return F.batch_norm(x, mean, var, scale, shift, False, 0.1, 1e-5)
 
 
 class _ExportNet(Net):

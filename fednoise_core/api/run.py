@@ -9,8 +9,9 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from fednoise_core.api.simulate import accuracy_words
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.partition import Partition
 from fednoise_core.engine import models
+from fednoise_core.engine.record import Record
 from fednoise_core.index import find_run, is_index
 from fednoise_core.io import ArtifactError, open_atomic, write_json
 from fednoise_core.label_errors.estimate import WRONG
@@ -42,6 +44,16 @@ class _Uses:
 
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
         raise NotImplementedError
+
+    def _metrics(self) -> Iterable[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        """Metrics of each round, as `on_round` gets them. The last round may have `valid_accuracy`, too."""
+        groups = groupby(self._metrics(), key=lambda row: row[0])
+        rows = [Record(list(metrics)).of_round(number) for number, metrics in groups if number > 0]
+        return [{**row, "of": rows[-1]["round"], "done_before": 0} for row in rows]
 
     def module(self, client: int | None = None) -> nn.Module:
         """Trained model as a torch module in evaluation mode.
@@ -96,12 +108,15 @@ class _Uses:
 class Run(_Uses, simulate.FinishedRun):
     """Finished run.
 
-    It has `summary`, `cost`, `curve` and `suspects`, and `corrected()`, `predict(images)`, `module()`, `save(folder)`
-    and `save_torch(path)`.
+    It has `summary`, `cost`, `curve`, `rounds` and `suspects`, and `corrected()`, `predict(images)`, `module()`,
+    `save(folder)` and `save_torch(path)`.
     """
 
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return models.collect_models(self.outcome, models.describe_data(self.arrays))
+
+    def _metrics(self) -> Iterable[tuple[Any, ...]]:
+        return self.outcome.record.metrics
 
     def corrected(self, above: float = WRONG) -> np.ndarray:
         """Labels of the run with the likely errors replaced by the proposed labels.
@@ -130,7 +145,8 @@ class Run(_Uses, simulate.FinishedRun):
 class LoadedRun(_Uses):
     """Run whose files lie in a folder.
 
-    It has `summary`, `cost` and `curve`, and `predict(images)`, `module()`, `save(folder)` and `save_torch(path)`.
+    It has `summary`, `cost`, `curve` and `rounds`, and `predict(images)`, `module()`, `save(folder)` and
+    `save_torch(path)`.
 
     Args:
         folder: Folder of the run.
@@ -151,23 +167,25 @@ class LoadedRun(_Uses):
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return predict.read_models(self.folder / "model.safetensors", self.factory)
 
-    @property
-    def curve(self) -> list[tuple[int, float]]:
-        """Accuracy of the headline view after each evaluation, as (round, accuracy). Round 0 is before training."""
+    def _metrics(self) -> Iterable[tuple[Any, ...]]:
         import pyarrow.parquet as pq
 
-        path, view = self.folder / "metrics.parquet", self.summary["headline_view"]
+        path = self.folder / "metrics.parquet"
         if not path.is_file():
             raise ArtifactError(f"{path}: no such file")
         try:
-            table = pq.read_table(path, columns=["round", "view", "client", "metric", "value"])
+            table = pq.read_table(path, columns=["round", "work", "phase", "view", "client", "metric", "value"])
             if (str(table["round"].type), str(table["value"].type)) != ("int32", "double"):
                 raise ValueError("expected round as int32 and value as double")
         except (OSError, ValueError) as error:
             problem = str(error).partition("\n")[0]
             raise ArtifactError(f"{path}: damaged ({problem})") from error
-        headline = {"view": view, "client": -1, "metric": "accuracy"}
-        return [(row["round"], row["value"]) for row in table.to_pylist() if headline.items() <= row.items()]
+        return [tuple(row.values()) for row in table.to_pylist()]
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """Accuracy of the headline view after each evaluation, as (round, accuracy). Round 0 is before training."""
+        return Record(list(self._metrics())).curve(self.summary["headline_view"])
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Copy the model with summary and settings. `fn.load` and `predict` need no more.
@@ -253,7 +271,8 @@ def run(
         donor: Data set whose images replace some, for labels with open-set noise.
         progress: True shows a bar, False shows nothing, a path is a file for JSON lines. By default there is a bar in a
             terminal or a notebook, unless `console` is given.
-        on_round: Function that gets the metrics of each round, see `Options`.
+        on_round: Function that gets the metrics of each round, see `Options`. `fednoise_core.loggers` makes some for
+            TensorBoard, Weights & Biases and MLflow.
         **options: Other fields of `Options`, such as device="cuda", executor, threads, saving and out. Only device and
             threads may change the last bits of a result.
 
