@@ -33,6 +33,7 @@ METHODS: dict[str, str] = {
     "ditto_efc": "fednoise_core.methods.ditto_efc:DittoEFC",
     "fedexp": "fednoise_core.methods.fedexp:FedExP",
     "fedopt": "fednoise_core.methods.fedopt:FedOpt",
+    "fednova": "fednoise_core.methods.fednova:FedNova",
     "median": "fednoise_core.methods.robust_merge:Median",
     "trimmed_mean": "fednoise_core.methods.robust_merge:TrimmedMean",
     "krum": "fednoise_core.methods.robust_merge:Krum",

@@ -1,0 +1,53 @@
+"""FedNova (Wang et al., NeurIPS 2020): displacements are divided by the clients' local steps before they are merged."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fednoise_core.engine.api import Federation, Net, State, Trained, weighted_mean
+from fednoise_core.methods.fedavg import FedAvg
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedNova(FedAvg):
+    """FedNova (Wang et al., NeurIPS 2020): a client that takes more steps pulls the model no further for that.
+
+    theta <- theta + eta_g tau_eff sum_i p_i d_i/a_i with tau_eff = sum_i p_i a_i, where a_i is how far the steps of
+    client i reach. Statistics are averaged.
+    """
+
+    wire: ClassVar = {"broadcast": ("model",), "update": ("model", "steps")}
+    needs_train: ClassVar = {"optimiser": ("sgd",)}  # how far steps of Adam reach does not follow from their number
+
+    def make_update(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
+        steps: int,
+    ) -> dict[str, Any]:
+        return {**super().make_update(net, carry, broadcast, client_state, steps), "steps": steps}
+
+    def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
+        weights = self.weigh_updates(fed, state, clients, updates)
+        new = weighted_mean([update["model"] for update in updates], weights)
+        old = state.server["model"].trained
+        reaches = [sum_momentum(update["steps"], self.train.momentum) for update in updates]
+        # who took no step moved by 0
+        moves = [(u["model"].trained - old) / (reach or 1.0) for u, reach in zip(updates, reaches, strict=True)]
+        new.trained.copy_(old + weighted_mean(moves, weights) * (self.server_lr * weighted_mean(reaches, weights)))
+        state.server["model"] = new
+
+
+def sum_momentum(steps: int, momentum: float) -> float:
+    """Sum the weights with which the gradients of some steps with momentum enter their displacement (FedNova's a_i).
+
+    Args:
+        steps: Number of steps, from a momentum of 0.
+        momentum: Share of the last direction that stays.
+
+    Returns:
+        [steps - m (1 - m^steps)/(1 - m)]/(1 - m), which is `steps` without momentum.
+    """
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
