@@ -28,6 +28,7 @@ METHODS: dict[str, str] = {
     "fedprox": "fednoise_core.methods.fedprox:FedProx",
     "feddyn": "fednoise_core.methods.feddyn:FedDyn",
     "feddyn_efc": "fednoise_core.methods.feddyn_efc:FedDynEFC",
+    "moon": "fednoise_core.methods.moon:Moon",
     "fedbn": "fednoise_core.methods.fedbn:FedBN",
     "ditto": "fednoise_core.methods.ditto:Ditto",
     "ditto_efc": "fednoise_core.methods.ditto_efc:DittoEFC",
