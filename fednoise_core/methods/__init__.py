@@ -29,6 +29,7 @@ METHODS: dict[str, str] = {
     "feddyn": "fednoise_core.methods.feddyn:FedDyn",
     "feddyn_efc": "fednoise_core.methods.feddyn_efc:FedDynEFC",
     "moon": "fednoise_core.methods.moon:Moon",
+    "feddecorr": "fednoise_core.methods.feddecorr:FedDecorr",
     "fedbn": "fednoise_core.methods.fedbn:FedBN",
     "ditto": "fednoise_core.methods.ditto:Ditto",
     "ditto_efc": "fednoise_core.methods.ditto_efc:DittoEFC",
