@@ -47,6 +47,7 @@ METHODS: dict[str, str] = {
     "fedefc": "fednoise_core.methods.fedefc:FedEFC",
     "confident_prestop": "fednoise_core.methods.confident_prestop:ConfidentPrestop",
     "coteaching": "fednoise_core.methods.coteaching:Coteaching",
+    "coteaching_plus": "fednoise_core.methods.coteaching_plus:CoteachingPlus",
     "rofl": "fednoise_core.methods.rofl:RoFL",
     "fedfixer": "fednoise_core.methods.fedfixer:FedFixer",
     "dividemix": "fednoise_core.methods.dividemix:DivideMix",

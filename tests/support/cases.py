@@ -8,6 +8,7 @@ from fednoise_core.methods import method_class
 FIELDS: dict[str, dict[str, Any]] = {
     "confident_prestop": {"latest": 2},  # stopped after the second round, pruned in the third
     "coteaching": {"forget_rate": 0.4, "ramp": 2},
+    "coteaching_plus": {"forget_rate": 0.4, "ramp": 2, "warmup": 1},
     "cross_fitted": {"skip": 1},
     "dividemix": {"warmup": 1, "ramp": 2, "unlabelled": 5.0},
     "fedcorr": {"iterations": 1, "tune_rounds": 1, "full_rounds": 1, "relabel": 1.0, "confidence": 0.25},
@@ -50,7 +51,7 @@ MODEL = 4 * (64 * 6 + 6 + 6 * 5 + 5)  # bytes of the toy's perceptron
 CNN = 4 * (2 * 9 + 2 + 4 * 2 * 9 + 4 + 6 * 4 * 2 * 2 + 6 + 5 * 6 + 5)  # of its convolutional net
 SIZES = {
     **dict.fromkeys(["model", "one", "two", "control", "shift"], MODEL),  # as large as the model
-    **dict.fromkeys(["divide", "keep", "ramp", "steps", "unlabelled"], 8),  # a number
+    **dict.fromkeys(["disagree", "divide", "keep", "ramp", "steps", "unlabelled"], 8),  # a number
     "centroids": 4 * 5 * 6,  # 5 classes, 6 features
 }
 
