@@ -27,12 +27,17 @@ def record_cost(outcome: Outcome, world: World, executor: str, began: tuple[floa
         "device": device_name(world.device),
         "executor": executor,
         "resumed": outcome.resumed,
-        "versions": {
-            "fednoise_core": __version__,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "python": sys.version.split()[0],
-        },
+        "versions": describe_versions(),
+    }
+
+
+def describe_versions() -> dict[str, str]:
+    """Versions of what decides a run's numbers, by name."""
+    return {
+        "fednoise_core": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": sys.version.split()[0],
     }
 
 

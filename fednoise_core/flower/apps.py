@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -10,6 +10,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from fednoise_core.api.cost import describe_versions
 from fednoise_core.flower.folders import RunSettings
 from fednoise_core.flower.messages import HUGE, MessageError, SiteError, decode_message, encode_message
 from fednoise_core.flower.site import answer_request
@@ -37,8 +38,26 @@ def serve_run(grid: Grid, context: Context) -> None:
 
     config = context.run_config
     folder = Path(str(config["folder"]))
-    exchange = GridExchange(grid, RunSettings.load(folder), float(config["deadline"]), sys.stdout)
+    settings, strict = RunSettings.load(folder), bool(config.get("strict", False))
+    site_nodes = read_nodes(str(config.get("nodes", "")), settings.sites)
+    exchange = GridExchange(grid, settings, float(config["deadline"]), sys.stdout, strict=strict, site_nodes=site_nodes)
     run_on_sites(folder, exchange, exchange.wait_for_all(float(config["wait"])), sys.stdout)
+
+
+def read_nodes(text: str, sites: Sequence[str]) -> tuple[int, ...]:
+    """Read which node each site is.
+
+    Args:
+        text: Numbers of nodes in the order of the sites, such as "17 4 99"; "" if any node may be any site.
+        sites: Names of the sites.
+
+    Raises:
+        SiteError: There are other numbers than one a site.
+    """
+    words = text.replace(",", " ").split()
+    if words and not (all(map(str.isdecimal, words)) and len(set(words)) == len(words) == len(sites)):
+        raise SiteError(f"pyproject.toml: nodes: expected a number for each of {', '.join(sites)}, got {text!r}")
+    return tuple(map(int, words))
 
 
 class GridExchange:
@@ -48,11 +67,23 @@ class GridExchange:
         grid: Flower's Grid.
         settings: What server and sites agreed to.
         deadline: Seconds for the answers to a call.
-        console: Gets a line for each node that is refused.
+        console: Gets a line for each node that is refused, or whose versions differ from the server's.
+        strict: Refuse nodes with other versions of Python, torch, numpy or this package.
+        site_nodes: The node of each site, which Flower gives to a registered key; empty: any node may be any site.
     """
 
-    def __init__(self, grid: Grid, settings: RunSettings, deadline: float, console: TextIO):
+    def __init__(
+        self,
+        grid: Grid,
+        settings: RunSettings,
+        deadline: float,
+        console: TextIO,
+        *,
+        strict: bool = False,
+        site_nodes: Sequence[int] = (),
+    ):
         self._grid, self._settings, self._deadline, self._console = grid, settings, deadline, console
+        self._strict, self._site_nodes = strict, site_nodes
         self._nodes: dict[int, int] = {}  # client -> node
         self._sizes: dict[int, int] = {}
         self._refused: set[int] = set()
@@ -133,8 +164,16 @@ class GridExchange:
             raise MessageError("it does not say which site it is")
         if not 0 <= samples <= HUGE or self._sizes.setdefault(client, samples) != samples:
             raise MessageError(f"it has {samples} samples, but site {client} had another number")
+        if self._site_nodes and self._site_nodes[client] != node:
+            raise MessageError(f"it says that it is {self._settings.sites[client]}, whose key is another")
+        difference = _describe_difference(greeting.get("versions"))
+        if difference and self._strict:
+            raise MessageError(f"it has {difference}")
         if self._nodes.get(client) in {None, *self._silent}:
             self._nodes[client] = node
+            if difference:
+                site = self._settings.sites[client]
+                print(f"site {site} has {difference}: last digits may differ", file=self._console, flush=True)
         # else the site was perhaps started anew. It is asked again until its former node is known to be gone
 
     def _send(self, contents: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -158,6 +197,13 @@ class GridExchange:
         """The answers that are there. None: Flower could not deliver the message, or the app failed."""
         replies = self._grid.pull_messages(list(waiting)) if waiting else []
         return {waiting[reply.metadata.reply_to_message_id]: _unpack_content(reply) for reply in replies}
+
+
+def _describe_difference(versions: object) -> str:
+    """The versions of a site that are not the server's, with both; "" if all are equal."""
+    site = versions if isinstance(versions, Mapping) else {}
+    pairs = [(name, str(site.get(name))[:40], own) for name, own in describe_versions().items()]
+    return ", ".join(f"{name} {theirs} (server: {own})" for name, theirs, own in pairs if theirs != own)
 
 
 def _pack_content(content: bytes) -> RecordDict:

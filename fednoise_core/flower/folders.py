@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ import fednoise_core
 from fednoise_core.data.array_checks import as_images, as_labels
 from fednoise_core.data.arrays import Arrays, take_rows
 from fednoise_core.data.partition import Partition
+from fednoise_core.engine.local import Local
 from fednoise_core.engine.world import World
 from fednoise_core.io import (
     ArtifactError,
@@ -27,7 +29,7 @@ from fednoise_core.io import (
     sha256_file,
     write_json,
 )
-from fednoise_core.methods import METHODS, make_method, method_class
+from fednoise_core.methods import make_method, method_class
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.settings.declare import build_settings
 from fednoise_core.settings.train import Train
@@ -55,6 +57,8 @@ clientapp = "fednoise_core.flower.apps:client_app"
 folder = {folder}
 deadline = {deadline}
 wait = {wait}
+strict = false
+nodes = ""
 """
 RUN, SERVER_DATA, SITE_DATA = "run.json", "server.npz", "site.npz"
 FACTS = ("classes", "mean", "std", "names")  # of the data set
@@ -73,7 +77,8 @@ class RunSettings:
     """Settings that server and sites agreed on: the content of run.json.
 
     Attributes:
-        method: {"name": …, settings…}, with a name of METHODS.
+        method: {"name": …, settings…}, with a name of METHODS, or "module:Class" of a module that is installed at the
+            server and at each site.
         train: Training settings.
         seed: The run's seed.
         sites: Names of the sites, in the order of their numbers.
@@ -104,8 +109,11 @@ class RunSettings:
 
     @property
     def digest(self) -> str:
-        """Digest of settings and code. A message with another one is refused."""
-        return json_digest(vars(self), code_digest())
+        """Digest of settings and code, also of a method of one's own. A message with another one is refused."""
+        modules = {cls.__module__ for cls in type(self.make_method()).__mro__ if issubclass(cls, Local)}
+        own = {name for name in modules if name.partition(".")[0] != fednoise_core.__name__}
+        files = {name: sha256_file(Path(str(sys.modules[name].__file__))) for name in own}
+        return json_digest(vars(self), code_digest(), files)
 
     def make_method(self) -> FedAvg:
         """Make the method with its settings.
@@ -114,8 +122,6 @@ class RunSettings:
             SpecError: A setting is wrong, or the method cannot run at sites.
         """
         name = self.method.get("name", "")
-        if name not in METHODS:
-            raise SpecError(f"method.name: {name!r}: a site runs the methods of this package only")
         if method_class(name).pooled:
             raise SpecError(f"method.name: {name} needs all samples in one place. Choose another method")
         train = self.make_train()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fednoise_core.api.cost import describe_versions
 from fednoise_core.engine.client import Client, call_on
 from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, valid_accuracy
 from fednoise_core.engine.executors.sequential import Sequential, Together
@@ -94,7 +95,8 @@ class Site:
             raise MessageError("the server has other settings or other code: compare run.json and the versions")
         kind = request.get("kind")
         if kind == "hello":
-            return {"client": self.client, "samples": self.world.sizes[self.client]}
+            versions = describe_versions()
+            return {"client": self.client, "samples": self.world.sizes[self.client], "versions": versions}
         answers = {"fit": self._fit, "call": self._call, "step": self._step, "judge": self._judge}
         if kind not in answers:
             raise MessageError(f"{kind!r} is no kind of request")

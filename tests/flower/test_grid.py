@@ -1,10 +1,12 @@
 """The exchange over a Grid of Flower, with a Grid inside this process."""
 
 import io
+import platform
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 import toy
 
 pytest.importorskip("flwr", reason="needs Flower, which `make test-flower` installs")
@@ -59,6 +61,34 @@ def test_sites_say_their_sizes(connected):
     exchange, _, console = connected
     assert exchange.wait_for_all(1.0) == dict(enumerate(world.SIZES))
     assert not console.getvalue()
+
+
+def test_other_versions_are_printed_once_or_refused(connected, monkeypatch):
+    exchange, grid, console = connected
+    monkeypatch.setattr(apps, "describe_versions", lambda: {"python": "2.7", "torch": torch.__version__})
+    exchange.wait_for_all(1.0)
+    exchange.wait_for_all(1.0)
+    said = f"site 3 has python {platform.python_version()} (server: 2.7): last digits may differ"
+    assert console.getvalue().count(said) == 1
+    strict = apps.GridExchange(grid, exchange._settings, 1.0, console, strict=True)
+    with pytest.raises(SiteError, match="sites 0, 1"):
+        strict.wait_for_all(0.1)
+    assert f"node 103 is refused: it has python {platform.python_version()} (server: 2.7)" in console.getvalue()
+
+
+def test_a_key_answers_for_its_own_site_only(connected):
+    _, grid, console = connected
+    settings = RunSettings.load(grid.nodes[100])
+    site_nodes = apps.read_nodes(" ".join(str(100 + c) for c in SITES), settings.sites)
+    assert len(apps.GridExchange(grid, settings, 1.0, console, site_nodes=site_nodes).wait_for_all(1.0)) == len(SITES)
+    grid.nodes[103] = grid.nodes[104]
+    with pytest.raises(SiteError, match="sites 3 did not connect"):
+        apps.GridExchange(grid, settings, 1.0, console, site_nodes=site_nodes).wait_for_all(0.1)
+    assert "node 103 is refused: it says that it is 4, whose key is another" in console.getvalue()
+    assert apps.read_nodes("", settings.sites) == ()
+    for text in ("100 101", "a b", " ".join(["100"] * len(SITES))):
+        with pytest.raises(SiteError, match="nodes: expected a number for each of"):
+            apps.read_nodes(text, settings.sites)
 
 
 def test_a_missing_site_is_named(connected):

@@ -38,6 +38,24 @@ from workflow_scripts.commands import apply_decisions, labels_page
 FEDAVG = {"class": "fednoise_core.methods.fedavg:FedAvg", "fields": {}}
 
 
+OWN_METHOD = """\
+import dataclasses
+from typing import Annotated
+
+from pydantic import Field
+
+from fednoise_core.methods.fedavg import FedAvg
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pulled(FedAvg):
+    mu: Annotated[float, Field(ge=0, description="Weight of the pull.")] = 0.0
+
+    def correct_gradient(self, grad, w, broadcast, client_state):
+        grad.add_(w.trained.detach() - broadcast["model"].trained, alpha=self.mu)
+"""
+
+
 class Desk:
     """Carries requests to sites in this process, each made anew for each request, and counts bytes."""
 
@@ -75,6 +93,19 @@ def assert_equal_to_simulation(subject: Subject, out: Path) -> None:
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"centralised"}))
 def test_every_method_is_bit_equal_to_the_simulation(name: str, tmp_path: Path):
     assert_equal_to_simulation(Subject(*toy.settings(name)), tmp_path)
+
+
+def test_a_method_of_ones_own_is_bit_equal_to_the_simulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its module is installed at the server and at each site; one with another file is refused."""
+    file = tmp_path / "sites_method.py"
+    file.write_text(OWN_METHOD)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _, train = toy.settings("fedavg")
+    assert_equal_to_simulation(Subject({"name": "sites_method:Pulled", "mu": 0.5}, train), tmp_path / "out")
+    settings = RunSettings.load(tmp_path / "out/site-0")
+    digest = settings.digest
+    file.write_text(OWN_METHOD + "\n")
+    assert settings.digest != digest
 
 
 @pytest.mark.parametrize("name", ["fedbn", "dividemix", "rhfl"])
@@ -418,7 +449,9 @@ def test_a_site_with_other_settings_has_another_digest(tmp_path: Path):
     assert one.digest == RunSettings.load(tmp_path / "one" / "server").digest != two.digest
 
 
-@pytest.mark.parametrize(("name", "told"), [("centralised", "all samples in one place"), ("mine:Own", "mine:Own")])
+@pytest.mark.parametrize(
+    ("name", "told"), [("centralised", "all samples in one place"), ("mine:Own", "No module named")]
+)
 def test_methods_that_cannot_run_at_sites_are_refused_by_name(name: str, told: str, tmp_path: Path):
     with pytest.raises(SpecError, match=told):
         write_toy_sites(tmp_path, {"name": name}, {})
