@@ -104,8 +104,9 @@ def test_ctrl_c_ends_with_what_to_do(workflow: Workflow) -> None:
     assert said.rstrip().endswith("repeat the command to go on.")
 
 
-def test_kill_of_snakemake_and_its_job(workflow: Workflow) -> None:
-    """`kill -9` of everything in the middle of a run: `snakemake --unlock && snakemake` finishes it."""
+@pytest.mark.parametrize("again", ["snakemake", "fednoise run"])
+def test_kill_of_snakemake_and_its_job(workflow: Workflow, again: str) -> None:
+    """`kill -9` of everything in the middle of a run: `snakemake --unlock && snakemake`, or `fednoise run`, goes on."""
     edit = ("train: {net: mlp, rounds: 2,", "train: {net: mlp, rounds: 120,")
     with workflow.edited(TOY, *edit):
         planned = workflow("snakemake", "-n", "toy_runs")
@@ -130,8 +131,12 @@ def test_kill_of_snakemake_and_its_job(workflow: Workflow) -> None:
         running.wait()
         assert not summary.exists()
         assert "--unlock" in workflow("snakemake", "--cores", "1", target, check=False)
-        workflow("snakemake", "--unlock")
-        assert workflow.snakemake(target) == {"train": 1}
+        if again == "snakemake":
+            workflow("snakemake", "--unlock")
+            assert workflow.snakemake(target) == {"train": 1}
+        else:
+            command = [sys.executable, "-m", "workflow_scripts.commands.main", "run", "--cores", "1", target]
+            assert "was killed and left a lock" in workflow(*command)
         assert '"rounds": 120' in summary.read_text()
         assert workflow.stale(target) == {}
 
@@ -224,6 +229,7 @@ def test_only_registries_import_by_computed_names() -> None:
         and ("import_module" in path.read_text(encoding="utf-8") or "__import__" in path.read_text(encoding="utf-8"))
     }
     assert users <= {
+        "workflow_scripts/machine/fork_server.py",  # packages, not the project's code
         "fednoise_core/__init__.py",  # public names, imported on use by whoever asks for them
         "fednoise_core/data/sources.py",
         "fednoise_core/methods/__init__.py",

@@ -8,6 +8,7 @@ fednoise run quick --dry-run           other options, after the targets, go to s
 
 import argparse
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -42,4 +43,20 @@ def start_snakemake(arguments: list[str]) -> NoReturn:
     """
     if not Path("Snakefile").is_file():
         raise SpecError("no Snakefile here. Run it in the project's folder")
+    remove_stale_lock()
     os.execv(sys.executable, [sys.executable, "-m", "snakemake", *arguments])
+
+
+def remove_stale_lock() -> None:
+    """Remove the lock that a killed Snakemake left in this folder, if no Snakemake of this machine works here."""
+    import psutil
+
+    locks = Path(".snakemake/locks")
+    if not any(locks.glob("*.lock")):
+        return
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        words = (process.info["cmdline"] or [])[:4]
+        if process.info["cwd"] == os.getcwd() and any(Path(word).name == "snakemake" for word in words):
+            return  # Snakemake itself knows whether the two can work side by side
+    print("An earlier run was killed and left a lock. No process here holds it: going on", file=sys.stderr)
+    shutil.rmtree(locks)
