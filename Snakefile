@@ -60,6 +60,8 @@ if os.path.samefile(workflow.basedir, HOME):  # not as a module of another workf
 
 
 onstart:
+    if workflow.local_exec and not GPU and not workflow.deployment_settings.deployment_method:
+        _server = start_server()  # in a variable, so that it is not collected
     if workflow.is_main_process and sys.stderr.isatty():
         report_totals(
             TARGETS.find_runs(job.output.sums for job in workflow.dag.needrun_jobs() if job.rule.name == "train")

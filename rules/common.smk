@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.abspath(HOME))
 from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts.commands.progress import report_totals
 from workflow_scripts.machine import device
+from workflow_scripts.machine.fork_client import start_server
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.config.project import Project
 from workflow_scripts.study.targets import Targets

@@ -15,8 +15,6 @@ rule train:
         sums=update("store/runs/{where}/{digest}/SHA256SUMS"),
     log:
         "logs/train/{where}/{digest}.log",
-    benchmark:
-        "logs/train/{where}/{digest}.tsv"
     threads: 1
     resources:
         **GPU,

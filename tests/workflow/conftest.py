@@ -2,9 +2,7 @@
 
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,33 +10,34 @@ import pytest
 from filelock import FileLock
 from toy_workflow import ENV, Workflow, lay_out
 
+from workflow_scripts.machine.fork_client import ADDRESS, PACKAGES, start_server
+
 HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
 def preloaded() -> Iterator[dict[str, str]]:
-    """The environment in which `python -m …` and `snakemake` are forked by a server that has the packages loaded."""
-    with tempfile.TemporaryDirectory(prefix="preloaded") as folder:  # short: a socket's path has 108 bytes at most
-        client = HERE / "preloaded_client.py"
-        for name in ("python", "snakemake"):
-            command = Path(folder) / name
-            command.write_text(f"#!{sys.executable} -IS\n{client.read_text(encoding='utf-8')}", encoding="utf-8")
-            command.chmod(0o755)
-        address = str(Path(folder) / "socket")
-        server = subprocess.Popen(
-            [sys.executable, HERE / "preloaded.py", address],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            text=True,
-        )
-        assert server.stdout is not None
-        assert server.stdout.readline() == "ready\n"
-        path = f"{folder}{os.pathsep}{ENV['PATH']}"
-        yield {"PATH": path, "PRELOADED_SOCKET": address, "PRELOADED_PYTHON": sys.executable}
-        server.kill()
-        server.wait()
-        server.stdout.close()
+    """The environment in which `python -m …` and `snakemake` are forked by the server of a workflow's jobs.
+
+    It also has what Snakemake and the optional steps import. What that cannot show, test_run.py does: that a step
+    imports all it needs.
+    """
+    further = ("cleanlab.filter", "jsonschema", "scipy.stats", "sklearn.mixture", "snakemake.cli")
+    server = start_server([*PACKAGES, *further])
+    assert server is not None
+    address = os.environ.pop(ADDRESS)
+    folder = Path(address).parent
+    for name in ("python", "snakemake"):
+        command = folder / name
+        text = (HERE / "preloaded_client.py").read_text(encoding="utf-8")
+        command.write_text(f"#!{sys.executable} -IS\n{text}", encoding="utf-8")
+        command.chmod(0o755)
+    path = f"{folder}{os.pathsep}{ENV['PATH']}"
+    code = str(HERE.parents[1])
+    yield {"PATH": path, ADDRESS: address, "PRELOADED_PYTHON": sys.executable, "PRELOADED_CODE": code}
+    server.kill()
+    server.wait()
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module", autouse=True)

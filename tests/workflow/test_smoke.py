@@ -11,6 +11,7 @@ from toy_workflow import ENV, FINISHED, Workflow, lay_out
 
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.machine.fork_client import ADDRESS
 from workflow_scripts.study.study import Study
 
 pytestmark = pytest.mark.workflow
@@ -43,7 +44,7 @@ def planned(folder: Path, names: list[str] | None = None) -> dict[str, Study]:
 def cpu_seconds() -> float:
     """Of all commands so far: of this process's children, and of those that the preloaded server forked for them."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    forked = Path(f"{ENV.get('PRELOADED_SOCKET', os.devnull)}.cpu")
+    forked = Path(ENV.get(ADDRESS, os.devnull)).parent / "cpu"
     return used.ru_utime + used.ru_stime + sum(map(float, forked.read_text().split() if forked.exists() else ()))
 
 

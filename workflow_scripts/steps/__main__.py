@@ -4,7 +4,11 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from workflow_scripts.machine.fork_client import exit_as, run_forked
+
 if __name__ == "__main__":
+    if ended := run_forked("workflow_scripts.steps", sys.argv[1:]):
+        exit_as(ended[0])
     step = sys.argv.pop(1) if len(sys.argv) > 1 else ""
     modules = {path.stem: path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))}
     steps = [name for name, text in modules.items() if "\ndef main(" in text]

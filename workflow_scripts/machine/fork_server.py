@@ -1,0 +1,124 @@
+"""A process that has the steps' packages loaded and forks for each job, since importing torch costs a job two seconds.
+
+    python fork_server.py LISTENER MODULE ...
+
+LISTENER is the number of an inherited socket. The first module is loaded before the first job, the others while there
+is none. The project's own code is not loaded here: each job reads it from its working folder. All jobs share the seed
+of hashes. The server ends with the process that started it. `fork_client.py` hands it jobs.
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import random
+import runpy
+import select
+import shutil
+import signal
+import socket
+import sys
+import traceback
+from typing import Any
+
+
+def run_module(order: dict[str, Any], files: list[int]) -> int:
+    """Do what `python -m module arguments` does, in a forked process.
+
+    Args:
+        order: module, arguments, folder, env and python (the interpreter's path).
+        files: Descriptors of its input, output and messages.
+
+    Returns:
+        The exit status.
+    """
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    random.seed()  # else every job would begin with the server's state
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+    sys.argv, sys.executable = ["-m", *order["arguments"]], order["python"]
+    above = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:1] = dict.fromkeys([order["folder"], *filter(None, above)])
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    try:
+        runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def attend_job(client: socket.socket) -> None:
+    """Fork a job, and tell the client its number, then its exit status and CPU seconds."""
+    data, files, _, _ = socket.recv_fds(client, 1 << 20, 3)
+    while not data.endswith(b"\n"):
+        data += client.recv(1 << 20)
+    pid = os.fork()
+    if pid == 0:
+        client.close()
+        status = 70
+        try:
+            status = run_module(json.loads(data), files)
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+    for file in files:
+        os.close(file)
+    ended = os.pidfd_open(pid)
+    with contextlib.suppress(OSError):  # the client is gone
+        client.sendall(f"{pid}\n".encode())
+    waiting: list[Any] = [ended, client]
+    if ended not in select.select(waiting, [], [])[0]:  # a process of the client's own would be gone, too
+        os.kill(pid, signal.SIGKILL)
+    _, status, used = os.wait4(pid, 0)
+    with contextlib.suppress(OSError):
+        client.sendall(f"{os.waitstatus_to_exitcode(status)} {used.ru_utime + used.ru_stime:.3f}\n".encode())
+
+
+def serve_jobs(listener: socket.socket, modules: list[str]) -> None:
+    """Fork an attendant for each connection, without threads, beside which a fork may hang.
+
+    Args:
+        listener: The listening socket.
+        modules: What to load.
+    """
+    parent = os.pidfd_open(os.getppid())
+    watched: list[Any] = [listener, parent]
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # attendants leave nothing behind
+    importlib.import_module(modules.pop(0))
+    while True:
+        ready = select.select(watched, [], [], 0 if modules else None)[0]
+        if parent in ready:
+            shutil.rmtree(os.path.dirname(listener.getsockname()), ignore_errors=True)
+            return
+        if not ready:
+            importlib.import_module(modules.pop(0))
+            continue
+        client, _ = listener.accept()
+        gc.freeze()  # a collection in a job would else copy the server's memory
+        if os.fork() == 0:
+            listener.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            attend_job(client)
+            os._exit(0)
+        client.close()
+
+
+if __name__ == "__main__":
+    serve_jobs(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
