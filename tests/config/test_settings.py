@@ -396,6 +396,35 @@ def test_bad_study(folder: Path, case: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_a_study_declares_its_own_data_sets(folder: Path) -> None:
+    own = {"digits": {"source": "digits", "test": 200}, "few": {"source": "digits", "subset": {"train": 600}}}
+    block = {**STUDY["grid"][0], "datasets": ["digits", "few"]}
+    write(folder, "config/studies/toy.yaml", {**STUDY, "datasets": own, "grid": [block]})
+    write(folder, "config/studies/other.yaml", STUDY)
+    here, other = Study(project(folder), "toy"), Study(project(folder), "other")
+    assert {run.dataset: run.spec["dataset"] for run in here.runs} == own
+    assert all(run.spec["dataset"] == {"source": "digits"} for run in other.runs)
+    folders = [study.plan_setting("digits", "mine", "open", 0)[0].folder for study in (here, other)]
+    assert folders[0] != folders[1]
+    assert here.page_metadata()["datasets"] == own
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"few": {"source": "digit"}}, "config/studies/toy.yaml: datasets.few.source: unknown dataset 'digit'"),
+        ({"few": {"source": "digits", "tset": 9}}, "config/studies/toy.yaml: datasets.few.tset: unknown key"),
+        ({"digits": {"source": "npz", "path": "x.npz"}}, "config/studies/toy.yaml: datasets.digits: dataset npz: path: x.npz does not"),
+        ([], "config/studies/toy.yaml: datasets: expected "),
+    ],
+)
+def test_a_wrong_data_set_of_a_study_is_named_there(folder: Path, own: Any, message: str) -> None:
+    write(folder, "config/studies/toy.yaml", {**STUDY, "datasets": own})
+    with pytest.raises(SpecError) as error:
+        Study(project(folder), "toy")
+    assert str(error.value).startswith(message)
+
+
 def edit_everywhere(study: dict[str, Any]) -> None:
     """Every place in which a study may name something."""
     study["settings"] = {"cot": {"ramp": 2}}

@@ -94,7 +94,6 @@ def test_a_folder_with_a_csv(folder: Path) -> None:
     ("arguments", "message"),
     [
         (["nothing.npz"], "nothing.npz: no such file or folder"),
-        (["mine.npz", "--name", "digits"], "config/datasets.yaml has 'digits' already"),
         (["mine.npz", "--name", "quick"], "config/studies/quick.yaml exists"),
         (["mine.npz", "--name", "a/b"], "--name: expected an id"),
         (["mine.npz", "--name", "table"], "'table' is a rule of the workflow"),

@@ -1,4 +1,4 @@
-"""Write a study that finds wrong labels in your own data: config/studies/NAME.yaml and a line in config/datasets.yaml.
+"""Write a study that finds wrong labels in your own data: config/studies/NAME.yaml.
 
 fednoise label-study mine.npz                               then: snakemake --cores 2 mine
 fednoise label-study photos --given labels.csv --size 64
@@ -20,7 +20,7 @@ from fednoise_core.data.label_table import rows_of
 from fednoise_core.data.user_npz import arrays_in, is_given
 from fednoise_core.io import ArtifactError, SpecError, open_atomic
 from workflow_scripts import paths
-from workflow_scripts.config.project import DATASETS, STUDIES, Project
+from workflow_scripts.config.project import STUDIES, Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.steps.common import report_error
 from workflow_scripts.study.study import Study
@@ -32,6 +32,8 @@ HOLDOUT = 0.1  # share of the given data that stands in for a trusted test set; 
 STUDY = """\
 # Finds wrong labels in {path}; written by `fednoise label-study`. Every key: docs/reference.md.
 title: {title}
+datasets:
+  {dataset}: {data}
 noises:
   asis: {{kind: given}}
 partitions:
@@ -77,15 +79,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _write_study(args: argparse.Namespace, name: str) -> str:
-    """Write the files; returns where the page will be. If the study cannot be planned, they are as before."""
+    """Write the study; returns where the page will be. One that cannot be planned is not left behind."""
     problem = paths.name_problem(name, study=True)
     if problem:
         raise SpecError(f"--name: {problem}")
-    file, datasets = Path(STUDIES, f"{name}.yaml"), Path(DATASETS)
+    file = Path(STUDIES, f"{name}.yaml")
     if file.exists():
         raise SpecError(f"{file} exists: remove it, or choose another --name")
-    if name in read_yaml(datasets):
-        raise SpecError(f"{datasets} has {name!r} already: remove it there, or choose another --name")
     spec, owners = _folder_settings(args) if args.data.is_dir() else _npz_settings(args)
     *_, sides = sources.read_facts(spec)  # whether it can be read at all
     by_sums = sides == (1, 1) and args.method == METHOD and not (args.net or args.rounds)
@@ -94,9 +94,6 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
         net = json.dumps(yaml.safe_load(chosen))
     except (yaml.YAMLError, TypeError, ValueError) as error:  # YAML has dates, JSON has none
         raise SpecError(f"--net: expected a name or {{name: …, options…}}, got {args.net!r}") from error
-    before = datasets.read_text(encoding="utf-8")
-    with open_atomic(datasets) as out:
-        out.write(f"{before.rstrip()}\n{json.dumps(name)}: {json.dumps(spec)}\n")
     values = {
         "path": json.dumps(str(args.data)),
         "title": json.dumps(f"Wrong labels in {args.data.name}"),
@@ -107,6 +104,7 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
         "rounds": 1 if by_sums else args.rounds or (ROUNDS if args.method == METHOD else 30),
         "momentum": MOMENTUM if args.method == METHOD else 0.0,
         "dataset": json.dumps(name),
+        "data": json.dumps(spec),
     }
     try:
         with open_atomic(file) as out:
@@ -114,8 +112,6 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
         (run,) = Study(Project(read_yaml("config/config.yaml")), name).runs
     except (SpecError, ArtifactError, OSError):
         file.unlink(missing_ok=True)
-        with open_atomic(datasets) as out:
-            out.write(before)
         raise
     return run.labels_page
 

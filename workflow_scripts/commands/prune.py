@@ -34,7 +34,6 @@ def _find_unnamed() -> list[Path]:
     for scale in scales:
         targets = Targets(Project({**config, "scale": scale, **({"overlay": {}} if scale == "paper" else {})}))
         project = targets.project
-        named |= {Path(project.contents_folder(dataset)) for dataset in project.datasets}
         for name in project.study_files:
             with contextlib.suppress(AllAbsent):  # there was never data to make a result from
                 named |= _named_paths(targets, name)
@@ -46,7 +45,8 @@ def _named_paths(targets: Targets, name: str) -> set[Path]:
     study = targets.load_study(name)
     copies = paths.output_files(study.root, study.tables, study.figures)
     plans = {Path(plan.folder) for plan in targets.study_plans(study)}
-    return plans | {Path(file) for file in (*copies, *targets.page_files(study))}
+    contents = {Path(study.project.contents_folder(dataset)) for dataset in study.project.datasets}
+    return plans | contents | {Path(file) for file in (*copies, *targets.page_files(study))}
 
 
 def _not_shown(folder: Path, named: set[Path]) -> Iterator[Path]:

@@ -14,6 +14,7 @@ from workflow_scripts.config.validation import Schemas, check_model, expand_name
 from workflow_scripts.config.yaml_file import ConfigPath
 
 FAMILY_OF_KEY = {
+    "datasets": "dataset",
     "noises": "noise",
     "partitions": "partition",
     "methods": "method",

@@ -69,7 +69,7 @@ class PaperCitation(Settings):
 class GridBlock(Settings):
     """A part of the grid: every combination of its lists."""
 
-    datasets: Annotated[Ids, Field(description="Ids of config/datasets.yaml.")]
+    datasets: Annotated[Ids, Field(description="Ids of the study's `datasets`, or of config/datasets.yaml.")]
     noises: Ids
     partitions: Ids
     methods: Ids
@@ -106,6 +106,7 @@ class StudyFile(Settings):
             "scale it is of that scale."
         ),
     ] = MISSING
+    datasets: Annotated[Definitions | MISSING, Field(description="id → data set, see dataset.yaml.")] = MISSING
     noises: Noises = MISSING
     partitions: Partitions = MISSING
     methods: Methods = MISSING

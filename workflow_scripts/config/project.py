@@ -3,6 +3,7 @@
 A mistake raises SpecError with one message that names file and key. Nothing here imports torch or Snakemake.
 """
 
+import copy
 import functools
 import json
 import os
@@ -49,6 +50,7 @@ class Project:
         self.accepted: list[dict[str, str]] = list(config.get("accept_versions") or [])
         self.studies: list[str] = list(config["studies"])
         self.facts = functools.cache(self._read_facts)
+        self._dataset_places: dict[str, ConfigPath] = {}
 
     @functools.cached_property
     def study_files(self) -> dict[str, str]:
@@ -154,6 +156,27 @@ class Project:
             raise place.error(f"unknown data set {name!r}{did_you_mean(name, self.datasets)}")
         return self.datasets[name]
 
+    def with_datasets(self, own: Mapping[str, Any], place: ConfigPath) -> "Project":
+        """Add the data sets that a study declares itself.
+
+        Args:
+            own: Id → data set. It wins over one of config/datasets.yaml.
+            place: Where they stand.
+
+        Returns:
+            The project as the study sees it.
+        """
+        if not own:
+            return self
+        project = copy.copy(self)
+        project.datasets = {**self.datasets, **own}
+        project.facts = functools.cache(project._read_facts)
+        project._dataset_places = {name: place / name for name in own}
+        return project
+
+    def _dataset_place(self, name: str) -> ConfigPath:
+        return self._dataset_places.get(name, ConfigPath(DATASETS, (name,)))
+
     @functools.cache  # noqa: B019 - a project lives as long as the process
     def normalize_dataset(self, name: str) -> dict[str, Any]:
         """A data set's settings in normal form (`Schemas.normalize_kind`)."""
@@ -192,7 +215,7 @@ class Project:
         except (SpecError, ArtifactError, OSError) as error:
             if self._path_is_missing(dataset):
                 return self._recorded_fingerprint(dataset)
-            raise ConfigPath(DATASETS, (dataset,)).error(str(error)) from error
+            raise self._dataset_place(dataset).error(str(error)) from error
         return json_digest(digests) if digests else ""
 
     def contents_folder(self, dataset: str) -> str:
@@ -253,9 +276,9 @@ class Project:
         except (SpecError, ArtifactError, OSError) as error:
             if self._path_is_missing(dataset) and self._recorded_fingerprint(dataset):
                 return None, None, None
-            raise ConfigPath(DATASETS, (dataset,)).error(str(error)) from error
+            raise self._dataset_place(dataset).error(str(error)) from error
         if samples < 1:
-            raise ConfigPath(DATASETS, (dataset,)).error("test and public images leave none to train on")
+            raise self._dataset_place(dataset).error("test and public images leave none to train on")
         return samples, classes, min(sides)
 
     def _with_scale(self, config: dict[str, Any], files: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -15,8 +15,8 @@ FAMILIES = {  # schema of kinds → (heading, key that names the kind, where it 
     "dataset": (
         "Data sets",
         "source",
-        "In `config/datasets.yaml`: `id: {source: …}`. Studies name the id. For your own data see "
-        "[add a data set](add_a_dataset.md).",
+        "In a study's `datasets` or in `config/datasets.yaml`: `id: {source: …}`. Studies name the id. For your own "
+        "data see [add a data set](add_a_dataset.md).",
     ),
     "noise": (
         "Noise models",

@@ -21,7 +21,9 @@ class FileAtScale:
     """Contents of a study's file at one scale."""
 
     def __init__(self, project: Project, place: ConfigPath, data: dict[str, Any]) -> None:
-        self.project, self.place, self.data = project, place, data
+        own = data.get("datasets")
+        self.project = project.with_datasets(own if isinstance(own, Mapping) else {}, place / "datasets")
+        self.place, self.data = place, data
 
     def find_definition(self, key: str, name: str, place: ConfigPath | None = None) -> Defined:
         """Find a noise, partition or method.

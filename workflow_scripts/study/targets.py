@@ -359,7 +359,7 @@ class Targets:
         study = self._study_in(ids["root"])
         names = ids["dataset"], ids["noise"], ids["partition"]
         inputs = arrays, labels, split = study.plan_setting(*names, int(ids["seed"]))
-        donor = store_of(self.project).plan_donor(study.normalize_definition("noises", names[1]))
+        donor = store_of(study.project).plan_donor(study.normalize_definition("noises", names[1]))
         self._plans |= {plan.folder: plan for plan in drop_none(*inputs, donor)}
         arguments = ["--arrays", f"{arrays.folder}/{paths.ARRAYS}", "--labels", f"{labels.folder}/{paths.LABELS}"]
         arguments += ["--partition", f"{split.folder}/{paths.PARTITION}", "--ids", "/".join(names)]
