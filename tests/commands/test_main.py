@@ -111,6 +111,9 @@ def test_run_calls_snakemake(
     run.main(["quick", "--cores", "8", "--scale", "cpu", "--", "--dry-run"])
     run.main(["quick", "-n", "--quiet", "host", "--scale", "cpu", "--config", "subset=a"])
     run.main([])
+    run.main(["quick", "--set", "train.lr=0.05", "--seed", "3", "--seed", "4"])
+    config = 'set=["train.lr=0.05", "seeds=[3, 4]"]'
+    assert called.pop() == [sys.executable, "-m", "snakemake", "--cores", "all", "--config", config, "--", "quick"]
     assert called == [
         [sys.executable, "-m", "snakemake", "--cores", "8", "--config", "scale=cpu", "--dry-run", "--", "quick"],
         [

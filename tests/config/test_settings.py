@@ -414,7 +414,7 @@ def test_a_study_declares_its_own_data_sets(folder: Path) -> None:
     [
         ({"few": {"source": "digit"}}, "config/studies/toy.yaml: datasets.few.source: unknown dataset 'digit'"),
         ({"few": {"source": "digits", "tset": 9}}, "config/studies/toy.yaml: datasets.few.tset: unknown key"),
-        ({"digits": {"source": "npz", "path": "x.npz"}}, "config/studies/toy.yaml: datasets.digits: dataset npz: path: x.npz does not"),
+        ({"digits": {"source": "npz", "path": "x.npz"}}, "config/studies/toy.yaml: datasets.digits: dataset npz"),
         ([], "config/studies/toy.yaml: datasets: expected "),
     ],
 )
@@ -423,6 +423,45 @@ def test_a_wrong_data_set_of_a_study_is_named_there(folder: Path, own: Any, mess
     with pytest.raises(SpecError) as error:
         Study(project(folder), "toy")
     assert str(error.value).startswith(message)
+
+
+def test_overrides_make_other_runs_in_a_folder_of_their_own(folder: Path) -> None:
+    """They win over blocks and scales. A definition of the catalogue keeps what they do not name."""
+    block = {**STUDY["grid"][0], "train": {"lr": 0.2}, "seeds": [7]}
+    study = {**STUDY, "grid": [block], "scales": {"smoke": {"seeds": [5], "train": {"lr": 0.3}}}}
+    write(folder, "config/studies/toy.yaml", study)
+    texts = ["train.lr=0.07", "seeds=[3]", "noises.mine.rate=0.2", "methods.fedavg.weighting=uniform"]
+    changed = Study(project(folder, set=texts, scale="smoke"), "toy")
+    ending = "@methods.fedavg.weighting=uniform@noises.mine.rate=0.2@seeds=3@train.lr=0.07"
+    assert changed.root == f"results/toy-smoke{ending}"
+    assert {run.seed for run in changed.runs} == {3}
+    assert {run.method: run.spec["train"]["lr"] for run in changed.runs} == {"fedavg": 0.07, "cot": 0.5}
+    assert {run.spec["noise"]["rate"] for run in changed.runs} == {0.2}
+    assert changed.runs[0].spec["method"] == {"name": "fedavg", "weighting": "uniform"}
+    assert changed.page_metadata()["title"] == f"Toy ({', '.join(texts)})"
+    plain = Study(project(folder, scale="smoke"), "toy")
+    assert not {run.folder for run in plain.runs} & {run.folder for run in changed.runs}
+    assert "set" not in plain.page_metadata()
+    long = Study(project(folder, set=["train.lr=0.05", f"text={'long, ' * 30}"]), "toy").root
+    assert re.fullmatch(r"results/toy@set-\w{16}", long)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train.rl=0.05", "toy.yaml with train.rl=0.05: train.rl: unknown key; did you mean 'lr'?"),
+        ("train.lr=fast", "toy.yaml with train.lr=fast: train.lr: expected number ≥ 0, got \"fast\""),
+        ("seeds=3", "toy.yaml with seeds=3: seeds: expected list of 1 or more different integers ≥ 0, got 3"),
+        ("trian.lr=1", "toy.yaml with trian.lr=1: trian: unknown key; did you mean 'train'?"),
+        ("noises.sym40.rat=1", "toy.yaml with noises.sym40.rat=1: noises.sym40.rat: unknown key"),
+        ("train.lr={", "config: set.train.lr: line 2: "),
+        ("0.05", "config: set[0]: expected "),
+    ],
+)
+def test_a_wrong_override_is_named(folder: Path, text: str, message: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(message)) as error:
+        Study(project(folder, set=[text]), "toy")
+    assert "\n" not in str(error.value)
 
 
 def edit_everywhere(study: dict[str, Any]) -> None:

@@ -3,10 +3,13 @@
 fednoise run                           the configured studies
 fednoise run quick --cores 8           one study; a table is quick_NAME, every paper is papers
 fednoise run fedmixcon --scale cpu     a paper at another scale
+fednoise run quick --set train.lr=0.05 --seed 3
+                                       other settings than the study's; the results have a folder of their own
 fednoise run quick --dry-run           other options, after the targets, go to snakemake as they are
 """
 
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -23,11 +26,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cores", default="all", help="how many cores to use (default: all)")
     parser.add_argument("--scale", help="a file of config/scales, such as cpu or smoke")
     parser.add_argument("--subset", help="only this subset of the studies")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="instead of the study's own")
+    parser.add_argument("--seed", action="append", type=int, default=[], help="instead of the study's; may be repeated")
     parser.add_argument("--config", "-C", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
     typed = sys.argv[1:] if arguments is None else arguments
     cut = typed.index("--") if "--" in typed else len(typed)
     args, others = parser.parse_known_args(typed[:cut])
     config = [f"{key}={value}" for key in ("scale", "subset") if (value := getattr(args, key))] + args.config
+    overrides = args.set + ([f"seeds={args.seed}"] if args.seed else [])
+    config += [f"set={json.dumps(overrides)}"] if overrides else []
     command = ["--cores", args.cores, *(["--config", *config] if config else []), *others, *typed[cut + 1 :]]
     start_snakemake([*command, "--", *args.targets])
 

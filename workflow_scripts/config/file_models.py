@@ -201,4 +201,11 @@ class ConfigFile(Settings):
             "a list of {numpy, torch}. Tables and the page then say which runs are of which."
         ),
     ] = []  # noqa: RUF012 - a setting
+    set: Annotated[
+        list[Annotated[str, Field(pattern=r"^[^=\s.][^=\s]*=")]],
+        Field(
+            description="Settings in place of those of every study, such as train.lr=0.05, see write_a_study.md. The "
+            "results have folders of their own."
+        ),
+    ] = []  # noqa: RUF012
     overlay: Annotated[dict[str, Any], Field(description="Laid over every study, key by key; lists are replaced.")] = {}  # noqa: RUF012

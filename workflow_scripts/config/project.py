@@ -20,6 +20,7 @@ from workflow_scripts import paths
 from workflow_scripts.config.definitions import check_definitions
 from workflow_scripts.config.file_contents import hash_contents
 from workflow_scripts.config.file_models import CatalogueFile, ConfigFile
+from workflow_scripts.config.overrides import folder_ending, parse_overrides
 from workflow_scripts.config.validation import Schemas, check_model
 from workflow_scripts.config.yaml_file import ConfigPath, check_json_compatible, deep_merge, read_yaml
 from workflow_scripts.machine import device
@@ -45,6 +46,8 @@ class Project:
         self._check_config(config, files)
         self.device, self.scale = str(config["device"]), str(config["scale"])
         self.overlay = dict(config.get("overlay") or {})
+        self.set: list[str] = list(config.get("set") or [])
+        self.overrides = parse_overrides(self.set, ConfigPath("config", ("set",)))
         self.data_root: str | None = config.get("data_root")
         self.subset: str | None = config.get("subset")
         self.accepted: list[dict[str, str]] = list(config.get("accept_versions") or [])
@@ -93,8 +96,8 @@ class Project:
         return [name for name, file in self.study_files.items() if file.startswith(PAPERS)]
 
     def results_folder(self, name: str) -> str:
-        """The results folder of a study at the present scale."""
-        return f"results/{name}" if self.scale == "paper" else f"results/{name}-{self.scale}"
+        """The results folder of a study at the present scale, with what stands in place of its settings."""
+        return f"results/{name}{'' if self.scale == 'paper' else f'-{self.scale}'}{folder_ending(self.set)}"
 
     @functools.cached_property
     def studies_by_folder(self) -> dict[str, str]:

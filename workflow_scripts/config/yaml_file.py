@@ -102,21 +102,41 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """
     place = ConfigPath(str(path))
     try:
-        value = _load_text(Path(path).read_text(encoding="utf-8"), place)
-    except SpecError:
-        raise
+        text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise place.error("no such file") from error
     except OSError as error:  # a folder, a link to itself, no permission
         raise place.error(f"cannot be read ({error.strerror})") from error
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise place.error(f"{line}{error.problem}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: no UTF-8
+    except ValueError as error:  # no UTF-8
         raise place.error(f"not readable as YAML ({_shorten_text(error)})") from error
+    value = parse_yaml(text, place)
     if not isinstance(value, dict):
         raise place.error("expected keys and values")
     return value
+
+
+def parse_yaml(text: str, place: ConfigPath) -> Any:
+    """Parse YAML strictly.
+
+    Args:
+        text: The YAML.
+        place: Where it stands.
+
+    Returns:
+        The value in it.
+
+    Raises:
+        SpecError: It is not YAML. The message names place and line.
+    """
+    try:
+        return _load_text(text, place)
+    except SpecError:
+        raise
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise place.error(f"{line}{error.problem}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise place.error(f"not readable as YAML ({_shorten_text(error)})") from error
 
 
 def _load_text(text: str, place: ConfigPath) -> Any:

@@ -25,6 +25,22 @@ class FileAtScale:
         self.project = project.with_datasets(own if isinstance(own, Mapping) else {}, place / "datasets")
         self.place, self.data = place, data
 
+    def with_overrides(self) -> "FileAtScale":
+        """The file with what the config sets in place of its settings, checked; the same one if it sets nothing."""
+        project, data = self.project, self.data
+        if not project.set:
+            return self
+        shared = {**project.catalogue, "datasets": project.datasets}
+        for key, over in project.overrides.items():
+            if key in shared and isinstance(over, Mapping):
+                own = data.get(key, {})
+                below = {name: shared[key][name] for name in over if name in shared[key] and name not in own}
+                data = {**data, key: {**own, **below}}
+        place = ConfigPath(f"{self.place} with {' '.join(project.set)}")
+        changed = FileAtScale(project, place, deep_merge(data, project.overrides))
+        changed.check_contents()
+        return changed
+
     def find_definition(self, key: str, name: str, place: ConfigPath | None = None) -> Defined:
         """Find a noise, partition or method.
 

@@ -36,9 +36,10 @@ class StudyGrid(FileAtScale):
     def __init__(self, project: Project, name: str) -> None:
         self.name, self.root = name, project.results_folder(name)
         self.files = read_file(project, name)
-        super().__init__(project, self.files[project.scale].place, self.files[project.scale].data)
+        file = self.files[project.scale].with_overrides()
+        super().__init__(project, file.place, file.data)
         self.full = self.files["paper"].data  # as it is written
-        self._scaled = project.overlay, self.full.get("scales", {}).get(project.scale, {})
+        self._scaled = project.overlay, self.full.get("scales", {}).get(project.scale, {}), project.overrides
         self.dataset_substitutes: dict[str, str] = dict(self.data.get("dataset_substitutes", {}))
         self.absent: list[str] = []  # data sets of a paper that only the user can supply, and has not
         self._settings: set[tuple[str, str, str]] = set()  # of the grid, checked
@@ -133,7 +134,7 @@ class StudyGrid(FileAtScale):
     def _expand_grid(self) -> dict[Ids, PlannedRun]:
         """Every run of the grid's blocks, once."""
         runs, problems = dict[Ids, PlannedRun](), Problems()
-        study_seeds, shared = self._scaled[1].get("seeds"), self._scaled[0].get("seeds")
+        scaled_seeds = next((data["seeds"] for data in reversed(self._scaled) if data.get("seeds")), None)
         for number, block in enumerate(self.data["grid"]):
             place, train = self.place / "grid" / number, block.get("train", {})
             if train:
@@ -141,7 +142,7 @@ class StudyGrid(FileAtScale):
             methods = [variant for name in block["methods"] for variant in self.expand_method(name, place)]
             named = map(self._available_dataset, block["datasets"])
             datasets = [name for name in named if name is not None]
-            seeds = study_seeds or shared or block.get("seeds", self.data["seeds"])
+            seeds = scaled_seeds or block.get("seeds", self.data["seeds"])
             for setting in product(datasets, block["noises"], block["partitions"]):
                 with problems.catch():
                     self._check_setting(*setting, place)

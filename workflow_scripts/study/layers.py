@@ -8,12 +8,13 @@ A layer is laid over those above it in this table:
 | block                   | `grid[i].train`                                             | training     |
 | scale                   | `overlay.train` of config/scales/<scale>.yaml, `--config`   | training     |
 | study at the scale      | `scales.<scale>.train` of the study's file                  | training     |
+| command line            | `--config set='[train.lr=0.05]'`                            | training     |
 | method                  | `methods.<id>` of the study's file, else of the catalogue   | method       |
 | method in a block       | `grid[i].settings.<id>`                                     | method       |
 | method in all blocks    | `settings.<id>` of the study's file and of the scale        | method       |
 | training of the method  | `train` of the method that results                          | training     |
 
-A setting replaces the one below it. Only the two layers of a scale go deeper: of a setting that is a mapping, such as
+A setting replaces the one below it. Only the layers of a scale and the command line go deeper: of a setting that is a mapping, such as
 `net: {name: …, width: …}`, they replace single keys.
 """
 

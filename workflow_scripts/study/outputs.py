@@ -27,7 +27,7 @@ def page_metadata(study: StudyGrid, tables: Mapping[str, Any], figures: Mapping[
     used = {field: dict.fromkeys(getattr(run, field) for run in study.runs) for field in SELECTORS}
     return {
         "id": study.name,
-        "title": study.data["title"],
+        "title": " ".join([study.data["title"], *([f"({', '.join(study.project.set)})"] if study.project.set else [])]),
         "text": study.data.get("text", ""),
         "scale": study.project.scale,
         "datasets": {name: study.project.datasets[name] for name in used["dataset"]},
@@ -35,6 +35,7 @@ def page_metadata(study: StudyGrid, tables: Mapping[str, Any], figures: Mapping[
         "partitions": {name: study.find_definition("partitions", name)[1] for name in used["partition"]},
         "methods": {name: study.find_definition("methods", name)[1] for name in used["method"]},
         "train": study.data["train"],
+        **({"set": study.project.set} if study.project.set else {}),
         **({"blocks": blocks} if (blocks := _own_training(study)) else {}),
         "tables": tables,
         "figures": {name: {key: figure[key] for key in figure if key != "of"} for name, figure in figures.items()},

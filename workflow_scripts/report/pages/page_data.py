@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -236,6 +238,7 @@ def _svg_dash(dash: Any) -> str:
 
 def _rerun_command(study: Mapping[str, Any], run: RecordedRun) -> str:
     scale = study.get("scale") or "paper"
-    return f"snakemake --cores 1 --force {run.listed.folder}/SHA256SUMS" + (
-        f" --config scale={scale}" if scale != "paper" else ""
-    )
+    config = [f"scale={scale}"] if scale != "paper" else []
+    config += [f"set={json.dumps(study['set'])}"] if study.get("set") else []
+    command = ["snakemake", "--cores", "1", "--force", f"{run.listed.folder}/SHA256SUMS"]
+    return shlex.join([*command, *(["--config", *config] if config else [])])

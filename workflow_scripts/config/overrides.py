@@ -1,0 +1,41 @@
+"""Settings of the command line in place of a study's: `train.lr=0.05`, `seeds=[3]`, `methods.fedprox.mu=1`."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from fednoise_core.io import json_digest
+from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, parse_yaml
+
+LONGEST_ENDING = 100  # letters that are added to the name of a results folder
+
+
+def parse_overrides(texts: Iterable[str], place: ConfigPath) -> dict[str, Any]:
+    """Parse overrides.
+
+    Args:
+        texts: Each `key=value`: the keys of a study's file joined by dots, and YAML.
+        place: Where they stand.
+
+    Returns:
+        The values as a study's file has them, nested.
+
+    Raises:
+        SpecError: A value is not YAML.
+    """
+    nested: dict[str, Any] = {}
+    for text in texts:
+        keys, _, value = text.partition("=")
+        part: Any = parse_yaml(value, place / keys)
+        for key in reversed(keys.split(".")):
+            part = {key: part}
+        nested = deep_merge(nested, part)
+    return nested
+
+
+def folder_ending(texts: Iterable[str]) -> str:
+    """The ending of the results folder of studies with overrides, such as `@train.lr=0.05`."""
+    words = sorted(re.sub(r"[^\w.+=-]+", "-", re.sub(r"[][{}'\"\s]", "", text)) for text in texts)
+    ending = "".join(f"@{word}" for word in words)
+    return ending if len(ending) <= LONGEST_ENDING else f"@set-{json_digest(words)}"
+
