@@ -14,8 +14,8 @@ A layer is laid over those above it in this table:
 | method in all blocks    | `settings.<id>` of the study's file and of the scale        | method       |
 | training of the method  | `train` of the method that results                          | training     |
 
-A setting replaces the one below it. Only the layers of a scale and the command line go deeper: of a setting that is a mapping, such as
-`net: {name: …, width: …}`, they replace single keys.
+A setting replaces the one below it. Only the layers of a scale and the command line go deeper: of a setting that is a
+mapping, such as `net: {name: …, width: …}`, they replace single keys.
 """
 
 from collections.abc import Iterable, Mapping
