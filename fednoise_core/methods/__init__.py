@@ -51,6 +51,7 @@ METHODS: dict[str, str] = {
     "rofl": "fednoise_core.methods.rofl:RoFL",
     "fedfixer": "fednoise_core.methods.fedfixer:FedFixer",
     "dividemix": "fednoise_core.methods.dividemix:DivideMix",
+    "mdyr": "fednoise_core.methods.mdyr:MDYR",
     "fedlsr": "fednoise_core.methods.fedlsr:FedLSR",
     "fedmixcon": "fednoise_core.methods.fedmixcon:FedMixCon",
     "fedelr": "fednoise_core.methods.fedelr:FedELR",
