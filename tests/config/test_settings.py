@@ -450,7 +450,7 @@ def test_overrides_make_other_runs_in_a_folder_of_their_own(folder: Path) -> Non
     ("text", "message"),
     [
         ("train.rl=0.05", "toy.yaml with train.rl=0.05: train.rl: unknown key; did you mean 'lr'?"),
-        ("train.lr=fast", "toy.yaml with train.lr=fast: train.lr: expected number ≥ 0, got \"fast\""),
+        ("train.lr=fast", 'toy.yaml with train.lr=fast: train.lr: expected number ≥ 0, got "fast"'),
         ("seeds=3", "toy.yaml with seeds=3: seeds: expected list of 1 or more different integers ≥ 0, got 3"),
         ("trian.lr=1", "toy.yaml with trian.lr=1: trian: unknown key; did you mean 'train'?"),
         ("noises.sym40.rat=1", "toy.yaml with noises.sym40.rat=1: noises.sym40.rat: unknown key"),

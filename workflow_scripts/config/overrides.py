@@ -38,4 +38,3 @@ def folder_ending(texts: Iterable[str]) -> str:
     words = sorted(re.sub(r"[^\w.+=-]+", "-", re.sub(r"[][{}'\"\s]", "", text)) for text in texts)
     ending = "".join(f"@{word}" for word in words)
     return ending if len(ending) <= LONGEST_ENDING else f"@set-{json_digest(words)}"
-
