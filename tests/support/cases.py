@@ -26,6 +26,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "fedprox": {"mu": 0.1},
     "fedrn": {"warmup": 1, "neighbours": 2},
     "forward_prestop": {"latest": 2, "percentile": 80.0},
+    "joint_optim": {"warmup": 1},
     "krum": {"faulty": 0.25, "average": 2},
     "lc": {"switch": 1, "confidence": 0.3},
     "local": {"pretrain": 2},
@@ -52,7 +53,9 @@ MODEL = 4 * (64 * 6 + 6 + 6 * 5 + 5)  # bytes of the toy's perceptron
 CNN = 4 * (2 * 9 + 2 + 4 * 2 * 9 + 4 + 6 * 4 * 2 * 2 + 6 + 5 * 6 + 5)  # of its convolutional net
 SIZES = {
     **dict.fromkeys(["model", "one", "two", "control", "shift"], MODEL),  # as large as the model
-    **dict.fromkeys(["bootstrap", "disagree", "divide", "keep", "ramp", "steps", "unlabelled"], 8),  # a number
+    **dict.fromkeys(
+        ["bootstrap", "disagree", "divide", "keep", "ramp", "relabel", "steps", "unlabelled"], 8
+    ),  # a number
     "centroids": 4 * 5 * 6,  # 5 classes, 6 features
 }
 
