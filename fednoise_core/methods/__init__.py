@@ -55,6 +55,7 @@ METHODS: dict[str, str] = {
     "fedlsr": "fednoise_core.methods.fedlsr:FedLSR",
     "fedmixcon": "fednoise_core.methods.fedmixcon:FedMixCon",
     "joint_optim": "fednoise_core.methods.joint_optim:JointOptim",
+    "selfie": "fednoise_core.methods.selfie:Selfie",
     "fedelr": "fednoise_core.methods.fedelr:FedELR",
     "feddpcont": "fednoise_core.methods.feddpcont:FedDPCont",
     "fedcorr": "fednoise_core.methods.fedcorr:FedCorr",

@@ -44,6 +44,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     },
     # features pulled from the second round on, labels replaced in the third
     "rofl": {"forget_rate": 0.4, "ramp": 2, "label_rounds": 2, "centroid": 0.1, "entropy": 0.1},
+    "selfie": {"noise_rate": 0.4, "warmup": 1, "memory": 2, "uncertainty": 0.5},
     # two plain rounds, after which there is something to estimate from, and the revision
     "t_revision": {"switch": 2, "revise": 2, "revision_lr": 0.01},
     "trimmed_mean": {"trim": 0.25},
@@ -51,11 +52,10 @@ FIELDS: dict[str, dict[str, Any]] = {
 
 MODEL = 4 * (64 * 6 + 6 + 6 * 5 + 5)  # bytes of the toy's perceptron
 CNN = 4 * (2 * 9 + 2 + 4 * 2 * 9 + 4 + 6 * 4 * 2 * 2 + 6 + 5 * 6 + 5)  # of its convolutional net
+NUMBERS = ("bootstrap", "correct", "disagree", "divide", "keep", "ramp", "relabel", "steps", "unlabelled")
 SIZES = {
     **dict.fromkeys(["model", "one", "two", "control", "shift"], MODEL),  # as large as the model
-    **dict.fromkeys(
-        ["bootstrap", "disagree", "divide", "keep", "ramp", "relabel", "steps", "unlabelled"], 8
-    ),  # a number
+    **dict.fromkeys(NUMBERS, 8),
     "centroids": 4 * 5 * 6,  # 5 classes, 6 features
 }
 
