@@ -30,7 +30,11 @@ rule all:
         "all configured studies"
 
 
-for _name, _target in exit_on_error(TARGETS.named_targets).items() if workflow.is_main_process else ():
+# in another workflow's module only the targets of the studies that it names
+IS_MODULE = not os.path.samefile(workflow.basedir, HOME)
+NAMED = exit_on_error(TARGETS.named_targets, PROJECT.studies if IS_MODULE else PROJECT.study_files)
+
+for _name, _target in NAMED.items() if workflow.is_main_process else ():
 
     rule:
         """A study, its settings or its runs, one table or figure, all papers, …: names for a user to type."""
@@ -42,11 +46,12 @@ for _name, _target in exit_on_error(TARGETS.named_targets).items() if workflow.i
         message:
             _name
 
-    if os.path.samefile(workflow.basedir, HOME):  # in another workflow's module the rule has a prefix
-        workflow.get_rule(_name).docstring = _target.description  # for snakemake --list
+    if workflow.modifier.avail_rulename(_name):  # a module's rules can be left out, and have another name
+        # for snakemake --list
+        workflow.get_rule(workflow.modifier.modify_rulename(_name)).docstring = _target.description
 
 
-if os.path.samefile(workflow.basedir, HOME):  # not as a module of another workflow, which has targets of its own
+if not IS_MODULE:  # another workflow has targets of its own
 
     rule unknown_target:
         """Says which targets there are, where one is asked for that is none."""

@@ -74,7 +74,7 @@ def plan() -> None:
     """Plan as the Snakefile does before it asks for jobs."""
     targets = Targets(Project(read_yaml("config/config.yaml")))
     assert targets.project.catalogue
-    assert targets.named_targets()
+    assert targets.named_targets(targets.project.study_files)
     for name in targets.project.studies:
         targets.study_targets(name)
 

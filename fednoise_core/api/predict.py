@@ -175,9 +175,9 @@ def module_of(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], client: i
         SpecError: There is no such model, or there are several and none is chosen.
         ArtifactError: The tensors are not those of the net.
     """
-    prefixes = [prefix for prefix in facts["nets"] if _owner_of_prefix(prefix) == client]
+    prefixes = [prefix for prefix in facts["nets"] if owner_of_prefix(prefix) == client]
     if not prefixes:
-        owners = ", ".join(str(owner) for owner in map(_owner_of_prefix, facts["nets"]) if owner is not None)
+        owners = ", ".join(str(owner) for owner in map(owner_of_prefix, facts["nets"]) if owner is not None)
         have = f"models of the clients {owners}" if owners else "one model for all; leave `client` out"
         raise SpecError(f"client: there is no model of client {client!r}; there are {have}")
     members = []
@@ -192,7 +192,7 @@ def module_of(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], client: i
     return (members[0] if len(members) == 1 else Ensemble(members)).eval()
 
 
-def _owner_of_prefix(prefix: str) -> int | None:
+def owner_of_prefix(prefix: str) -> int | None:
     """Client of a model's prefix `client<c>` or `client<c>/<j>`. None for the server's."""
     return int(prefix.split("/")[0].removeprefix("client")) if prefix.startswith("client") else None
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from torch import nn
@@ -33,6 +33,9 @@ from fednoise_core.noise.labels import Labels
 from fednoise_core.settings.declare import check_keys, did_you_mean
 from fednoise_core.settings.functions import check_float, expect_type
 from fednoise_core.settings.train import Train
+
+if TYPE_CHECKING:
+    from fednoise_core.api.scores import Scores
 
 SUMMARY = {"run": dict[str, Any], "accuracy": dict[str, float | None], "headline_view": str}  # key that is read → type
 
@@ -87,6 +90,24 @@ class _Uses:
         """
         return predict.predict_images(self.module(client), images)
 
+    def scores(self, arrays: Arrays, labels: Labels, partition: Partition) -> "Scores":
+        """Score the trained models by class and by client.
+
+        Args:
+            arrays: Data set of the run.
+            labels: Labels of the run.
+            partition: Partition of the run.
+
+        Returns:
+            Accuracy by class, macro F1, and the personalised accuracy of each client.
+        """
+        from fednoise_core.api.scores import score_models
+
+        tensors, facts = self._models()
+        owners = {predict.owner_of_prefix(prefix) for prefix in facts["nets"]}
+        modules = {owner: predict.module_of(tensors, facts, owner) for owner in owners}
+        return score_models(modules, arrays, labels, partition)
+
     def save_torch(self, path: str | os.PathLike[str], client: int | None = None) -> None:
         """Write a model that torch runs without fednoise.
 
@@ -109,7 +130,7 @@ class Run(_Uses, simulate.FinishedRun):
     """Finished run.
 
     It has `summary`, `cost`, `curve`, `rounds` and `suspects`, and `corrected()`, `predict(images)`, `module()`,
-    `save(folder)` and `save_torch(path)`.
+    `scores(data, labels, clients)`, `save(folder)` and `save_torch(path)`.
     """
 
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -145,8 +166,8 @@ class Run(_Uses, simulate.FinishedRun):
 class LoadedRun(_Uses):
     """Run whose files lie in a folder.
 
-    It has `summary`, `cost`, `curve` and `rounds`, and `predict(images)`, `module()`, `save(folder)` and
-    `save_torch(path)`.
+    It has `summary`, `cost`, `curve` and `rounds`, and `predict(images)`, `module()`,
+    `scores(data, labels, clients)`, `save(folder)` and `save_torch(path)`.
 
     Args:
         folder: Folder of the run.

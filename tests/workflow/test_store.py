@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toy_workflow import ENV, TOY, Workflow
+from toy_workflow import ENV, ROOT, TOY, Workflow
 
 import fednoise_core as fn
 from workflow_scripts.config.project import Project
@@ -262,18 +263,26 @@ def test_runs_are_found_by_their_ids(workflow: Workflow) -> None:
 
 
 def test_as_a_module_of_another_workflow(workflow: Workflow, tmp_path: Path) -> None:
-    """The importing workflow lies elsewhere, and takes a study's table as its input."""
-    (tmp_path / "more").mkdir()
-    (tmp_path / "more/Snakefile").write_text(
-        f'module fednoise:\n    snakefile: "{workflow.folder}/Snakefile"\n    config: {{"device": "cpu"}}\n\n'
-        "use rule * from fednoise as fednoise_*\n\n"
-        'rule mine:\n    input: "results/toy/tables/main.csv"\n    output: "mine.txt"\n    default_target: True\n'
-        '    shell: "wc -l {input} > {output}"\n'
-    )
+    """The Snakefile of the page, with a study of its own; the clone is left as it is."""
+    text = (ROOT / "docs/write_a_study.md").read_text(encoding="utf-8")
+    (snakefile,) = re.findall(r"```text\n(module fednoise:.*?)```", text, re.DOTALL)
     other = Workflow(tmp_path / "more")
+    other.folder.mkdir()
+    other.path("fednoise").symlink_to(workflow.folder)
+    other.path("Snakefile").write_text(snakefile.replace('"auto"', '"cpu"'))
+    study = workflow.path(STUDY).read_text().replace("title: Toy", "title: Ours")
+    other.path("mine.yaml").write_text(study)
     shutil.copytree(workflow.path("store"), other.path("store"))
-    assert other.snakemake() == {"fednoise_show_table": 1, "mine": 1}
-    assert other.path("mine.txt").read_text().startswith("5 ")
+    ran = other.snakemake("--rerun-triggers", "mtime")
+    assert ran["best"] == 1
+    assert "fednoise_train" not in ran  # the study's runs are in the store, whatever it is called
+    assert other.path("best.txt").read_text().count("\n") == 2
+    listed = other("snakemake", "--list")
+    assert "\nfednoise_mine (Ours)\n" in listed
+    assert "quick" not in listed  # the clone's own studies
+    other.path("mine.yaml").write_text(study.replace("beta: 1.0", "betta: 1.0"))
+    message = f"{other.path('mine.yaml')}: methods.feddpcont.betta: unknown key; did you mean 'beta'?"
+    assert message in other("snakemake", "-n", check=False)
 
 
 def test_touch_and_lost_records_change_nothing(workflow: Workflow) -> None:

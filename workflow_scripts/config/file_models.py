@@ -184,7 +184,7 @@ class ConfigFile(Settings):
         Ids,
         Field(
             description="Studies that plain `snakemake` builds. Their names are the file names in config/studies and "
-            "config/papers."
+            "config/papers. The path of a study's file, below the working folder, names one elsewhere."
         ),
     ]
     data_root: Annotated[

@@ -28,6 +28,7 @@ from workflow_scripts.machine import device
 STUDIES, PAPERS, SCALES = "config/studies", "config/papers", "config/scales"
 CATALOGUE, DATASETS = "config/catalogue.yaml", "config/datasets.yaml"
 CONTENTS = "contents.json"
+FILE = ".yaml"
 ON_GPU = "FEDNOISE_ON_GPU"  # "0" or "1", from the main process of Snakemake to its jobs
 RULES = Path(__file__).parents[2] / "rules"
 TARGET_SUFFIXES = ("settings", "runs")  # a study's targets are <study>, <study>_settings, <study>_runs, <study>_<table>
@@ -43,6 +44,7 @@ class Project:
         self.folder = Path(folder)
         self.schemas = Schemas(self.folder / "config/schema")
         config, files = self._with_scale(dict(config), files or ("config/config.yaml",))
+        self._configured: list[str] = [study for study in config.get("studies", ()) if isinstance(study, str)]
         self._check_config(config, files)
         self.device, self.scale = str(config["device"]), str(config["scale"])
         self.overlay = dict(config.get("overlay") or {})
@@ -51,25 +53,25 @@ class Project:
         self.data_root: str | None = config.get("data_root")
         self.subset: str | None = config.get("subset")
         self.accepted: list[dict[str, str]] = list(config.get("accept_versions") or [])
-        self.studies: list[str] = list(config["studies"])
+        self.studies: list[str] = [_study_name(study) for study in config["studies"]]
         self.facts = functools.cache(self._read_facts)
         self._dataset_places: dict[str, ConfigPath] = {}
 
     @functools.cached_property
     def study_files(self) -> dict[str, str]:
         """Study → its file, for every study there is, papers last."""
+        found = {folder: sorted((self.folder / folder).glob("*.yaml")) for folder in (STUDIES, PAPERS)}
+        # another workflow's own, in its working folder
+        elsewhere = [os.path.abspath(study) for study in self._configured if study.endswith(FILE)]
         files: dict[str, str] = {}
-        for folder in (STUDIES, PAPERS):
-            for path in sorted((self.folder / folder).glob("*.yaml")):
-                place = ConfigPath(
-                    f"{folder}/{path.name!r}" if not path.name.isprintable() else f"{folder}/{path.name}"
-                )
-                problem = paths.name_problem(path.stem, study=True)
-                if problem or path.stem in reserved_names():
-                    raise place.error(f"the file's name: {problem or f'{path.stem!r} is a rule of the workflow'}")
-                if path.stem in files:
-                    raise place.error(f"{files[path.stem]} has the same name")
-                files[path.stem] = f"{folder}/{path.name}"
+        for file in (*elsewhere, *(f"{folder}/{path.name}" for folder, files in found.items() for path in files)):
+            place, name = ConfigPath(file if file.isprintable() else repr(file)), _study_name(file)
+            problem = paths.name_problem(name, study=True)
+            if problem or name in reserved_names():
+                raise place.error(f"the file's name: {problem or f'{name!r} is a rule of the workflow'}")
+            if name in files:
+                raise place.error(f"{files[name]} has the same name")
+            files[name] = file
         self._check_names(files)
         return files
 
@@ -319,13 +321,20 @@ class Project:
             if not isinstance(value := (config.get("overlay") or {}).get(key, {}), Mapping):
                 raise (place / "overlay" / key).error(describe_mismatch(value, {"type": "object"}))
         for number, name in enumerate(config["studies"]):
-            if name not in self.study_files:
+            if name.endswith(FILE) and not os.path.isfile(name):
+                raise (place / "studies" / number).error(f"expected a study's file, got {name!r}, which does not exist")
+            if _study_name(name) not in self.study_files:
                 raise (place / "studies" / number).error(
                     f"unknown study {name!r}{did_you_mean(name, self.study_files)}"
                 )
         root = config.get("data_root")
         if root is not None and not os.path.isdir(root):
             raise (place / "data_root").error(f"expected a folder, got {root[:100]!r}")
+
+
+def _study_name(study: str) -> str:
+    """The name of a study that is given by its name or file."""
+    return Path(study).stem if study.endswith(FILE) else study
 
 
 @functools.cache

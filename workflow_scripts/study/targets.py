@@ -169,11 +169,14 @@ class Targets:
         """
         return list(dict.fromkeys(file for name in names for file in files(name)))
 
-    def named_targets(self) -> dict[str, NamedTarget]:
+    def named_targets(self, studies: Iterable[str]) -> dict[str, NamedTarget]:
         """List the names that a user may type.
 
         They are <study>, <study>_settings, <study>_runs and <study>_<table or figure>; `papers`; `stored` and
         `stage_data`, which are all in the store, and arrays and weights, of the configured studies.
+
+        Args:
+            studies: Names of studies.
         """
         combine, configured = self.combine_targets, self.project.studies
         in_store = "Everything that the configured studies keep in the store."
@@ -183,7 +186,7 @@ class Targets:
             "stored": NamedTarget(in_store, partial(combine, self._missing_in_store, configured)),
             "stage_data": NamedTarget(in_data, partial(combine, self._missing_data, configured)),
         }
-        contents = {name: self._read_unchecked(file) for name, file in self.project.study_files.items()}
+        contents = {name: self._read_unchecked(self.project.study_files[name]) for name in studies}
         for name, data in contents.items():
             title = str(data.get("title", name))
             targets[name] = NamedTarget(title, partial(self.study_targets, name))
@@ -208,8 +211,9 @@ class Targets:
         Raises:
             SpecError: Always. The message has the nearest target, or the names of the studies.
         """
-        studies = f"; known: {', '.join(self.project.study_files)}, papers, and <study>_<table or figure>"
-        raise SpecError(f"unknown target {name!r}{did_you_mean(name, self.named_targets(), or_all=False) or studies}")
+        every, studies = self.named_targets(self.project.study_files), ", ".join(self.project.study_files)
+        hint = did_you_mean(name, every, or_all=False) or f"; known: {studies}, papers, and <study>_<table or figure>"
+        raise SpecError(f"unknown target {name!r}{hint}")
 
     def _read_unchecked(self, file: str) -> Mapping[str, Any]:
         """Read a study's file, which may be broken as long as nobody asks for it."""
