@@ -37,6 +37,18 @@ def test_readme_example_learns_and_names_wrong_labels(capsys: pytest.CaptureFixt
     assert "probably" in capsys.readouterr().out
 
 
+def test_the_messages_of_the_page_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| `(.+?)`", (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"), re.MULTILINE)
+    files = [*ROOT.glob("fednoise_core/**/*.py"), *ROOT.glob("workflow_scripts/**/*.py"), *ROOT.glob("rules/*.smk")]
+    code = "".join(re.sub(r"[\"']\s+f?[\"']", "", file.read_text(encoding="utf-8")) for file in files)
+    code = re.sub(r"\{[^{}]*\}", "…", code)
+    of_others = {"At least one job did not complete successfully", "Directory cannot be locked", "dvc status"}
+    generated = {"the key 'sparsity' is missing": "the key … is missing"}
+    absent = [text for text in rows if text not in of_others and generated.get(text, text) not in code]
+    assert len(rows) > 20
+    assert absent == []
+
+
 def test_the_method_of_the_page_is_the_whole_of_fedprox(monkeypatch: pytest.MonkeyPatch) -> None:
     import toy
 

@@ -265,7 +265,7 @@ def test_runs_are_found_by_their_ids(workflow: Workflow) -> None:
 def test_as_a_module_of_another_workflow(workflow: Workflow, tmp_path: Path) -> None:
     """The Snakefile of the page, with a study of its own; the clone is left as it is."""
     text = (ROOT / "docs/write_a_study.md").read_text(encoding="utf-8")
-    (snakefile,) = re.findall(r"```text\n(module fednoise:.*?)```", text, re.DOTALL)
+    (snakefile,) = re.findall(r"```text\n(module noise:.*?)```", text, re.DOTALL)
     other = Workflow(tmp_path / "more")
     other.folder.mkdir()
     other.path("fednoise").symlink_to(workflow.folder)
@@ -275,10 +275,10 @@ def test_as_a_module_of_another_workflow(workflow: Workflow, tmp_path: Path) -> 
     shutil.copytree(workflow.path("store"), other.path("store"))
     ran = other.snakemake("--rerun-triggers", "mtime")
     assert ran["best"] == 1
-    assert "fednoise_train" not in ran  # the study's runs are in the store, whatever it is called
+    assert "noise_train" not in ran  # the study's runs are in the store, whatever it is called
     assert other.path("best.txt").read_text().count("\n") == 2
     listed = other("snakemake", "--list")
-    assert "\nfednoise_mine (Ours)\n" in listed
+    assert "\nnoise_mine (Ours)\n" in listed
     assert "quick" not in listed  # the clone's own studies
     other.path("mine.yaml").write_text(study.replace("beta: 1.0", "betta: 1.0"))
     message = f"{other.path('mine.yaml')}: methods.feddpcont.betta: unknown key; did you mean 'beta'?"
