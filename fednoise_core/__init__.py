@@ -22,6 +22,7 @@ _NAMES = {
     "load": "fednoise_core.api.run:load",
     "partition_of": "fednoise_core.partition.registry:make",
     "run": "fednoise_core.api.run:run",  # a module named as a function would hide it once imported
+    "study": "fednoise_core.api.study:study",
 }
 
 __all__ = [  # noqa: RUF022
@@ -38,6 +39,7 @@ __all__ = [  # noqa: RUF022
     "load",
     "partition_of",
     "run",
+    "study",
 ]
 
 
