@@ -8,6 +8,7 @@ RESULT_FIGURES: dict[str, str] = {
     "rate": "workflow_scripts.report.figures.results.rate:KIND",
     "cost": "workflow_scripts.report.figures.results.cost:KIND",
     "paired_gains": "workflow_scripts.report.figures.results.paired_gains:KIND",
+    "ranks": "workflow_scripts.report.figures.results.ranks:KIND",
     "sweep": "workflow_scripts.report.figures.results.sweep:KIND",
     "classes": "workflow_scripts.report.figures.results.classes:KIND",
     "metric": "workflow_scripts.report.figures.results.metric:KIND",

@@ -1,0 +1,178 @@
+"""The judgement of a leaderboard: ranks, gains and places worked out here by other means, on made-up accuracies."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fednoise_core.io import ArtifactError
+from workflow_scripts.report.figures import draw
+from workflow_scripts.report.figures.results.ranks import RanksSettings
+from workflow_scripts.report.figures.style import assign_looks, use_house_style
+from workflow_scripts.report.runs import leaderboard
+from workflow_scripts.report.runs.leaderboard import judge_methods
+from workflow_scripts.report.runs.run import ListedRun, RecordedRun
+from workflow_scripts.report.tables import registry
+
+LEVELS = {"fedavg": 70.0, "better": 75.0, "same": 70.0, "worse": 60.0}
+
+
+def make_run(method: str, noise: str, seed: int, accuracy: float | None, labels: str = "a", **told: Any) -> RecordedRun:
+    scores = dict.fromkeys(("best", "last", "last10_mean"), None if accuracy is None else accuracy / 100)
+    summary = {
+        "headline_view": "global",
+        "accuracy": {**scores, "round0": 0.1},
+        "diverged": accuracy is None,
+        "bytes_up": 200 if method == "better" else 100,
+        "bytes_down": 100,
+        **told,
+    }
+    listed = ListedRun("digits", noise, "iid", method, seed, Path(method, noise, str(seed)), label=method.title())
+    spec = {"noise": {"kind": "symmetric", "rate": 0.4}, "method": {"name": method}, "dataset": {}, "partition": {}}
+    run = RecordedRun(listed, {"spec": spec, "inputs": {"labels": labels}}, summary | {"method_label": listed.label})
+    run.__dict__["cost"] = {"cpu_seconds": 30.0 if method == "better" else 20.0, "seconds": 1.0}  # no file is read
+    return run
+
+
+def make_board(settings: int, spread: float = 1.0, seeds: int = 3, **levels: float) -> list[RecordedRun]:
+    """Runs whose setting and seed shift all methods alike, and whose own deviation is `spread`."""
+    random, runs = np.random.default_rng(0), []
+    for number in range(settings):
+        for seed in range(seeds):
+            shift = random.normal(0, 5)
+            for method, level in (levels or LEVELS).items():
+                runs.append(make_run(method, f"noise{number}", seed, level + shift + random.normal(0, spread)))
+    return runs
+
+
+def test_gains_and_intervals_are_those_of_a_paired_t_test() -> None:
+    runs = make_board(4)
+    frame = judge_methods(runs, "last", "fedavg").set_index(["method", "noise"])
+    values = {
+        (run.listed.method, run.listed.noise, run.listed.seed): 100 * run.summary["accuracy"]["last"] for run in runs
+    }
+    row = frame.loc[("better", "noise2")]
+    ours, theirs = ([values[method, "noise2", seed] for seed in range(3)] for method in ("better", "fedavg"))
+    gaps = np.subtract(ours, theirs)
+    half = stats.t.ppf(0.975, 2) * gaps.std(ddof=1) / np.sqrt(3)
+    assert row[["gain", "gain_low", "gain_high"]].tolist() == pytest.approx(
+        [gaps.mean(), gaps.mean() - half, gaps.mean() + half]
+    )
+    assert row["mean_gain"] == pytest.approx(frame.loc["better"]["gain"].mean())
+    assert (row["traffic"], row["cpu"]) == (1.5, 1.5)
+    assert frame.loc[("fedavg", "noise0"), "gain"] == 0
+
+
+def test_the_mean_rank_is_over_blocks_and_its_interval_holds_it() -> None:
+    runs = make_board(5)
+    frame = judge_methods(runs, "last", "fedavg").drop_duplicates("method").set_index("method")
+    blocks: dict[Any, dict[str, float]] = {}
+    for run in runs:
+        blocks.setdefault((run.listed.noise, run.listed.seed), {})[run.listed.method] = run.summary["accuracy"]["last"]
+    ranks = np.mean([stats.rankdata([-block[method] for method in LEVELS]) for block in blocks.values()], axis=0)
+    assert frame.loc[list(LEVELS), "rank"].tolist() == pytest.approx(list(ranks))
+    assert list(frame.index[:1]) == ["better"]
+    assert (frame["rank_low"] <= frame["rank"]).all()
+    assert (frame["rank"] <= frame["rank_high"]).all()
+    assert frame.loc["same", "rank_high"] > frame.loc["same", "rank_low"]
+
+
+def test_bootstrap_intervals_cover_the_rank_of_other_seeds() -> None:
+    """The mean rank over many other seeds of the same settings lies in most intervals."""
+    truth = judge_methods(make_board(8, 4, seeds=40), "last", "fedavg").drop_duplicates("method").set_index("method")
+    found = judge_methods(make_board(8, 4, seeds=3), "last", "fedavg").drop_duplicates("method").set_index("method")
+    held = found["rank_low"].le(truth["rank"]) & truth["rank"].le(found["rank_high"])
+    assert held.mean() >= 0.75
+    assert (found["rank_high"] - found["rank_low"]).between(0.05, 1.9).all()
+
+
+def test_no_verdict_where_nothing_differs_although_many_tests_are_made() -> None:
+    """Twenty methods equal to the baseline in eight settings: of 160 tests 5 % would be wrong without a correction."""
+    frame = judge_methods(
+        make_board(8, 1.0, **{"fedavg": 70.0, **{f"m{k}": 70.0 for k in range(20)}}), "last", "fedavg"
+    )
+    tested = frame[frame["method"] != "fedavg"]
+    naive = (tested["gain_low"] > 0).sum() + (tested["gain_high"] < 0).sum()
+    assert naive >= 4  # intervals by setting that miss 0
+    assert (tested["verdict"] != 0).sum() == 0
+    assert (frame["place_low"] == 1).all()
+
+
+def test_wins_losses_and_places_of_methods_that_differ() -> None:
+    frame = judge_methods(make_board(10, 0.5), "last", "fedavg")
+    verdicts = frame.groupby("method")["verdict"].sum()
+    assert (verdicts["better"], verdicts["worse"], abs(verdicts["same"]) <= 1) == (10, -10, True)
+    places = frame.drop_duplicates("method").set_index("method")[["place_low", "place_high"]].T.to_dict("list")
+    assert places == {"better": [1, 1], "fedavg": [2, 3], "same": [2, 3], "worse": [4, 4]}
+
+
+def test_too_few_settings_tell_nothing_apart_and_the_table_says_so() -> None:
+    frame = judge_methods(make_board(leaderboard.LEAST - 1, 0.01), "last", "fedavg")
+    assert set(zip(frame["place_low"], frame["place_high"], strict=True)) == {(1, 4)}
+    wilcoxon = stats.wilcoxon(np.arange(1.0, leaderboard.LEAST), method="exact").pvalue
+    assert wilcoxon > 0.05  # even if every setting agrees
+    assert stats.wilcoxon(np.arange(1.0, leaderboard.LEAST + 1), method="exact").pvalue < 0.05
+
+
+def test_a_method_that_lacks_a_block_has_gains_but_no_rank() -> None:
+    runs = [run for run in make_board(3) if (run.listed.method, run.listed.noise) != ("same", "noise1")]
+    frame = judge_methods(runs, "last", "fedavg").set_index("method")
+    assert frame.loc["same", "rank"].isna().all()
+    assert len(frame.loc["same"]) == 2
+    assert frame["rank"].max() <= 3
+    assert frame.index[-1] == "same"
+
+
+def test_a_diverged_run_counts_as_nothing_right() -> None:
+    runs = make_board(3)
+    lost = next(place for place, run in enumerate(runs) if run.listed.method == "better")
+    runs[lost] = make_run("better", "noise0", 0, None)
+    frame = judge_methods(runs, "last", "fedavg").set_index(["method", "noise"])
+    assert frame.loc[("better", "noise0"), "diverged"] == 1
+    assert frame.loc[("better", "noise0"), "gain"] < -10
+    assert frame.loc[("better", "noise0"), "rank"] == pytest.approx(1 + 3 / 9)
+
+
+def test_default_settings_stand_beside_and_take_no_rank() -> None:
+    frame = judge_methods(make_board(3, 1e-6, **{**LEVELS, "better-default": 64.0}), "last", "fedavg")
+    assert set(frame["method"]) == set(LEVELS)
+    assert frame.loc[frame["method"] == "better", "default_gain"].tolist() == pytest.approx([-6.0] * 3, abs=1e-4)
+    assert frame["rank"].max() == 4
+
+
+def test_what_no_federation_can_have_takes_no_part() -> None:
+    runs = [run for run in make_board(3) if run.listed.method != "better"]
+    told = [make_run("better", f"noise{n}", seed, 99, oracle_rate=True) for n in range(3) for seed in range(3)]
+    assert set(judge_methods([*runs, *told], "last", "fedavg")["method"]) == {"fedavg", "same", "worse"}
+
+
+def test_runs_of_other_labels_are_refused() -> None:
+    with pytest.raises(ArtifactError, match="its labels are not those of"):
+        judge_methods([*make_board(2), make_run("other", "noise0", 0, 50, labels="b")], "last", "fedavg")
+
+
+def test_table_says_what_the_frame_says() -> None:
+    kind = registry.find_kind({"kind": "leaderboard"})
+    spec = registry.complete_spec({"kind": "leaderboard", "metric": "last"})
+    frame = kind.frame(make_board(10, 0.5), spec)
+    grid = registry.lay_out_table(frame, spec)
+    first = grid.rows[0]
+    assert first.stub == "Better"
+    assert [cell.text for cell in first.cells[1:2] + first.cells[3:6]] == ["1", "10", "0", "0 of 10"]
+    assert [row.cells[2].bold for row in grid.rows] == [True, False, False, False]
+    by_setting = registry.lay_out_table(frame, {**spec, "show": "settings"})
+    assert [row.stub for row in by_setting.rows] == ["Better", "Same", "Worse"]
+    assert by_setting.rows[0].cells[0].text.startswith("+")
+    assert "[" in by_setting.rows[0].cells[0].text
+
+
+def test_figure_draws_each_ranked_method() -> None:
+    runs = make_board(10, 0.5)
+    with use_house_style():
+        kind = draw.find_figure_kind({"kind": "ranks"})
+        drawn = kind.draw(runs, assign_looks([run.listed for run in runs]), RanksSettings(metric="last"))
+    assert drawn.frame["method"].iloc[0] == "better"
+    assert len(drawn.figure.axes[0].get_yticklabels()) == 4
+    assert "mean ranks: Better 1.0" in drawn.alt

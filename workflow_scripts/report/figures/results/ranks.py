@@ -1,0 +1,64 @@
+"""Mean rank of every method of a leaderboard, with its interval."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from matplotlib.lines import Line2D
+from pydantic import Field
+
+from fednoise_core.io import SpecError
+from workflow_scripts.report.figures.kind import Drawn, FigureKind, FigureSettings, ShownMetric
+from workflow_scripts.report.figures.results.common import embolden_own
+from workflow_scripts.report.figures.style import DOT, QUIET, SIZE, Look, add_legend_below, make_panels
+from workflow_scripts.report.runs.leaderboard import judge_methods
+from workflow_scripts.report.runs.run import RecordedRun
+from workflow_scripts.report.text.cells import METRIC_WORDS, count_words, format_number
+from workflow_scripts.report.text.escape import wrap_text
+
+
+class RanksSettings(FigureSettings):
+    """Mean rank of every method of a leaderboard with a bootstrap interval over settings and seeds; the best on top.
+
+    Hollow: a method that Wilcoxon's test over settings places behind the first.
+    """
+
+    metric: ShownMetric = "last10_mean"
+    baseline: Annotated[str, Field(description="The method that has a run in every block of runs that are ranked.")] = (
+        "fedavg"
+    )
+
+
+def _draw_ranks(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: RanksSettings) -> Drawn:
+    table = judge_methods(runs, settings.metric, settings.baseline)
+    ranks = table.dropna(subset=["rank"]).drop_duplicates("method").reset_index(drop=True)
+    if len(ranks) < 2:
+        raise SpecError("ranks: fewer than two methods have a run in every setting and seed of the baseline")
+    labels = [wrap_text(label, 26) for label in ranks["method_label"]]
+    figure, (axis,) = make_panels(
+        1, settings, sum(0.05 + (1 + label.count("\n")) * SIZE * 1.3 / 72 for label in labels) + 0.6
+    )
+    for place, (_, row) in enumerate(ranks.iterrows()):
+        colour, first = looks[row["method"]].colour, row["place_low"] == 1
+        axis.plot([row["rank_low"], row["rank_high"]], [place, place], color=colour, linewidth=1.4, zorder=2)
+        axis.plot([row["rank"]], [place], color=colour, markerfacecolor=colour if first else "white", zorder=3, **DOT)
+    axis.set_yticks(range(len(ranks)), labels)
+    embolden_own(axis.get_yticklabels(), list(ranks["method"]), runs)
+    axis.set_ylim(len(ranks) - 0.5, -0.5)
+    axis.tick_params(axis="y", length=0)
+    axis.spines["left"].set_visible(False)
+    axis.set_xlabel("mean rank (1: the best)")
+    signs = [Line2D([], [], color=QUIET, label="not told apart from the first", **DOT)]
+    if (ranks["place_low"] > 1).any():
+        signs.append(Line2D([], [], color=QUIET, label="behind it", **{**DOT, "markerfacecolor": "white"}))
+    add_legend_below(figure, signs)
+    count = int(ranks["of_settings"].iloc[0])
+    caption = (
+        f"Mean rank by test accuracy ({METRIC_WORDS[settings.metric]}) in {count} setting{'s' * (count > 1)}, "
+        f"{count_words(table['seeds'])}. Lines: 95 % bootstrap intervals over settings and seeds."
+    )
+    each = [f"{row['method_label']} {format_number(row['rank'], 1)}" for _, row in ranks.iterrows()]
+    shown = ranks[["method", "method_label", "rank", "rank_low", "rank_high", "place_low", "place_high", "of_settings"]]
+    return Drawn(figure, shown, settings, "Ranks", caption, f"mean ranks: {', '.join(each)}.")
+
+
+KIND = FigureKind(settings=RanksSettings, draw=_draw_ranks, example={"metric": "last"}, at_top=True)

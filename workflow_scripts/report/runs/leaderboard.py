@@ -1,0 +1,167 @@
+"""The judgement of a leaderboard: gains, ranks and places of methods, with intervals, over settings and seeds.
+
+A block is a setting and a seed: its runs have the same labels, the same clients and the same first weights.
+"""
+
+import warnings
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from fednoise_core.io import ArtifactError
+from fednoise_core.rng import stream
+from workflow_scripts.report.runs import frames
+from workflow_scripts.report.runs.ranking import compared_runs, paired_gains
+from workflow_scripts.report.runs.run import RecordedRun
+from workflow_scripts.report.runs.statistics import LEVEL
+
+DEFAULT = "-default"  # ends the id of a method at its default settings, which stands beside the tuned one
+DRAWS = 2000
+LEAST = 6  # settings below which Wilcoxon's test cannot reach .05
+SETTING, BLOCK = frames.IDS[:3], [*frames.IDS[:3], "seed"]
+
+
+def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd.DataFrame:
+    """Judge the methods of a leaderboard.
+
+    Runs on clean labels, and of methods that no federation can have, take no part. A run that diverged counts as one
+    of 0 %. Only methods with a run in every block of the baseline have a rank.
+
+    Args:
+        runs: The runs. An id that ends in `-default` is of the same method at its default settings.
+        metric: One of `run.METRICS`.
+        baseline: The method that the others are compared with.
+
+    Returns:
+        A row a method and setting, the best mean rank first. By setting: mean `gain` over the baseline in points, its
+        95 % t interval `gain_low`, `gain_high`, and `verdict` (1 ahead, -1 behind, 0 undecided) by t tests, at a false
+        discovery rate of 5 % over all rows. Over the settings: `rank` and `mean_gain`, with 95 % bootstrap intervals
+        over settings and seeds; `place_low` and `place_high`, 1 + the number of methods that are ahead of and behind it
+        by Wilcoxon's test over settings, at the same rate over all pairs; `default_gain`; `traffic` and `cpu`, relative
+        to the baseline's; and how many settings and blocks there are (`of_settings`).
+
+    Raises:
+        ArtifactError: Two runs of a block have other labels or clients.
+    """
+    _check_blocks(runs)
+    results = frames.tabulate_results(runs)
+    sent = results["bytes_up"].fillna(0) + results["bytes_down"].fillna(0)
+    results = results.assign(sent=sent, cpu=[float(run.cost.get("cpu_seconds") or np.nan) for run in runs])
+    results = compared_runs(results[~results["noiseless"]])
+    scores = results.assign(**{metric: results[metric].mask(results["diverged"], 0.0)})
+    gains = paired_gains(scores.assign(diverged=False), metric, baseline)
+    gains = gains.assign(diverged=results.loc[gains.index, "diverged"])
+    tuned = gains[~gains["method"].str.endswith(DEFAULT)]
+    rows = _judge_by_setting(tuned)
+    ranks = _rank_blocks(scores[~scores["method"].str.endswith(DEFAULT)], metric, baseline)
+    by_method = _summarize_ranks(ranks, _pivot_blocks(scores, metric), baseline)
+    base = results[results["method"] == baseline].set_index(BLOCK)
+    at_defaults = gains[gains["method"].str.endswith(DEFAULT)]
+    by_method["default_gain"] = at_defaults.groupby(at_defaults["method"].str.removesuffix(DEFAULT))["gain"].mean()
+    for key, column in (("sent", "traffic"), ("cpu", "cpu")):
+        ratio = tuned[key] / base[key].reindex(pd.MultiIndex.from_frame(tuned[BLOCK])).to_numpy()
+        by_method[column] = ratio.groupby(tuned["method"]).mean()
+    labels = results.groupby("method")["method_label"].first()
+    own = scores[scores["method"] == baseline].groupby(SETTING, sort=False, as_index=False)
+    zero = own.agg(seeds=("seed", "size"), diverged=("diverged", "sum"), accuracy=(metric, "mean"))
+    rows = pd.concat([zero.assign(method=baseline, gain=0.0, verdict=0), rows], ignore_index=True)
+    rows = rows.join(by_method, on="method").assign(method_label=rows["method"].map(labels))
+    rows["of_settings"] = len(zero)
+    return rows.sort_values("rank", kind="stable", na_position="last").reset_index(drop=True)
+
+
+def _check_blocks(runs: Sequence[RecordedRun]) -> None:
+    seen: dict[Any, RecordedRun] = {}
+    for run in runs:
+        first = seen.setdefault((run.listed.setting, run.listed.seed), run)
+        for key in ("labels", "partition"):
+            ours, theirs = (one.record.get("inputs", {}).get(key) for one in (run, first))
+            if ours != theirs:
+                raise ArtifactError(
+                    f"{run.listed.dir}: its {key} are not those of {first.listed.dir}, with the same setting and seed: "
+                    "they cannot be compared. Were they made with other versions of numpy?"
+                )
+
+
+def _judge_by_setting(gains: pd.DataFrame) -> pd.DataFrame:
+    """Test the gains of each method in each setting against 0."""
+    rows, p_values = [], []
+    for ids, group in gains.groupby(frames.IDS, sort=False):
+        values, low, high, p = group["gain"].to_numpy(float), np.nan, np.nan, 1.0
+        if len(values) > 1 and np.ptp(values) > 0:
+            test = stats.ttest_1samp(values, 0)
+            (low, high), p = test.confidence_interval(LEVEL), float(test.pvalue)
+        p_values.append(p)
+        rows.append(
+            {
+                **dict(zip(frames.IDS, ids, strict=True)),
+                "seeds": len(group),
+                "diverged": int(group["diverged"].sum()),
+                "gain": float(values.mean()),
+                "gain_low": float(low),
+                "gain_high": float(high),
+            }
+        )
+    frame = pd.DataFrame(rows, columns=[*frames.IDS, "seeds", "diverged", "gain", "gain_low", "gain_high"])
+    found = stats.false_discovery_control(p_values) < 1 - LEVEL if p_values else []
+    return frame.assign(verdict=np.where(found, np.sign(frame["gain"]), 0).astype(int))
+
+
+def _pivot_blocks(scores: pd.DataFrame, metric: str) -> pd.DataFrame:
+    return scores.pivot(index=BLOCK, columns="method", values=metric)
+
+
+def _rank_blocks(scores: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
+    """Rank in each block of the baseline; 1 is the best. Methods that lack a block are left out."""
+    table = _pivot_blocks(scores, metric)
+    table = table[table[baseline].notna()].dropna(axis="columns")
+    return table.rank(axis="columns", ascending=False)
+
+
+def _summarize_ranks(ranks: pd.DataFrame, scores: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """Mean rank and gain of each method, with bootstrap intervals over settings and their seeds, and its places."""
+    scores = scores.loc[ranks.index, ranks.columns]
+    gains = scores.sub(scores[baseline], axis="index")
+    both = np.stack([ranks.to_numpy(), gains.to_numpy()], axis=-1)  # block, method, number
+    settings = ranks.groupby(SETTING, sort=False).ngroup().to_numpy()
+    blocks = [both[settings == number] for number in range(settings.max() + 1)]
+    mean = np.mean([block.mean(axis=0) for block in blocks], axis=0)
+    random = stream(0, "leaderboard")
+    draws = np.empty((DRAWS, *mean.shape))
+    for draw in draws:
+        chosen = [blocks[number] for number in random.integers(len(blocks), size=len(blocks))]
+        draw[:] = np.mean(
+            [block[random.integers(len(block), size=len(block))].mean(axis=0) for block in chosen], axis=0
+        )
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    columns: dict[str, Any] = {}
+    for place, name in enumerate(("rank", "mean_gain")):
+        columns |= {name: mean[:, place], f"{name}_low": low[:, place], f"{name}_high": high[:, place]}
+    means = scores.groupby(SETTING, sort=False).mean()
+    ahead = _compare_pairs(means.to_numpy())
+    columns |= {"place_low": 1 + (ahead < 0).sum(axis=1), "place_high": len(ahead) - (ahead > 0).sum(axis=1)}
+    return pd.DataFrame(columns, index=ranks.columns)
+
+
+def _compare_pairs(means: np.ndarray) -> np.ndarray:
+    """Which of two methods is ahead, by Wilcoxon's test over settings: 1, -1, or 0 if they cannot be told apart.
+
+    Args:
+        means: Accuracies, shape (settings, methods).
+    """
+    settings, methods = means.shape
+    ahead, pairs = np.zeros((methods, methods), dtype=int), list(combinations(range(methods), 2))
+    if settings < LEAST or not pairs:
+        return ahead
+    gaps = np.array([means[:, first] - means[:, second] for first, second in pairs])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # pairs without any difference, whose p is NaN
+        p_values = np.nan_to_num(stats.wilcoxon(gaps, axis=1).pvalue, nan=1.0)
+    for (first, second), gap, found in zip(pairs, gaps, stats.false_discovery_control(p_values) < 0.05, strict=True):
+        ahead[first, second] = found * np.sign(np.median(gap))
+        ahead[second, first] = -ahead[first, second]
+    return ahead

@@ -1,0 +1,126 @@
+"""Leaderboards: a row a method with its rank, place and gain over the baseline, over the settings or by setting."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import pandas as pd
+from pydantic import Field
+
+from workflow_scripts.report.runs.leaderboard import LEAST, judge_methods
+from workflow_scripts.report.runs.names import Names
+from workflow_scripts.report.runs.run import RecordedRun, Setting
+from workflow_scripts.report.runs.selection import Metric, RunSelection
+from workflow_scripts.report.tables.kind import Spec, TableKind
+from workflow_scripts.report.text.cells import (
+    METRIC_WORDS,
+    MISSING,
+    PARTS,
+    Cell,
+    Grid,
+    GridRow,
+    caption_of,
+    count_words,
+    diverged_words,
+    format_number,
+    format_signed,
+    in_setting,
+    levels_of,
+    method_words,
+    settings_of,
+)
+from workflow_scripts.report.text.footnotes import marks_of, merge_marks
+
+HEADS = ("mean rank", "place", "gain", "ahead", "behind", "undecided", "at defaults", "traffic", "CPU time")
+
+
+class LeaderboardSettings(RunSelection):
+    """Mean rank of every method and its gain over a baseline, with intervals; what cannot be told apart shares a place.
+
+    The CSV has all numbers; docs/leaderboard.md says how they are made.
+    """
+
+    metric: Annotated[Metric, Field(description="Best round, last round, or mean of the last ten evaluations.")] = (
+        "last10_mean"
+    )
+    baseline: Annotated[str, Field(description="The method that the others are compared with.")] = "fedavg"
+    show: Annotated[
+        Literal["overall", "settings"], Field(description="Numbers over all settings, or the gain in each setting.")
+    ] = "overall"
+
+
+def _leaderboard_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
+    frame, names = judge_methods(runs, spec["metric"], spec["baseline"]), Names.of_runs(runs)
+    words = [names.of(Setting(*ids)) for ids in frame[list(PARTS)].itertuples(index=False, name=None)]
+    for place, part in enumerate(PARTS):
+        frame[f"{part}_label"] = [labels[place] for labels in words]
+    marks = {
+        method: merge_marks(marks_of(run.summary) for run in runs if run.listed.method == method)
+        for method in frame["method"].unique()
+    }
+    return frame.assign(marks=frame["method"].map(marks))
+
+
+def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
+    base = frame.loc[frame["method"] == spec["baseline"], "method_label"].iloc[0]
+    settings = settings_of(frame)
+    words = f"{METRIC_WORDS[spec['metric']]}, {count_words(frame['seeds'])}"
+    levels, common = levels_of(frame, settings)
+    notes = [
+        "Intervals of 95 %: by setting of Student's t over seeds, else of the bootstrap over settings and seeds. Ahead "
+        "and behind: settings in which a t test says so, at a false discovery rate of 5 % over all of them.",
+    ]
+    if spec["show"] == "settings":
+        rows = [
+            GridRow(method_words(group), [_gain_cell(group[in_setting(group, key)]) for key in settings])
+            for method, group in frame.groupby("method", sort=False)
+            if method != spec["baseline"]
+        ]
+        caption = f"Points of test accuracy above {base} with the same labels, clients and seed ({words}). Bold: ahead."
+        caption += f" All on {common}." if common else ""
+        return Grid(spec["title"] or f"Gain over {base}", caption_of(spec, caption), "method", levels, rows, notes)
+    rows = [GridRow(method_words(group), _overall_cells(group)) for _, group in frame.groupby("method", sort=False)]
+    ranked = frame[frame["rank"].notna()]
+    caption = f"Test accuracy ({words}) in {len(settings)} settings. Gain: points above {base}; traffic and CPU time: "
+    caption += f"relative to {base}'s."
+    if len(settings) < LEAST:
+        notes.append(f"With fewer than {LEAST} settings Wilcoxon's test tells no two methods apart: all share a place.")
+    else:
+        notes.append("Place: of all that Wilcoxon's test over settings does not exclude, at 5 % false discoveries.")
+    if left := list(dict.fromkeys(frame.loc[~frame["method"].isin(ranked["method"]), "method_label"])):
+        notes.append(f"Without a rank, as runs are missing: {', '.join(left)}.")
+    return Grid(
+        spec["title"] or "Leaderboard", caption_of(spec, caption), "method", [[(h, 1) for h in HEADS]], rows, notes
+    )
+
+
+def _overall_cells(group: pd.DataFrame) -> list[Cell]:
+    row, verdicts = group.iloc[0], group["verdict"]
+    places = [row["place_low"], row["place_high"]]
+    return [
+        Cell(_with_interval(row, "rank", signed=False)),
+        Cell(MISSING if pd.isna(places[0]) else "–".join(dict.fromkeys(f"{place:.0f}" for place in places))),
+        Cell(_with_interval(row, "mean_gain"), bool(row["mean_gain_low"] > 0)),
+        *(Cell(str((verdicts == sign).sum())) for sign in (1, -1)),
+        Cell(f"{(verdicts == 0).sum()} of {len(group)}"),
+        Cell(MISSING if pd.isna(row["default_gain"]) else format_signed(row["default_gain"], 1)),
+        *(Cell(MISSING if pd.isna(row[key]) else f"{format_number(row[key], 1)} ×") for key in ("traffic", "cpu")),
+    ]
+
+
+def _gain_cell(cells: pd.DataFrame) -> Cell:
+    if cells.empty:
+        return Cell(MISSING)
+    row = cells.iloc[0]
+    return Cell(diverged_words(row) or _with_interval(row, "gain"), bool(row["verdict"] > 0))
+
+
+def _with_interval(row: pd.Series, key: str, *, signed: bool = True) -> str:
+    """A number with its interval: "+1.5 [0.2, 2.8]"."""
+    if pd.isna(row[key]):
+        return MISSING
+    number = format_signed if signed else format_number
+    ends = [row[f"{key}_low"], row[f"{key}_high"]]
+    return number(row[key], 1) + ("" if pd.isna(ends[0]) else f" [{', '.join(number(end, 1) for end in ends)}]")
+
+
+KIND = TableKind(settings=LeaderboardSettings, frame=_leaderboard_frame, layout=_lay_out_leaderboard, of_accuracy=True)
