@@ -14,6 +14,7 @@ VERBS = {  # verb → module with a function `main`; the first line of its docst
     "cell": "workflow_scripts.commands.cell",
     "list": "workflow_scripts.commands.list_kinds",
     "show": "workflow_scripts.commands.show_kind",
+    "leaderboard": "workflow_scripts.commands.leaderboard",
     "progress": "workflow_scripts.commands.progress",
     "audit": "workflow_scripts.commands.audit",
     "record": "workflow_scripts.commands.record",

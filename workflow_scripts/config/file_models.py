@@ -129,6 +129,14 @@ class StudyFile(Settings):
             "paper's numbers keep their ids."
         ),
     ] = MISSING
+    tuned: Annotated[
+        str | MISSING,
+        Field(
+            description="A file in config/tuned, data set → method → settings: the grid's methods run with these, and "
+            "for the first seed as <id>-default without them; a method that neither it nor `settings` of the block "
+            "names only as the latter."
+        ),
+    ] = MISSING
     sources: Annotated[
         dict[
             str,

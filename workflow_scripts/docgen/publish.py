@@ -37,7 +37,7 @@ from workflow_scripts.report.runs.csv_files import csv_text, read_csv, write_csv
 from workflow_scripts.report.runs.frames import tabulate_results
 from workflow_scripts.report.runs.provenance import list_limits
 from workflow_scripts.report.runs.run import ListedRun, RecordedRun, list_timed, listed_runs, load, select
-from workflow_scripts.report.tables import markdown, registry
+from workflow_scripts.report.tables import latex, markdown, registry
 from workflow_scripts.report.tables.claims import STATES, combine_verdicts
 from workflow_scripts.report.text.escape import markdown_text
 from workflow_scripts.steps import metrics
@@ -77,18 +77,22 @@ def find_study(root: str, folder: str | Path = ".") -> Study:
     raise SpecError(f"results/{root}: no study has this results folder")
 
 
-def finished_runs(study: Study, published: Mapping[str, Path] = MappingProxyType({})) -> list[ListedRun]:
+def finished_runs(
+    study: Study, published: Mapping[str, Path] = MappingProxyType({}), *, published_first: bool = False
+) -> list[ListedRun]:
     """List the finished runs of a study. Runs of other settings have other folders.
 
     Args:
         study: The study.
         published: The folders of runs that were published earlier, by the digest of their settings.
+        published_first: Of a run that is finished here and published, list the latter.
     """
     finished, rows = [], []
     for run in study.runs:
-        if run.files.run.is_finished:
+        folder = published.get(json_digest(run.spec))
+        if run.files.run.is_finished and not (folder and published_first):
             rows.append(run.row)
-        elif folder := published.get(json_digest(run.spec)):
+        elif folder:
             rows.append(run.row | {"dir": folder})
     for listed in listed_runs(rows):
         files = (listed.labels, listed.partition_file, listed.arrays, listed.donor)
@@ -97,13 +101,15 @@ def finished_runs(study: Study, published: Mapping[str, Path] = MappingProxyType
     return finished
 
 
-def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Path]:
+def publish_study(study: Study, out: Path, html: Path | None = None, published: Path | None = None) -> list[Path]:
     """Write the page README.md of a study with its tables, pictures and numbers.
 
     Args:
         study: The study.
         out: The folder to write to.
         html: The page as one HTML file, too.
+        published: A file of published runs that are shown in place of this machine's; default: those of `out` are
+            shown beside them, and the runs are written there.
 
     Returns:
         The files that were written.
@@ -115,8 +121,8 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
     commit = software_commit()  # before files of the repository change
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        earlier = read_packed(out / RUNS)
-        listed = finished_runs(study, unpack_runs(earlier, root / "earlier"))
+        earlier = read_packed(published or out / RUNS)
+        listed = finished_runs(study, unpack_runs(earlier, root / "earlier"), published_first=published is not None)
         if not listed:
             raise ArtifactError(f"{study.root}: no run of the study is finished")
         runs, metadata = load(listed), registry.complete_tables(study.page_metadata())
@@ -131,9 +137,12 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
         paper = paper_parts(metadata, runs, root)
         light = [name for name in drawn if (root / f"figures/{name}.png").stat().st_size <= LIMIT]
         texts_by_figure = {name: read_words(root / f"figures/{name}.svg") for name in light}
-        files = [root / f"tables/{name}.{ending}" for name in table_names for ending in ("csv", "md")]
+        board = "leaderboard" in {spec["kind"] for spec in tables.values()}
+        endings = ("csv", "md", *(["tex"] if board else []))
+        files = [root / f"tables/{name}.{ending}" for name in table_names for ending in endings]
         copies = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
-        copies += pack_runs(listed, earlier, out / RUNS, LIMIT) if paper else []
+        if (paper or board) and not published:
+            copies += pack_runs(listed, earlier, out / RUNS, LIMIT, scores_only=board)
         if html is not None:
             with open_atomic(html) as opened:
                 opened.write(study_page.study_page(metadata | {"tables": tables}, listed, root, commit))
@@ -185,7 +194,7 @@ def _write_tables(root: Path, specs: Mapping[str, Mapping[str, Any]], listed: Se
             continue
         write_csv(f"{prefix}.csv", registry.build_table(listed, spec))
         layout = registry.lay_out_table(read_csv(f"{prefix}.csv"), spec)
-        for ending, text in (("md", markdown.render_markdown(layout)), ("tex", "")):
+        for ending, text in (("md", markdown.render_markdown(layout)), ("tex", latex.render_latex(layout, name))):
             with open_atomic(f"{prefix}.{ending}") as file:
                 file.write(text)
         if chosen:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fednoise_core.io import ArtifactError, open_atomic
+from fednoise_core.io import ArtifactError, open_atomic, sha256_file
 from workflow_scripts.report.runs.run import ListedRun
 
 RUNS = "runs.json.xz"
@@ -28,8 +28,11 @@ def read_packed(file: Path) -> Packed:
         file: What `pack_runs` wrote. It may be missing.
 
     Raises:
-        ArtifactError: The file is damaged.
+        ArtifactError: The file is damaged, or is not the one that its `.sha256` is of.
     """
+    sums = file.with_name(f"{file.name}.sha256")
+    if sums.exists() and not (file.exists() and sums.read_text(encoding="utf-8").startswith(sha256_file(file))):
+        raise ArtifactError(f"{file}: not the file that {sums.name} is of. Take both from git again")
     try:
         runs: Packed = json.loads(lzma.decompress(file.read_bytes())) if file.exists() else {}
         for address, parts in runs.items():
@@ -61,7 +64,9 @@ def unpack_runs(packed: Packed, folder: Path) -> dict[str, Path]:
     return {_settings_digest(parts): folder / address for address, parts in packed.items()}
 
 
-def pack_runs(listed_runs: Iterable[ListedRun], earlier: Packed, file: Path, limit: int) -> list[Path]:
+def pack_runs(
+    listed_runs: Iterable[ListedRun], earlier: Packed, file: Path, limit: int, *, scores_only: bool = False
+) -> list[Path]:
     """Write the runs to one file, the same bytes for equal runs.
 
     Args:
@@ -69,11 +74,12 @@ def pack_runs(listed_runs: Iterable[ListedRun], earlier: Packed, file: Path, lim
         earlier: Runs of an earlier publication. Those of other settings are kept.
         file: The file to write.
         limit: The largest size in bytes. A larger file is not written, and the former one stays.
+        scores_only: Of the numbers by round, keep the accuracies of views; and write the file's SHA-256 beside it.
 
     Returns:
-        The file, if it was written.
+        The files that were written.
     """
-    runs = {listed.folder: _pack_run(listed.dir) for listed in listed_runs}
+    runs = {listed.folder: _pack_run(listed.dir, scores_only) for listed in listed_runs}
     settings = {_settings_digest(parts) for parts in runs.values()}
     runs |= {address: parts for address, parts in earlier.items() if _settings_digest(parts) not in settings}
     content = lzma.compress(json.dumps(runs, sort_keys=True).encode())
@@ -82,21 +88,28 @@ def pack_runs(listed_runs: Iterable[ListedRun], earlier: Packed, file: Path, lim
         return []
     with open_atomic(file, "wb") as opened:
         opened.write(content)
-    return [file]
+    if not scores_only:
+        return [file]
+    sums = file.with_name(f"{file.name}.sha256")
+    with open_atomic(sums) as text:
+        text.write(f"{sha256_file(file)}  {file.name}\n")
+    return [file, sums]
 
 
-def _pack_run(folder: Path) -> dict[str, str]:
+def _pack_run(folder: Path, scores_only: bool) -> dict[str, str]:
     texts = {name: (folder / name).read_text(encoding="utf-8") for name in TEXTS}
-    return texts | {name: _numbers_text(folder / f"{name}.parquet") for name in NUMBERS}
+    return texts | {name: _numbers_text(folder / f"{name}.parquet", scores_only) for name in NUMBERS}
 
 
 def _settings_digest(parts: dict[str, str]) -> str:
     return str(json.loads(parts["summary.json"])["spec_digest"])
 
 
-def _numbers_text(file: Path) -> str:
+def _numbers_text(file: Path, scores_only: bool) -> str:
     frame = pd.read_parquet(file)
     left_out = frame["metric"].str.startswith("accuracy_class_") | (frame["metric"] == "loss")
+    if scores_only:
+        left_out |= (frame["client"] != -1) | (("view" in frame) & (frame.get("view", "") == ""))
     return str(frame[~left_out].to_csv(index=False))
 
 

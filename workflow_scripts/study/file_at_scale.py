@@ -14,6 +14,8 @@ from workflow_scripts.config.validation import check_model
 from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, read_yaml
 
 Defined = tuple[str, Mapping[str, Any], ConfigPath]  # id, settings, where they are defined
+TUNED = "config/tuned"
+DEFAULT = "-default"  # ends the id of a method without its tuned settings
 AXES = ("datasets", "noises", "partitions", "methods")  # lists of ids in a block of the grid
 
 
@@ -153,6 +155,43 @@ class FileAtScale:
                     )
 
 
+def apply_tuned(study: FileAtScale) -> dict[str, Any]:
+    """Lay tuned settings over the methods of a study's grid, and plan them at their default settings, too.
+
+    Args:
+        study: A study with the key `tuned`, each block of whose grid has one data set.
+
+    Returns:
+        The study's contents: in each block the tuned methods, and in a block beside it `<id>-default` of all.
+
+    Raises:
+        SpecError: A block has several data sets, or the file is missing.
+    """
+    data, file = study.data, f"{TUNED}/{study.data['tuned']}.yaml"
+    by_dataset = read_yaml(study.project.folder / file)
+    methods, grid = dict(data.get("methods", {})), []
+    for number, block in enumerate(data["grid"]):
+        if len(block["datasets"]) > 1:
+            raise (study.place / "grid" / number / "datasets").error(
+                f"expected one data set, as {file} has it by these"
+            )
+        chosen = {id_: by_dataset.get(block["datasets"][0], {}).get(id_) for id_ in block["methods"]}
+        settings = {id_: spec for id_, spec in chosen.items() if spec is not None} | block.get("settings", {})
+        if settings:
+            grid.append(
+                {**block, "methods": [id_ for id_ in block["methods"] if id_ in settings], "settings": settings}
+            )
+        for id_ in block["methods"]:
+            definition = study.find_definition("methods", id_)[1]
+            label = f"{definition.get('label', id_)}, default settings"
+            methods[f"{id_}{DEFAULT}"] = {**definition, "label": label}
+        beside = {key: value for key, value in block.items() if key != "settings"}
+        default_ids = [f"{id_}{DEFAULT}" for id_ in block["methods"] if id_ not in block.get("settings", {})]
+        if default_ids:
+            grid.append({**beside, "methods": default_ids, "seeds": data["seeds"][:1]})
+    return {**data, "methods": methods, "grid": grid}
+
+
 def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
     """Read a study's file, and check it at every scale that it speaks of.
 
@@ -169,6 +208,9 @@ def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
     file = project.study_file(name)
     written = FileAtScale(project, ConfigPath(file), read_yaml(project.folder / file))
     written.check_contents()
+    if "tuned" in written.data:
+        written = FileAtScale(project, written.place, apply_tuned(written))
+        written.check_contents()
     for subset, boxes in written.data.get("subsets", {}).items():
         for number in range(len(boxes)):
             written.check_box(subset, number, (*AXES, "seeds"))  # a scale may have other seeds

@@ -1,0 +1,280 @@
+"""Enter a method into the leaderboard: train it alone, and show it beside all published methods.
+
+fednoise leaderboard mymodule:MyMethod                     a class of yours, as it is
+fednoise leaderboard fedprox mu=0.1 train.lr=0.03          a method by its name, with settings
+fednoise leaderboard fedprox mu=0.01,0.1,1 --tune          first choose its rate, and among these values
+fednoise leaderboard fedprox --settings sym40,worst-dir05  only where the name of a setting has one of these
+fednoise leaderboard --choose                              write config/tuned/leaderboard.yaml
+
+FedAvg runs once a setting, too, to see whether this machine gives the published numbers. A command that was stopped
+goes on where it was. The results are in build/leaderboard/<method>; docs/leaderboard.md says more.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from fednoise_core.io import ArtifactError, SpecError, open_atomic
+from fednoise_core.settings.variants import base_method, parse_settings
+from workflow_scripts.config.project import STUDIES, Project
+from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.docgen.publish import RESULTS, finished_runs, publish_study
+from workflow_scripts.docgen.published_runs import RUNS, read_packed, unpack_runs
+from workflow_scripts.report.runs.frames import RUN, tabulate_results
+from workflow_scripts.report.runs.run import RecordedRun, load, read_json
+from workflow_scripts.study.file_at_scale import TUNED
+from workflow_scripts.study.study import Study
+
+BOARD, TUNING, BASELINE = "leaderboard", "leaderboard-tuning", "fedavg"
+METRIC = "last10_mean"
+FAR = 3.0  # deviations over seeds by which FedAvg here may differ from the published run
+ENTRY = "entry"  # the subset of what is trained for an entry
+HEADER = """# Data set → method → settings that agree best with held-out noisy labels (study leaderboard-tuning).
+# Made by `fednoise leaderboard --choose`.
+"""
+
+
+def choose_settings(study: Study) -> dict[str, dict[str, Any]]:
+    """Choose the settings of each swept method by its agreement with held-out noisy labels, for each data set.
+
+    Only `valid_accuracy` of the finished runs is read. Methods of which a run is missing are left out.
+
+    Args:
+        study: A study like leaderboard-tuning.
+
+    Returns:
+        Data set → method → the swept settings with the highest agreement, of equal ones the first.
+    """
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for run in study.runs:
+        if parse_settings(run.method):
+            groups.setdefault((run.dataset, base_method(run.method)), []).append(run)
+    chosen: dict[str, dict[str, Any]] = {}
+    for (dataset, method), runs in groups.items():
+        if all(run.files.run.is_finished for run in runs):
+            scores = [read_json(Path(run.folder, "summary.json"), ("valid_accuracy",)) for run in runs]
+            best = runs[int(np.argmax([score["valid_accuracy"] or 0 for score in scores]))]
+            definition = study.find_definition("methods", best.method)[1]
+            keys = dict.fromkeys(field.partition(".")[0] for field in parse_settings(best.method))
+            chosen.setdefault(dataset, {})[method] = {key: definition[key] for key in keys}
+    return chosen
+
+
+def write_tuned(chosen: Mapping[str, Mapping[str, Any]], file: Path) -> None:
+    """Write chosen settings over those of a file; what it has of other methods stays."""
+    known = read_yaml(file) if file.exists() else {}
+    merged = {dataset: {**known.get(dataset, {}), **chosen.get(dataset, {})} for dataset in {**known, **chosen}}
+    with open_atomic(file) as opened:
+        opened.write(HEADER + yaml.safe_dump(merged, default_flow_style=None, sort_keys=True))
+
+
+def parse_arguments(words: Sequence[str]) -> dict[str, list[Any]]:
+    """Parse settings such as `mu=0.1,1`. SpecError: a word is no setting."""
+    settings = {}
+    for word in words:
+        key, sign, values = word.partition("=")
+        if not sign or not key or not values:
+            raise SpecError(f"{word}: expected a setting such as mu=0.1")
+        settings[key] = [yaml.safe_load(value) for value in values.split(",")]
+    return settings
+
+
+def nest_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a method as a study has them: `train.lr` below `train`."""
+    train = {key.removeprefix("train."): value for key, value in settings.items() if key.startswith("train.")}
+    own = {key: value for key, value in settings.items() if not key.startswith("train.")}
+    return own | ({"train": train} if train else {})
+
+
+def select_blocks(grid: Sequence[Mapping[str, Any]], wanted: Sequence[str]) -> list[dict[str, Any]]:
+    """Select the blocks of the board's grid, one a setting, whose name (data set, noise, partition) has a wanted word.
+
+    Raises:
+        SpecError: A word is in no name.
+    """
+    names = ["-".join([block["datasets"][0], block["noises"][0], block["partitions"][0]]) for block in grid]
+    for word in wanted:
+        if not any(word in name for name in names):
+            raise SpecError(f"--settings {word}: no setting has this in its name: {', '.join(names)}")
+    pairs = zip(names, grid, strict=True)
+    return [dict(block) for name, block in pairs if not wanted or any(word in name for word in wanted)]
+
+
+def enter_method(
+    board: Mapping[str, Any], id_: str, name: str, wanted: Sequence[str], by_dataset: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Write the study of an entry: the board's settings and methods, and the method among them.
+
+    Args:
+        board: The contents of the study leaderboard.
+        id_: The method's id.
+        name: Its registered name, or "module:Class".
+        wanted: Words of `select_blocks`.
+        by_dataset: Its settings on each data set.
+    """
+    noisy = [block for block in board["grid"] if block["noises"] != ["clean"]]
+    grid = select_blocks(noisy, wanted)
+    for block in grid:
+        block["settings"] = {**block.get("settings", {}), id_: dict(by_dataset.get(block["datasets"][0], {}))}
+        block["methods"] = [id_, *block["methods"]]
+    noises = list(dict.fromkeys(block["noises"][0] for block in grid))
+    subset = [
+        {"methods": [id_], "noises": noises},
+        {"methods": [BASELINE], "noises": noises, "seeds": board["seeds"][:1]},
+    ]
+    methods = {**board.get("methods", {}), id_: {"name": name, "label": name.rpartition(":")[2]}}
+    return {
+        **board,
+        "title": f"{name} on the leaderboard",
+        "methods": methods,
+        "grid": grid,
+        "subsets": {ENTRY: subset},
+    }
+
+
+def enter_tuning(tuning: Mapping[str, Any], id_: str, name: str, swept: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the study that tunes an entry: the rates of FedAvg, and values of its own settings."""
+    block = next(block for block in tuning["grid"] if BASELINE in block["methods"])
+    rates = tuning["methods"][BASELINE]["sweep"]
+    methods = {id_: {"name": name, "label": name.rpartition(":")[2], "sweep": {**rates, **swept}}}
+    return {
+        **{key: value for key, value in tuning.items() if key not in ("tables", "subsets")},
+        "title": f"{name}: settings for the leaderboard",
+        "methods": methods,
+        "grid": [{**block, "methods": [id_]}],
+    }
+
+
+def compare_machines(here: Sequence[RecordedRun], published: Sequence[RecordedRun]) -> str:
+    """Compare the runs of FedAvg that this machine made with the published ones of the same settings and seed.
+
+    Args:
+        here: Finished runs of FedAvg in this store.
+        published: Published runs of FedAvg.
+
+    Returns:
+        A sentence that says by how much they differ.
+
+    Raises:
+        ArtifactError: In some setting by more than `FAR` deviations of published FedAvg over seeds, by which runs of
+            the two machines are not comparable.
+    """
+    if not published:
+        return "No run of FedAvg with these settings is published, so this machine could not be checked."
+    theirs = tabulate_results(published).set_index(RUN)[METRIC]
+    ours = tabulate_results(here).set_index(RUN)[METRIC]
+    gaps = (ours - theirs).dropna()
+    spread = float(np.sqrt(theirs.groupby(level=RUN[:3]).var().mean()))
+    if gaps.empty or np.isnan(spread):
+        return "FedAvg is not published for these settings and three seeds, so this machine could not be checked."
+    words = (
+        f"FedAvg on this machine and the published runs differ by {gaps.abs().max():.2f} points at most (mean "
+        f"{gaps.mean():+.2f}) in {len(gaps)} settings; the deviation over seeds is {spread:.2f}."
+    )
+    if gaps.abs().max() > FAR * spread:
+        raise ArtifactError(
+            f"{words} That is more than {FAR:g} deviations, so runs of this machine cannot be compared with the "
+            "published ones. Are torch and numpy those of requirements.lock?"
+        )
+    return words
+
+
+def write_study(name: str, content: Mapping[str, Any]) -> None:
+    """Write a study's file whole."""
+    with open_atomic(Path(STUDIES, f"{name}.yaml")) as file:
+        file.write("# Written by `fednoise leaderboard`.\n")
+        yaml.dump(dict(content), file, Dumper=_NoAliases, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _NoAliases(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def make_runs(name: str, cores: str, config: Sequence[str]) -> None:
+    """Let Snakemake make the runs of a study. SpecError: it did not."""
+    command = [sys.executable, "-m", "snakemake", "--cores", cores, f"{name}_runs", "--config", *config]
+    if subprocess.run(command, check=False).returncode:
+        raise SpecError(f"{name}: not all runs were made; the messages above say why. The same command goes on")
+
+
+def show_entry(study: Study, out: Path) -> str:
+    """Judge an entry beside the published methods and write its page, tables and figure.
+
+    Args:
+        study: The entry's study.
+        out: The folder to write to.
+
+    Returns:
+        Whether this machine gives the published numbers.
+
+    Raises:
+        ArtifactError: It does not (`compare_machines`), or the published runs are damaged.
+    """
+    published = RESULTS / Path(study.project.results_folder(BOARD)).name / RUNS
+    with tempfile.TemporaryDirectory() as folder:
+        found = unpack_runs(read_packed(published), Path(folder))
+        listed = finished_runs(study, found, published_first=True)
+        theirs = [run for run in listed if run.method == BASELINE and Path(folder) in run.dir.parents]
+        ours = [run for run in finished_runs(study) if run.method == BASELINE]
+        sentence = compare_machines(load(ours), load(theirs))
+    publish_study(study, out, out / "report.html", published)
+    return sentence
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("method", nargs="?", help="module:Class, or the name of a method")
+    parser.add_argument("values", nargs="*", metavar="KEY=VALUE", help="its settings; several values with --tune")
+    parser.add_argument("--settings", default="", help="words in the names of settings, with commas between")
+    parser.add_argument("--tune", action="store_true", help="choose its learning rate and settings first")
+    parser.add_argument("--choose", action="store_true", help="write what study leaderboard-tuning chose")
+    parser.add_argument("--scale", default="paper", help="paper, or smoke to see that it runs")
+    parser.add_argument("--cores", default="all", help="how many cores to use (default: all)")
+    args = parser.parse_args(arguments)
+
+    def make_study(name: str) -> Study:
+        return Study(Project({**read_yaml("config/config.yaml"), "scale": args.scale}), name)
+
+    if args.choose:
+        write_tuned(choose_settings(make_study(TUNING)), Path(TUNED, f"{BOARD}.yaml"))
+        return 0
+    if not args.method:
+        parser.error("name a method")
+    slug = re.sub(r"[^a-z0-9]+", "_", args.method.rpartition(":")[2].lower())
+    name, id_, values = f"{BOARD}-{slug}", f"my-{slug}", parse_arguments(args.values)
+    board, tuning = (read_yaml(Path(STUDIES, f"{study}.yaml")) for study in (BOARD, TUNING))
+    config = [f"scale={args.scale}"]
+    if args.tune:
+        write_study(f"{name}-tuning", enter_tuning(tuning, id_, args.method, values))
+        make_runs(f"{name}-tuning", args.cores, config)
+        chosen = choose_settings(make_study(f"{name}-tuning"))
+        by_dataset = {dataset: settings[id_] for dataset, settings in chosen.items()}
+        print(f"chosen by held-out noisy labels: {by_dataset}")
+    else:
+        if several := [key for key, value in values.items() if len(value) > 1]:
+            raise SpecError(f"{several[0]}: several values need --tune")
+        settings = nest_settings({key: value for key, (value,) in values.items()})
+        by_dataset = {block["datasets"][0]: settings for block in board["grid"]}
+    write_study(name, enter_method(board, id_, args.method, list(filter(None, args.settings.split(","))), by_dataset))
+    make_runs(name, args.cores, [*config, f"subset={ENTRY}"])
+    out = Path("build", BOARD, slug)
+    print(show_entry(make_study(name), out))
+    main_table = pd.read_csv(out / "main.csv").drop_duplicates("method").set_index("method")
+    row = main_table.loc[id_]
+    print(
+        f"mean rank {row['rank']:.1f} [{row['rank_low']:.1f}, {row['rank_high']:.1f}] of {len(main_table)} methods, "
+        f"gain {row['mean_gain']:+.1f} points over FedAvg [{row['mean_gain_low']:+.1f}, {row['mean_gain_high']:+.1f}]"
+    )
+    print(f"{out}: report.html, main.csv, main.tex, gains.csv, gains.tex")
+    return 0
