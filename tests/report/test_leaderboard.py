@@ -12,6 +12,7 @@ from workflow_scripts.report.figures import draw
 from workflow_scripts.report.figures.results.ranks import RanksSettings
 from workflow_scripts.report.figures.style import assign_looks, use_house_style
 from workflow_scripts.report.runs import leaderboard
+from workflow_scripts.report.runs.csv_files import read_csv, write_csv
 from workflow_scripts.report.runs.leaderboard import judge_methods
 from workflow_scripts.report.runs.run import ListedRun, RecordedRun
 from workflow_scripts.report.tables import registry
@@ -96,13 +97,13 @@ def test_no_verdict_where_nothing_differs_although_many_tests_are_made() -> None
     tested = frame[frame["method"] != "fedavg"]
     naive = (tested["gain_low"] > 0).sum() + (tested["gain_high"] < 0).sum()
     assert naive >= 4  # intervals by setting that miss 0
-    assert (tested["verdict"] != 0).sum() == 0
+    assert (tested["ahead"] != 0).sum() == 0
     assert (frame["place_low"] == 1).all()
 
 
 def test_wins_losses_and_places_of_methods_that_differ() -> None:
     frame = judge_methods(make_board(10, 0.5), "last", "fedavg")
-    verdicts = frame.groupby("method")["verdict"].sum()
+    verdicts = frame.groupby("method")["ahead"].sum()
     assert (verdicts["better"], verdicts["worse"], abs(verdicts["same"]) <= 1) == (10, -10, True)
     places = frame.drop_duplicates("method").set_index("method")[["place_low", "place_high"]].T.to_dict("list")
     assert places == {"better": [1, 1], "fedavg": [2, 3], "same": [2, 3], "worse": [4, 4]}
@@ -153,10 +154,11 @@ def test_runs_of_other_labels_are_refused() -> None:
         judge_methods([*make_board(2), make_run("other", "noise0", 0, 50, labels="b")], "last", "fedavg")
 
 
-def test_table_says_what_the_frame_says() -> None:
+def test_table_says_what_the_frame_says(tmp_path: Path) -> None:
     kind = registry.find_kind({"kind": "leaderboard"})
     spec = registry.complete_spec({"kind": "leaderboard", "metric": "last"})
-    frame = kind.frame(make_board(10, 0.5), spec)
+    write_csv(tmp_path / "table.csv", kind.frame(make_board(10, 0.5), spec))
+    frame = read_csv(tmp_path / "table.csv")
     grid = registry.lay_out_table(frame, spec)
     first = grid.rows[0]
     assert first.stub == "Better"

@@ -34,6 +34,7 @@ from workflow_scripts.report.runs.run import RecordedRun, load, read_json
 from workflow_scripts.study.file_at_scale import TUNED
 from workflow_scripts.study.study import Study
 
+DIVERGES = "the training diverges"  # in the log of a run that ended as no update was finite
 BOARD, TUNING, BASELINE = "leaderboard", "leaderboard-tuning", "fedavg"
 METRIC = "last10_mean"
 FAR = 3.0  # deviations over seeds by which FedAvg here may differ from the published run
@@ -46,7 +47,8 @@ HEADER = """# Data set → method → settings that agree best with held-out noi
 def choose_settings(study: Study) -> dict[str, dict[str, Any]]:
     """Choose the settings of each swept method by its agreement with held-out noisy labels, for each data set.
 
-    Only `valid_accuracy` of the finished runs is read. Methods of which a run is missing are left out.
+    Only `valid_accuracy` of the finished runs is read. Methods of which a run was not made yet are left out; one that
+    failed as its training diverged is not chosen.
 
     Args:
         study: A study like leaderboard-tuning.
@@ -60,13 +62,21 @@ def choose_settings(study: Study) -> dict[str, dict[str, Any]]:
             groups.setdefault((run.dataset, base_method(run.method)), []).append(run)
     chosen: dict[str, dict[str, Any]] = {}
     for (dataset, method), runs in groups.items():
-        if all(run.files.run.is_finished for run in runs):
-            scores = [read_json(Path(run.folder, "summary.json"), ("valid_accuracy",)) for run in runs]
-            best = runs[int(np.argmax([score["valid_accuracy"] or 0 for score in scores]))]
+        scores = [_read_score(run) for run in runs]
+        if None not in scores:
+            best = runs[int(np.argmax(scores))]
             definition = study.find_definition("methods", best.method)[1]
             keys = dict.fromkeys(field.partition(".")[0] for field in parse_settings(best.method))
             chosen.setdefault(dataset, {})[method] = {key: definition[key] for key in keys}
     return chosen
+
+
+def _read_score(run: Any) -> float | None:
+    """The agreement of a run with held-out labels: 0 if it diverged, None if it was not made yet."""
+    if run.files.run.is_finished:
+        return float(read_json(Path(run.folder, "summary.json"), ("valid_accuracy",))["valid_accuracy"] or 0)
+    log = Path("logs/train", f"{run.folder.removeprefix('store/runs/')}.log")
+    return 0.0 if log.exists() and DIVERGES in log.read_text(encoding="utf-8") else None
 
 
 def write_tuned(chosen: Mapping[str, Mapping[str, Any]], file: Path) -> None:
@@ -200,10 +210,10 @@ class _NoAliases(yaml.SafeDumper):
         return True
 
 
-def make_runs(name: str, cores: str, config: Sequence[str]) -> None:
-    """Let Snakemake make the runs of a study. SpecError: it did not."""
+def make_runs(name: str, cores: str, config: Sequence[str], *, check: bool = True) -> None:
+    """Let Snakemake make the runs of a study. SpecError: it did not, and `check` is true."""
     command = [sys.executable, "-m", "snakemake", "--cores", cores, f"{name}_runs", "--config", *config]
-    if subprocess.run(command, check=False).returncode:
+    if subprocess.run(command, check=False).returncode and check:
         raise SpecError(f"{name}: not all runs were made; the messages above say why. The same command goes on")
 
 
@@ -257,9 +267,11 @@ def main(arguments: list[str] | None = None) -> int:
     config = [f"scale={args.scale}"]
     if args.tune:
         write_study(f"{name}-tuning", enter_tuning(tuning, id_, args.method, values))
-        make_runs(f"{name}-tuning", args.cores, config)
+        make_runs(f"{name}-tuning", args.cores, config, check=False)  # with some values its training may diverge
         chosen = choose_settings(make_study(f"{name}-tuning"))
         by_dataset = {dataset: settings[id_] for dataset, settings in chosen.items()}
+        if not by_dataset:
+            raise SpecError(f"{name}-tuning: not all runs were made; the messages above say why")
         print(f"chosen by held-out noisy labels: {by_dataset}")
     else:
         if several := [key for key, value in values.items() if len(value) > 1]:

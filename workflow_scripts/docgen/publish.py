@@ -15,6 +15,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -244,7 +245,7 @@ def _page_markdown(
         notes = "\n".join(f"- {line}" for line in list_limits(metadata, runs))
         first, *settings = summary_lines(runs) or [""]
         by_setting = "\n".join(f"- {line}" for line in settings)
-        parts = [progress, first, picture, hand_written, *text, by_setting, "## Notes and limits", notes]
+        parts = [f"{progress}{_missing_sentence(study, runs)}", first, picture, hand_written, *text, by_setting, "## Notes and limits", notes]
     parts += [_hardware_sentence(runs), *_tables_markdown(metadata["tables"], tables, out)]
     others = [name for name in texts_by_figure if name != board]
     parts += ["## Figures"] if others else []
@@ -269,6 +270,18 @@ def _progress_sentence(study: Study, paper: PaperParts | None, runs: Sequence[Re
         f"Run so far: {count} of {len(planned):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "
         f"Published at commit `{commit or 'unknown'}`.{by_others if others else ''}"
     )
+
+
+def _missing_sentence(study: Study, runs: Sequence[RecordedRun]) -> str:
+    """Which settings lack runs, and how many."""
+    made = {(run.listed.setting, run.listed.method, run.listed.seed) for run in runs}
+    missing, planned = Counter[str](), Counter[str]()
+    for run in study.runs:
+        name = f"{run.dataset} · {run.noise} · {run.partition}"
+        planned[name] += 1
+        missing[name] += ((run.dataset, run.noise, run.partition), run.method, run.seed) not in made
+    parts = [f"{name} ({count} of {planned[name]})" for name, count in missing.items() if count]
+    return f" Not run yet: {'; '.join(parts)}." if parts else ""
 
 
 def _hand_written(page: Path) -> str:

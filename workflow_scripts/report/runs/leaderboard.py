@@ -38,7 +38,7 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
 
     Returns:
         A row a method and setting, the best mean rank first. By setting: mean `gain` over the baseline in points, its
-        95 % t interval `gain_low`, `gain_high`, and `verdict` (1 ahead, -1 behind, 0 undecided) by t tests, at a false
+        95 % t interval `gain_low`, `gain_high`, and `ahead` (1 ahead, -1 behind, 0 undecided) by t tests, at a false
         discovery rate of 5 % over all rows. Over the settings: `rank` and `mean_gain`, with 95 % bootstrap intervals
         over settings and seeds; `place_low` and `place_high`, 1 + the number of methods that are ahead of and behind it
         by Wilcoxon's test over settings, at the same rate over all pairs; `default_gain`; `traffic` and `cpu`, relative
@@ -68,7 +68,7 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
     labels = results.groupby("method")["method_label"].first()
     own = scores[scores["method"] == baseline].groupby(SETTING, sort=False, as_index=False)
     zero = own.agg(seeds=("seed", "size"), diverged=("diverged", "sum"), accuracy=(metric, "mean"))
-    rows = pd.concat([zero.assign(method=baseline, gain=0.0, verdict=0), rows], ignore_index=True)
+    rows = pd.concat([zero.assign(method=baseline, gain=0.0, ahead=0), rows], ignore_index=True)
     rows = rows.join(by_method, on="method").assign(method_label=rows["method"].map(labels))
     rows["of_settings"] = len(zero)
     return rows.sort_values("rank", kind="stable", na_position="last").reset_index(drop=True)
@@ -108,7 +108,7 @@ def _judge_by_setting(gains: pd.DataFrame) -> pd.DataFrame:
         )
     frame = pd.DataFrame(rows, columns=[*frames.IDS, "seeds", "diverged", "gain", "gain_low", "gain_high"])
     found = stats.false_discovery_control(p_values) < 1 - LEVEL if p_values else []
-    return frame.assign(verdict=np.where(found, np.sign(frame["gain"]), 0).astype(int))
+    return frame.assign(ahead=np.where(found, np.sign(frame["gain"]), 0).astype(int))
 
 
 def _pivot_blocks(scores: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -94,7 +94,7 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
 
 
 def _overall_cells(group: pd.DataFrame) -> list[Cell]:
-    row, verdicts = group.iloc[0], group["verdict"]
+    row, verdicts = group.iloc[0], group["ahead"]
     places = [row["place_low"], row["place_high"]]
     return [
         Cell(_with_interval(row, "rank", signed=False)),
@@ -111,7 +111,7 @@ def _gain_cell(cells: pd.DataFrame) -> Cell:
     if cells.empty:
         return Cell(MISSING)
     row = cells.iloc[0]
-    return Cell(diverged_words(row) or _with_interval(row, "gain"), bool(row["verdict"] > 0))
+    return Cell(diverged_words(row) or _with_interval(row, "gain"), bool(row["ahead"] > 0))
 
 
 def _with_interval(row: pd.Series, key: str, *, signed: bool = True) -> str:

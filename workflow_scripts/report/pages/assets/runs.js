@@ -1,19 +1,42 @@
+// Tables whose heads sort their rows. The number of a cell is its data-value, or the first in its text.
+const makeSortable = (table, texts) => {
+  const body = table.tBodies[0], rows = [...body.rows], heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
+  const toNumber = (text) => parseFloat(text.replace("−", "-").replace(/\u202f/g, ""));
+  const valueOf = (cell, text) => (cell.dataset.value === undefined ? text : cell.dataset.value === "" ? NaN : +cell.dataset.value);
+  const values = rows.map((row, r) => [...row.cells].map((cell, c) => valueOf(cell, texts ? texts[r][c] : c ? toNumber(cell.textContent) : cell.textContent)));
+  let by = -1, down = false;
+  const sort = (c) => {
+    const number = values.some((row) => typeof row[c] === "number");
+    down = by === c ? !down : number; // numbers: the highest first
+    by = c;
+    const order = rows.map((_, r) => r).sort((a, b) => {
+      const [left, right] = [values[a][c], values[b][c]];
+      if (Number.isNaN(left) || Number.isNaN(right)) return Number.isNaN(left) - Number.isNaN(right) || a - b;
+      const way = number ? left - right : left.localeCompare(right, "en", { numeric: true });
+      return (down ? -way : way) || a - b;
+    });
+    body.append(...order.map((r) => rows[r]));
+    heads.forEach((head, i) => (i === c ? head.setAttribute("aria-sort", down ? "descending" : "ascending") : head.removeAttribute("aria-sort")));
+  };
+  heads.forEach((head, c) => {
+    const button = make("button", { type: "button", class: "sort" }, ...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => sort(c));
+  });
+};
+
 // The table of runs: sort by a column, filter by words and by column, move with the arrow keys; and what a run opens to.
 const runTable = (data) => {
   const table = document.getElementById("runs-table"), body = table.tBodies[0], rows = [...body.rows];
   const heads = [...table.tHead.rows[0].cells], bar = document.getElementById("runs-bar"), count = document.getElementById("runs-count");
   const texts = rows.map((row) => [...row.cells].map((cell) => cell.textContent.trim()));
   const words = texts.map((cells) => cells.join(" ").toLowerCase());
-  const values = rows.map((row, r) => [...row.cells].map((cell, c) => (cell.dataset.value === undefined ? texts[r][c] : cell.dataset.value === "" ? NaN : +cell.dataset.value)));
   const search = make("input", { type: "search", id: "runs-search" });
   const picks = [];
-  let by = -1, down = false;
 
+  makeSortable(table, texts);
   bar.append(make("label", {}, "Search", search));
   heads.forEach((head, c) => {
-    const button = make("button", { type: "button", class: "sort" }, ...head.childNodes);
-    head.append(button);
-    button.addEventListener("click", () => sort(c));
     const found = [...new Set(texts.map((cells) => cells[c]))];
     if (head.dataset.pick === undefined || found.length < 2) return;
     const select = make("select", {}, make("option", { value: "" }, "all"), ...found.map((text) => make("option", {}, text)));
@@ -30,20 +53,6 @@ const runTable = (data) => {
   });
   bar.append(clear);
   search.addEventListener("input", filter);
-
-  function sort(c) {
-    const number = values.some((row) => typeof row[c] === "number");
-    down = by === c ? !down : number; // numbers: the highest first
-    by = c;
-    const order = rows.map((_, r) => r).sort((a, b) => {
-      const [left, right] = [values[a][c], values[b][c]];
-      if (Number.isNaN(left) || Number.isNaN(right)) return Number.isNaN(left) - Number.isNaN(right) || a - b;
-      const way = number ? left - right : left.localeCompare(right, "en", { numeric: true });
-      return (down ? -way : way) || a - b;
-    });
-    body.append(...order.map((r) => rows[r]));
-    heads.forEach((head, i) => (i === c ? head.setAttribute("aria-sort", down ? "descending" : "ascending") : head.removeAttribute("aria-sort")));
-  }
 
   function filter() {
     const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean);

@@ -45,6 +45,10 @@ const copy = async (text, element, said) => {
   fold();
   contents.addEventListener("click", (event) => event.target.closest("a") && narrow.matches && (contents.open = false));
 
+  for (const table of document.querySelectorAll("section.block table")) {
+    if (!table.querySelector("tr[class]")) makeSortable(table); // groups and ceilings keep their place
+  }
+
   // ---- a view: one run or one setting over the whole window
 
   const view = at("view"), inside = at("view-content"), openRun = runView(data), shownRuns = runTable(data);

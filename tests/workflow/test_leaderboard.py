@@ -1,0 +1,190 @@
+"""A small leaderboard from its tuning to a method of one's own that is entered on another machine."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from toy_workflow import Workflow, lay_out
+
+FEDNOISE = (sys.executable, "-m", "workflow_scripts.commands.main")
+TRAIN = "{net: mlp, rounds: 4, fraction: 1.0, epochs: 2, batch: 16, eval_every: 1}"
+TUNING = f"""\
+title: Tuning
+partitions:
+  held-out: {{kind: iid, clients: 4, validation: 0.2}}
+methods:
+  fedavg: {{name: fedavg, label: FedAvg, sweep: {{train.lr: [0.0001, 0.1]}}}}
+  fedprox: {{name: fedprox, label: FedProx, sweep: {{train.lr: [0.0001, 0.1], mu: [0.01, 100.0]}}}}
+train: {TRAIN}
+seeds: [90]
+grid:
+  - {{datasets: [digits], noises: [sym40], partitions: [held-out], methods: [fedavg, fedprox]}}
+"""
+BOARD = f"""\
+title: Board
+tuned: leaderboard
+partitions:
+  iid: {{kind: iid, clients: 4}}
+train: {TRAIN}
+seeds: [0, 1]
+grid:
+  - {{datasets: [digits], noises: [sym40], partitions: [iid], methods: [fedavg, fedprox, sce]}}
+  - {{datasets: [digits], noises: [sym20], partitions: [iid], methods: [fedavg, fedprox, sce]}}
+  - {{datasets: [digits], noises: [clean], partitions: [iid], methods: [fedavg]}}
+tables:
+  main: {{kind: leaderboard}}
+  gains: {{kind: leaderboard, show: settings}}
+figures:
+  ranks: {{kind: ranks}}
+"""
+MINE = '''\
+"""A method that somebody wrote."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from fednoise_core.methods.fedavg import FedAvg
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weak(FedAvg):
+    """FedAvg with a gradient that is made smaller."""
+
+    share: Annotated[float, Field(gt=0, description="What is left of it.")] = 0.5
+
+    def correct_gradient(self, grad: Tensor, w, broadcast, client_state) -> None:
+        """Make the gradient smaller."""
+        grad.mul_(self.share)
+'''
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose board was tuned, run and published, and whose store was lost."""
+    folder = tmp_path_factory.mktemp("board")
+    lay_out(folder)
+    for name, text in (("leaderboard-tuning", TUNING), ("leaderboard", BOARD)):
+        (folder / f"config/studies/{name}.yaml").write_text(text)
+    (folder / "config/tuned/leaderboard.yaml").write_text("{}\n")
+    (folder / "mine.py").write_text(MINE)
+    board = Workflow(folder)
+    said = board("snakemake", "--cores", "2", "leaderboard-tuning_runs", check=False)
+    assert said.count("the training diverges") == 1  # with the larger mu at the larger rate
+    assert board.finished("train") == 5
+    board(*FEDNOISE, "leaderboard", "--choose")
+    board.snakemake("leaderboard_runs")
+    board(*FEDNOISE, "publish", "--root", "results/leaderboard")
+    return folder
+
+
+@pytest.fixture
+def board(published: Path, tmp_path: Path) -> Workflow:
+    folder = tmp_path / "board"
+    shutil.copytree(published, folder, symlinks=True)
+    return Workflow(folder)
+
+
+def read_choice(board: Workflow) -> dict:
+    return yaml.safe_load(board.path("config/tuned/leaderboard.yaml").read_text())
+
+
+def test_tuning_chooses_what_agrees_with_held_out_labels(board: Workflow) -> None:
+    chosen = read_choice(board)["digits"]
+    assert chosen == {"fedavg": {"train": {"lr": 0.1}}, "fedprox": {"train": {"lr": 0.1}, "mu": 0.01}}
+    board.path("config/tuned/leaderboard.yaml").write_text("digits: {sce: {alpha: 0.5}, fedavg: {train: {lr: 9}}}\n")
+    board(*FEDNOISE, "leaderboard", "--choose")
+    assert read_choice(board)["digits"] == {**chosen, "sce": {"alpha": 0.5}}  # what was chosen elsewhere stays
+
+
+def test_without_clean_labels_tuning_chooses_the_same(board: Workflow) -> None:
+    """A data set of the noisy labels alone, of which nobody knows the clean ones, and whose test labels are others."""
+    (labels,) = board.path("store/labels/digits").rglob("seed90/*/labels.npz")
+    (arrays,) = board.path("store/arrays/digits").rglob("arrays.npz")
+    with np.load(arrays, allow_pickle=False) as known, np.load(labels, allow_pickle=False) as noise:
+        parts = {"x_train": known["x_train"], "y_train": noise["noisy"], "x_test": known["x_test"]}
+        np.savez(board.path("blind.npz"), **parts, y_test=(known["y_test"] + 1) % 10)
+    with board.path("config/datasets.yaml").open("a") as file:
+        file.write("blind: {source: npz, path: blind.npz, clean_known: false}\n")
+    study = board.path("config/studies/leaderboard-tuning.yaml")
+    blind = TUNING.replace("[digits]", "[blind]").replace("[sym40]", "[given]")
+    study.write_text(blind)
+    board.path("config/tuned/leaderboard.yaml").unlink()
+    before = read_scores(board, "digits")
+    board("snakemake", "--cores", "2", "leaderboard-tuning_runs", check=False)
+    board(*FEDNOISE, "leaderboard", "--choose")
+    assert read_choice(board)["blind"] == {
+        "fedavg": {"train": {"lr": 0.1}},
+        "fedprox": {"train": {"lr": 0.1}, "mu": 0.01},
+    }
+    assert read_scores(board, "blind") == before
+
+
+def read_scores(board: Workflow, dataset: str) -> list[float]:
+    """What the variants of the tuning were chosen by."""
+    files = board.path("store/runs").rglob("seed90/*/summary.json")
+    summaries = [json.loads(file.read_text()) for file in files if dataset in str(file)]
+    return sorted(summary["valid_accuracy"] for summary in summaries)
+
+
+def test_a_method_is_entered_where_only_the_published_runs_are(board: Workflow) -> None:
+    first = board.path("docs/results/leaderboard/runs.json.xz").read_bytes()
+    for folder in ("store", "results", "work"):
+        shutil.rmtree(board.path(folder), ignore_errors=True)
+    done = board.finished("train")
+    said = board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.25", "--cores", "2")
+    assert "differ by 0.00 points at most (mean +0.00) in 2 settings" in said
+    assert board.finished("train") - done == 2 * 2 + 2  # its own, and FedAvg once a setting
+    table = pd.read_csv(board.path("build/leaderboard/weak/main.csv"))
+    assert set(table["method"]) == {"my-weak", "fedavg", "fedprox"}  # sce was not tuned
+    assert table["rank"].notna().all()
+    published = pd.read_csv(board.path("docs/results/leaderboard/main.csv")).set_index(["method", "noise"])
+    again = table.set_index(["method", "noise"])
+    for column in ("gain", "gain_low", "gain_high", "mean_gain"):
+        pd.testing.assert_series_equal(again.loc["fedprox"][column], published.loc["fedprox"][column])
+    assert r"\begin{tabular}" in board.path("build/leaderboard/weak/main.tex").read_text()
+    assert "Weak" in board.path("build/leaderboard/weak/report.html").read_text()
+    assert board.path("docs/results/leaderboard/runs.json.xz").read_bytes() == first
+    done = board.finished("train")
+    board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.25", "--cores", "2", "--settings", "sym20")
+    assert board.finished("train") == done  # all was finished
+    assert set(pd.read_csv(board.path("build/leaderboard/weak/main.csv"))["noise"]) == {"sym20"}
+
+
+def test_publishing_on_another_machine_adds_to_the_published_runs(board: Workflow) -> None:
+    before = pd.read_csv(board.path("docs/results/leaderboard/main.csv"))
+    shutil.rmtree(board.path("store"))
+    shutil.rmtree(board.path("results"))
+    board.path("config/tuned/leaderboard.yaml").write_text(
+        yaml.safe_dump({"digits": {**read_choice(board)["digits"], "sce": {"train": {"lr": 0.1}}}})
+    )
+    with board.path("config/studies/leaderboard.yaml").open("a") as file:
+        file.write("subsets: {sce: [{methods: [sce]}]}\n")
+    assert board.snakemake("leaderboard_runs", "--config", "subset=sce")["train"] == 4
+    board(*FEDNOISE, "publish", "--root", "results/leaderboard")
+    after = pd.read_csv(board.path("docs/results/leaderboard/main.csv"))
+    assert set(after["method"]) == {*before["method"], "sce"}
+
+
+def test_published_runs_that_were_changed_are_refused(board: Workflow) -> None:
+    with board.path("docs/results/leaderboard/runs.json.xz").open("ab") as file:
+        file.write(b"\0")
+    said = board(*FEDNOISE, "leaderboard", "mine:Weak", "--cores", "2", check=False)
+    assert "runs.json.xz: not the file that runs.json.xz.sha256 is of" in said
+
+
+def test_smoke_shows_that_a_method_runs(board: Workflow) -> None:
+    said = board(*FEDNOISE, "leaderboard", "mine:Weak", "--scale", "smoke", "--settings", "sym20", "--cores", "2")
+    assert "No run of FedAvg with these settings is published" in said
+
+
+def test_tune_chooses_for_a_method_of_ones_own(board: Workflow) -> None:
+    said = board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.01,1", "--tune", "--settings", "sym20", "--cores", "2")
+    assert "{'digits': {'train': {'lr': 0.1}, 'share': 1}}" in said
