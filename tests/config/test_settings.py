@@ -187,6 +187,25 @@ def test_a_block_has_training_settings_of_its_own(folder: Path) -> None:
         Study(project(folder), "toy")
 
 
+def test_tuned_settings_are_laid_over_methods_and_default_settings_stand_beside(folder: Path) -> None:
+    study = {key: value for key, value in STUDY.items() if key != "figures"} | {"tuned": "mine"}
+    block = {**STUDY["grid"][0], "methods": ["fedavg", "fedprox", "gce"], "settings": {"gce": {"q": 0.5}}}
+    write(folder, "config/tuned/mine.yaml", {"digits": {"fedprox": {"mu": 0.5, "train": {"lr": 0.3}}}})
+    write(folder, "config/studies/toy.yaml", study | {"grid": [block]})
+    runs = {(run.method, run.seed): run for run in Study(project(folder), "toy").runs}
+    tuned, default = runs["fedprox", 0], runs["fedprox-default", 0]
+    assert set(runs) == {
+        *((method, seed) for method in ("fedprox", "gce") for seed in (0, 1)),
+        *((f"{method}-default", 0) for method in ("fedavg", "fedprox")),  # fedavg was not tuned
+    }
+    assert (tuned.spec["method"]["mu"], tuned.spec["train"]["lr"]) == (0.5, 0.3)
+    assert (default.spec["method"].get("mu"), default.spec["train"].get("lr", 0.1)) == (None, 0.1)
+    assert (tuned.label, default.label) == ("FedProx", "FedProx, default settings")
+    write(folder, "config/studies/toy.yaml", study | {"grid": [{**block, "datasets": ["digits", "mnist"]}]})
+    with pytest.raises(SpecError, match=r"grid\[0\].datasets: expected one data set, as config/tuned/mine.yaml"):
+        Study(project(folder), "toy")
+
+
 def test_a_scale_changes_options_of_a_blocks_net_and_the_page_tells_them(folder: Path) -> None:
     """A scale's mapping is laid over key by key, with and without settings of the block."""
 

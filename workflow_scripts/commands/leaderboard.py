@@ -11,6 +11,7 @@ goes on where it was. The results are in build/leaderboard/<method>; docs/leader
 """
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -23,7 +24,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from fednoise_core.io import ArtifactError, SpecError, open_atomic
+from fednoise_core.io import ArtifactError, SpecError, json_digest, open_atomic
 from fednoise_core.settings.variants import base_method, parse_settings
 from workflow_scripts.config.project import STUDIES, Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -37,6 +38,7 @@ from workflow_scripts.study.study import Study
 DIVERGES = "the training diverges"  # in the log of a run that ended as no update was finite
 BOARD, TUNING, BASELINE = "leaderboard", "leaderboard-tuning", "fedavg"
 METRIC = "last10_mean"
+CLEAN = "clean"
 FAR = 3.0  # deviations over seeds by which FedAvg here may differ from the published run
 ENTRY = "entry"  # the subset of what is trained for an entry
 HEADER = """# Data set → method → settings that agree best with held-out noisy labels (study leaderboard-tuning).
@@ -62,8 +64,8 @@ def choose_settings(study: Study) -> dict[str, dict[str, Any]]:
             groups.setdefault((run.dataset, base_method(run.method)), []).append(run)
     chosen: dict[str, dict[str, Any]] = {}
     for (dataset, method), runs in groups.items():
-        scores = [_read_score(run) for run in runs]
-        if None not in scores:
+        scores = [score for run in runs if (score := _read_score(run)) is not None]
+        if len(scores) == len(runs):
             best = runs[int(np.argmax(scores))]
             definition = study.find_definition("methods", best.method)[1]
             keys = dict.fromkeys(field.partition(".")[0] for field in parse_settings(best.method))
@@ -105,22 +107,57 @@ def nest_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return own | ({"train": train} if train else {})
 
 
-def select_blocks(grid: Sequence[Mapping[str, Any]], wanted: Sequence[str]) -> list[dict[str, Any]]:
-    """Select the blocks of the board's grid, one a setting, whose name (data set, noise, partition) has a wanted word.
+def select_blocks(
+    grid: Sequence[Mapping[str, Any]], settings: set[tuple[str, str, str]], wanted: Sequence[str]
+) -> list[Mapping[str, Any]]:
+    """Select blocks of the board's grid, one a setting.
+
+    Args:
+        grid: The grid.
+        settings: Of `list_settings`.
+        wanted: Words, one of which the name of a setting (data set, noise, partition) must have; none: any.
 
     Raises:
-        SpecError: A word is in no name.
+        SpecError: A word is in no name, or no setting is left.
     """
-    names = ["-".join([block["datasets"][0], block["noises"][0], block["partitions"][0]]) for block in grid]
+    ids = [(block["datasets"][0], block["noises"][0], block["partitions"][0]) for block in grid]
+    blocks = {"-".join(key): block for key, block in zip(ids, grid, strict=True) if key in settings}
     for word in wanted:
-        if not any(word in name for name in names):
-            raise SpecError(f"--settings {word}: no setting has this in its name: {', '.join(names)}")
-    pairs = zip(names, grid, strict=True)
-    return [dict(block) for name, block in pairs if not wanted or any(word in name for word in wanted)]
+        if not any(word in name for name in blocks):
+            raise SpecError(f"--settings {word}: in no name of a published setting: {', '.join(blocks)}")
+    if not blocks:
+        raise SpecError(
+            f"{TUNED}/{BOARD}.yaml: FedAvg is tuned on no data set; `fednoise leaderboard --choose` does it"
+        )
+    return [block for name, block in blocks.items() if not wanted or any(word in name for word in wanted)]
+
+
+def list_settings(study: Study) -> set[tuple[str, str, str]]:
+    """List the board's noisy settings in which FedAvg is published; where nothing is, those in which it is tuned.
+
+    Args:
+        study: The study leaderboard.
+    """
+    digests = {
+        str(json.loads(parts["summary.json"])["spec_digest"]) for parts in read_packed(_runs_file(study)).values()
+    }
+    planned = [run for run in study.runs if run.method == BASELINE and run.noise != CLEAN]
+    return {
+        (run.dataset, run.noise, run.partition) for run in planned if not digests or json_digest(run.spec) in digests
+    }
+
+
+def _runs_file(study: Study) -> Path:
+    """The board's published runs at the scale of a study."""
+    return RESULTS / Path(study.project.results_folder(BOARD)).name / RUNS
 
 
 def enter_method(
-    board: Mapping[str, Any], id_: str, name: str, wanted: Sequence[str], by_dataset: Mapping[str, Mapping[str, Any]]
+    board: Mapping[str, Any],
+    id_: str,
+    name: str,
+    grid: Sequence[Mapping[str, Any]],
+    by_dataset: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Write the study of an entry: the board's settings and methods, and the method among them.
 
@@ -128,14 +165,17 @@ def enter_method(
         board: The contents of the study leaderboard.
         id_: The method's id.
         name: Its registered name, or "module:Class".
-        wanted: Words of `select_blocks`.
+        grid: The blocks of the board's grid that it enters.
         by_dataset: Its settings on each data set.
     """
-    noisy = [block for block in board["grid"] if block["noises"] != ["clean"]]
-    grid = select_blocks(noisy, wanted)
-    for block in grid:
-        block["settings"] = {**block.get("settings", {}), id_: dict(by_dataset.get(block["datasets"][0], {}))}
-        block["methods"] = [id_, *block["methods"]]
+    grid = [
+        {
+            **block,
+            "settings": {**block.get("settings", {}), id_: dict(by_dataset.get(block["datasets"][0], {}))},
+            "methods": [id_, *block["methods"]],
+        }
+        for block in grid
+    ]
     noises = list(dict.fromkeys(block["noises"][0] for block in grid))
     subset = [
         {"methods": [id_], "noises": noises},
@@ -151,8 +191,10 @@ def enter_method(
     }
 
 
-def enter_tuning(tuning: Mapping[str, Any], id_: str, name: str, swept: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the study that tunes an entry: the rates of FedAvg, and values of its own settings."""
+def enter_tuning(
+    tuning: Mapping[str, Any], id_: str, name: str, datasets: Sequence[str], swept: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write the study that tunes an entry on data sets: the rates of FedAvg, and values of its own settings."""
     block = next(block for block in tuning["grid"] if BASELINE in block["methods"])
     rates = tuning["methods"][BASELINE]["sweep"]
     methods = {id_: {"name": name, "label": name.rpartition(":")[2], "sweep": {**rates, **swept}}}
@@ -160,7 +202,7 @@ def enter_tuning(tuning: Mapping[str, Any], id_: str, name: str, swept: Mapping[
         **{key: value for key, value in tuning.items() if key not in ("tables", "subsets")},
         "title": f"{name}: settings for the leaderboard",
         "methods": methods,
-        "grid": [{**block, "methods": [id_]}],
+        "grid": [{**block, "datasets": list(datasets), "methods": [id_]}],
     }
 
 
@@ -230,7 +272,7 @@ def show_entry(study: Study, out: Path) -> str:
     Raises:
         ArtifactError: It does not (`compare_machines`), or the published runs are damaged.
     """
-    published = RESULTS / Path(study.project.results_folder(BOARD)).name / RUNS
+    published = _runs_file(study)
     with tempfile.TemporaryDirectory() as folder:
         found = unpack_runs(read_packed(published), Path(folder))
         listed = finished_runs(study, found, published_first=True)
@@ -265,8 +307,11 @@ def main(arguments: list[str] | None = None) -> int:
     name, id_, values = f"{BOARD}-{slug}", f"my-{slug}", parse_arguments(args.values)
     board, tuning = (read_yaml(Path(STUDIES, f"{study}.yaml")) for study in (BOARD, TUNING))
     config = [f"scale={args.scale}"]
+    wanted = list(filter(None, args.settings.split(",")))
+    grid = select_blocks(board["grid"], list_settings(make_study(BOARD)), wanted)
+    datasets = list(dict.fromkeys(block["datasets"][0] for block in grid))
     if args.tune:
-        write_study(f"{name}-tuning", enter_tuning(tuning, id_, args.method, values))
+        write_study(f"{name}-tuning", enter_tuning(tuning, id_, args.method, datasets, values))
         make_runs(f"{name}-tuning", args.cores, config, check=False)  # with some values its training may diverge
         chosen = choose_settings(make_study(f"{name}-tuning"))
         by_dataset = {dataset: settings[id_] for dataset, settings in chosen.items()}
@@ -277,8 +322,8 @@ def main(arguments: list[str] | None = None) -> int:
         if several := [key for key, value in values.items() if len(value) > 1]:
             raise SpecError(f"{several[0]}: several values need --tune")
         settings = nest_settings({key: value for key, (value,) in values.items()})
-        by_dataset = {block["datasets"][0]: settings for block in board["grid"]}
-    write_study(name, enter_method(board, id_, args.method, list(filter(None, args.settings.split(","))), by_dataset))
+        by_dataset = dict.fromkeys(datasets, settings)
+    write_study(name, enter_method(board, id_, args.method, grid, by_dataset))
     make_runs(name, args.cores, [*config, f"subset={ENTRY}"])
     out = Path("build", BOARD, slug)
     print(show_entry(make_study(name), out))

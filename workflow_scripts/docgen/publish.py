@@ -245,7 +245,8 @@ def _page_markdown(
         notes = "\n".join(f"- {line}" for line in list_limits(metadata, runs))
         first, *settings = summary_lines(runs) or [""]
         by_setting = "\n".join(f"- {line}" for line in settings)
-        parts = [f"{progress}{_missing_sentence(study, runs)}", first, picture, hand_written, *text, by_setting, "## Notes and limits", notes]
+        progress += _missing_sentence(study, runs)
+        parts = [progress, first, picture, hand_written, *text, by_setting, "## Notes and limits", notes]
     parts += [_hardware_sentence(runs), *_tables_markdown(metadata["tables"], tables, out)]
     others = [name for name in texts_by_figure if name != board]
     parts += ["## Figures"] if others else []

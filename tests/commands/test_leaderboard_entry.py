@@ -1,0 +1,96 @@
+"""What `fednoise leaderboard` makes of its arguments, and when it refuses to compare machines."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fednoise_core.io import ArtifactError, SpecError
+from workflow_scripts.commands.leaderboard import (
+    compare_machines,
+    enter_method,
+    nest_settings,
+    parse_arguments,
+    select_blocks,
+    write_tuned,
+)
+from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.docgen.published_runs import read_packed
+from workflow_scripts.report.runs.run import ListedRun, RecordedRun
+
+GRID: list[dict[str, Any]] = [
+    {"datasets": ["digits"], "noises": [noise], "partitions": ["iid"], "methods": ["fedavg"]}
+    for noise in ("sym40", "sym20", "pair30")
+]
+SETTINGS = {("digits", "sym40", "iid"), ("digits", "sym20", "iid")}
+
+
+def test_arguments_become_settings() -> None:
+    assert parse_arguments(["mu=0.1", "train.lr=0.03,0.1", "per=batch"]) == {
+        "mu": [0.1],
+        "train.lr": [0.03, 0.1],
+        "per": ["batch"],
+    }
+    assert nest_settings({"mu": 0.1, "train.lr": 0.3}) == {"mu": 0.1, "train": {"lr": 0.3}}
+    with pytest.raises(SpecError, match=r"mu: expected a setting such as mu=0\.1"):
+        parse_arguments(["mu"])
+
+
+def test_settings_are_chosen_by_words_in_their_names() -> None:
+    assert select_blocks(GRID, SETTINGS, []) == GRID[:2]  # pair30 has no published runs
+    assert select_blocks(GRID, SETTINGS, ["sym20"]) == [GRID[1]]
+    with pytest.raises(SpecError, match="--settings pair: in no name of a published setting: digits-sym40-iid"):
+        select_blocks(GRID, SETTINGS, ["pair"])
+    with pytest.raises(SpecError, match="FedAvg is tuned on no data set"):
+        select_blocks(GRID, set(), [])
+
+
+def test_an_entry_trains_its_method_and_fedavg_once_a_setting() -> None:
+    board = {"grid": GRID, "seeds": [0, 1, 2], "tables": {}}
+    entry = enter_method(board, "my-weak", "mine:Weak", GRID[:2], {"digits": {"share": 0.5}})
+    assert [block["methods"] for block in entry["grid"]] == [["my-weak", "fedavg"]] * 2
+    assert entry["grid"][0]["settings"] == {"my-weak": {"share": 0.5}}
+    assert entry["subsets"]["entry"] == [
+        {"methods": ["my-weak"], "noises": ["sym40", "sym20"]},
+        {"methods": ["fedavg"], "noises": ["sym40", "sym20"], "seeds": [0]},
+    ]
+    assert GRID[0]["methods"] == ["fedavg"]
+
+
+def make_runs(*accuracies: float, noise: str = "sym40") -> list[RecordedRun]:
+    runs = []
+    for seed, accuracy in enumerate(accuracies):
+        scores = dict.fromkeys(("best", "last", "last10_mean", "round0"), accuracy / 100)
+        listed = ListedRun("digits", noise, "iid", "fedavg", seed, Path(str(seed)))
+        runs.append(RecordedRun(listed, {"spec": {}}, {"headline_view": "global", "accuracy": scores}))
+    return runs
+
+
+def test_machines_agree_within_three_deviations_of_fedavg_and_are_refused_beyond() -> None:
+    published = make_runs(70, 71, 72) + make_runs(60, 61, 62, noise="sym20")  # their deviation is 1
+    here = make_runs(71) + make_runs(59.5, noise="sym20")
+    assert compare_machines(here, published) == (
+        "FedAvg on this machine and the published runs differ by 1.00 points at most (mean +0.25) in 2 settings; the "
+        "deviation over seeds is 1.00."
+    )
+    compare_machines(make_runs(67.01), published)
+    with pytest.raises(ArtifactError, match=r"3.01 points at most .* more than 3 deviations"):
+        compare_machines(make_runs(66.99), published)
+    assert "could not be checked" in compare_machines(here, [])
+    assert "could not be checked" in compare_machines(here, make_runs(70))  # no deviation is known
+
+
+def test_what_was_tuned_elsewhere_stays(tmp_path: Path) -> None:
+    file = tmp_path / "board.yaml"
+    write_tuned({"digits": {"fedavg": {"train": {"lr": 0.1}}}}, file)
+    write_tuned({"digits": {"gce": {"q": 0.5}}, "mnist": {"gce": {}}}, file)
+    assert read_yaml(file) == {
+        "digits": {"fedavg": {"train": {"lr": 0.1}}, "gce": {"q": 0.5}},
+        "mnist": {"gce": {}},
+    }
+
+
+def test_published_runs_that_are_not_those_of_their_checksum_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "runs.json.xz.sha256").write_text("0" * 64 + "  runs.json.xz\n")
+    with pytest.raises(ArtifactError, match=r"runs.json.xz: not the file that runs.json.xz.sha256 is of"):
+        read_packed(tmp_path / "runs.json.xz")
