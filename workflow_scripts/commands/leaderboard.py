@@ -83,8 +83,8 @@ def _read_score(run: Any) -> float | None:
 
 def write_tuned(chosen: Mapping[str, Mapping[str, Any]], file: Path) -> None:
     """Write chosen settings over those of a file; what it has of other methods stays."""
-    known = read_yaml(file) if file.exists() else {}
-    merged = {dataset: {**known.get(dataset, {}), **chosen.get(dataset, {})} for dataset in {**known, **chosen}}
+    earlier = read_yaml(file) if file.exists() else {}
+    merged = {dataset: {**earlier.get(dataset, {}), **chosen.get(dataset, {})} for dataset in {**earlier, **chosen}}
     with open_atomic(file) as opened:
         opened.write(HEADER + yaml.safe_dump(merged, default_flow_style=None, sort_keys=True))
 
@@ -108,28 +108,28 @@ def nest_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def select_blocks(
-    grid: Sequence[Mapping[str, Any]], settings: set[tuple[str, str, str]], wanted: Sequence[str]
+    grid: Sequence[Mapping[str, Any]], settings: set[tuple[str, str, str]], patterns: Sequence[str]
 ) -> list[Mapping[str, Any]]:
     """Select blocks of the board's grid, one a setting.
 
     Args:
         grid: The grid.
         settings: Of `list_settings`.
-        wanted: Words, one of which the name of a setting (data set, noise, partition) must have; none: any.
+        patterns: Words, one of which the name of a setting (data set, noise, partition) must have; none: any.
 
     Raises:
         SpecError: A word is in no name, or no setting is left.
     """
     ids = [(block["datasets"][0], block["noises"][0], block["partitions"][0]) for block in grid]
     blocks = {"-".join(key): block for key, block in zip(ids, grid, strict=True) if key in settings}
-    for word in wanted:
+    for word in patterns:
         if not any(word in name for name in blocks):
             raise SpecError(f"--settings {word}: in no name of a published setting: {', '.join(blocks)}")
     if not blocks:
         raise SpecError(
             f"{TUNED}/{BOARD}.yaml: FedAvg is tuned on no data set; `fednoise leaderboard --choose` does it"
         )
-    return [block for name, block in blocks.items() if not wanted or any(word in name for word in wanted)]
+    return [block for name, block in blocks.items() if not patterns or any(word in name for word in patterns)]
 
 
 def list_settings(study: Study) -> set[tuple[str, str, str]]:
@@ -206,11 +206,11 @@ def enter_tuning(
     }
 
 
-def compare_machines(here: Sequence[RecordedRun], published: Sequence[RecordedRun]) -> str:
+def compare_machines(local: Sequence[RecordedRun], published: Sequence[RecordedRun]) -> str:
     """Compare the runs of FedAvg that this machine made with the published ones of the same settings and seed.
 
     Args:
-        here: Finished runs of FedAvg in this store.
+        local: Finished runs of FedAvg in this store.
         published: Published runs of FedAvg.
 
     Returns:
@@ -223,7 +223,7 @@ def compare_machines(here: Sequence[RecordedRun], published: Sequence[RecordedRu
     if not published:
         return "No run of FedAvg with these settings is published, so this machine could not be checked."
     theirs = tabulate_results(published).set_index(RUN)[METRIC]
-    ours = tabulate_results(here).set_index(RUN)[METRIC]
+    ours = tabulate_results(local).set_index(RUN)[METRIC]
     gaps = (ours - theirs).dropna()
     spread = float(np.sqrt(theirs.groupby(level=RUN[:3]).var().mean()))
     if gaps.empty or np.isnan(spread):
@@ -274,8 +274,8 @@ def show_entry(study: Study, out: Path) -> str:
     """
     published = _runs_file(study)
     with tempfile.TemporaryDirectory() as folder:
-        found = unpack_runs(read_packed(published), Path(folder))
-        listed = finished_runs(study, found, published_first=True)
+        folders = unpack_runs(read_packed(published), Path(folder))
+        listed = finished_runs(study, folders, published_first=True)
         theirs = [run for run in listed if run.method == BASELINE and Path(folder) in run.dir.parents]
         ours = [run for run in finished_runs(study) if run.method == BASELINE]
         sentence = compare_machines(load(ours), load(theirs))
@@ -307,8 +307,8 @@ def main(arguments: list[str] | None = None) -> int:
     name, id_, values = f"{BOARD}-{slug}", f"my-{slug}", parse_arguments(args.values)
     board, tuning = (read_yaml(Path(STUDIES, f"{study}.yaml")) for study in (BOARD, TUNING))
     config = [f"scale={args.scale}"]
-    wanted = list(filter(None, args.settings.split(",")))
-    grid = select_blocks(board["grid"], list_settings(make_study(BOARD)), wanted)
+    patterns = list(filter(None, args.settings.split(",")))
+    grid = select_blocks(board["grid"], list_settings(make_study(BOARD)), patterns)
     datasets = list(dict.fromkeys(block["datasets"][0] for block in grid))
     if args.tune:
         write_study(f"{name}-tuning", enter_tuning(tuning, id_, args.method, datasets, values))

@@ -66,8 +66,8 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
         ratio = tuned[key] / base[key].reindex(pd.MultiIndex.from_frame(tuned[BLOCK])).to_numpy()
         by_method[column] = ratio.groupby(tuned["method"]).mean()
     labels = results.groupby("method")["method_label"].first()
-    own = scores[scores["method"] == baseline].groupby(SETTING, sort=False, as_index=False)
-    zero = own.agg(seeds=("seed", "size"), diverged=("diverged", "sum"), accuracy=(metric, "mean"))
+    base_scores = scores[scores["method"] == baseline].groupby(SETTING, sort=False, as_index=False)
+    zero = base_scores.agg(seeds=("seed", "size"), diverged=("diverged", "sum"), accuracy=(metric, "mean"))
     rows = pd.concat([zero.assign(method=baseline, gain=0.0, ahead=0), rows], ignore_index=True)
     rows = rows.join(by_method, on="method").assign(method_label=rows["method"].map(labels))
     rows["of_settings"] = len(zero)
@@ -107,8 +107,8 @@ def _judge_by_setting(gains: pd.DataFrame) -> pd.DataFrame:
             }
         )
     frame = pd.DataFrame(rows, columns=[*frames.IDS, "seeds", "diverged", "gain", "gain_low", "gain_high"])
-    found = stats.false_discovery_control(p_values) < 1 - LEVEL if p_values else []
-    return frame.assign(ahead=np.where(found, np.sign(frame["gain"]), 0).astype(int))
+    is_found = stats.false_discovery_control(p_values) < 1 - LEVEL if p_values else []
+    return frame.assign(ahead=np.where(is_found, np.sign(frame["gain"]), 0).astype(int))
 
 
 def _pivot_blocks(scores: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -126,9 +126,9 @@ def _summarize_ranks(ranks: pd.DataFrame, scores: pd.DataFrame, baseline: str) -
     """Mean rank and gain of each method, with bootstrap intervals over settings and their seeds, and its places."""
     scores = scores.loc[ranks.index, ranks.columns]
     gains = scores.sub(scores[baseline], axis="index")
-    both = np.stack([ranks.to_numpy(), gains.to_numpy()], axis=-1)  # block, method, number
+    numbers = np.stack([ranks.to_numpy(), gains.to_numpy()], axis=-1)  # block, method, number
     settings = ranks.groupby(SETTING, sort=False).ngroup().to_numpy()
-    blocks = [both[settings == number] for number in range(settings.max() + 1)]
+    blocks = [numbers[settings == place] for place in range(settings.max() + 1)]
     mean = np.mean([block.mean(axis=0) for block in blocks], axis=0)
     random = stream(0, "leaderboard")
     draws = np.empty((DRAWS, *mean.shape))
@@ -161,7 +161,8 @@ def _compare_pairs(means: np.ndarray) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # pairs without any difference, whose p is NaN
         p_values = np.nan_to_num(stats.wilcoxon(gaps, axis=1).pvalue, nan=1.0)
-    for (first, second), gap, found in zip(pairs, gaps, stats.false_discovery_control(p_values) < 0.05, strict=True):
-        ahead[first, second] = found * np.sign(np.median(gap))
+    signs = np.sign(np.median(gaps, axis=1)) * (stats.false_discovery_control(p_values) < 1 - LEVEL)
+    for (first, second), sign in zip(pairs, signs, strict=True):
+        ahead[first, second] = sign
         ahead[second, first] = -ahead[first, second]
     return ahead
