@@ -24,7 +24,7 @@ LEVEL = 0.95  # of the intervals
 
 
 class StudyFrame(pd.DataFrame):
-    """Runs of a study as a pandas.DataFrame, a row a run. Its `compare` is another, also of every choice of its rows."""
+    """Runs of a study as a pandas.DataFrame, a row a run. `compare` also works on a choice of its rows."""
 
     @property
     def _constructor(self) -> type["StudyFrame"]:
