@@ -89,7 +89,6 @@ lint: setup
 
 audit: setup
 	fednoise audit
-	@test -f dvc.lock || echo "audit: DVC has no record of results. To keep one: fednoise record"
 	@test ! -f dvc.lock || dvc status --quiet || { echo "audit: not all results are recorded with DVC: fednoise record"; exit 1; }
 
 bench: setup

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
+import re
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,6 +29,8 @@ class ArtifactError(RuntimeError):
 
 
 NAMED = 20  # problems that one error names
+ADDRESS = "address.txt"  # in a folder of the workflow's store: the address that its files were made for
+ADDRESS_PATTERN = re.compile(r"(?:.*/)?((?:store|data/arrays)/.+/[0-9a-f]{16})")
 
 
 def raise_all(kind: type[Exception], problems: Iterable[str]) -> None:
@@ -242,6 +246,38 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) ->
                 )
 
 
+def find_address(folder: str | os.PathLike[str]) -> str:
+    """Find the address of a folder of the workflow's store, such as store/labels/digits/symmetric-0.4/seed0/<digest>.
+
+    Args:
+        folder: The folder, whatever lies above the store.
+
+    Returns:
+        The address, or "" for a folder of another place.
+    """
+    match = ADDRESS_PATTERN.fullmatch(Path(folder).as_posix())
+    return match[1] if match else ""
+
+
+def check_address(folder: str | os.PathLike[str]) -> None:
+    """Refuse a folder of the store that holds what was made for another address.
+
+    Args:
+        folder: The folder. One of another place, or without the file that names an address, is not checked.
+
+    Raises:
+        ArtifactError: It was made for another address. The message names both.
+    """
+    address = find_address(folder)
+    try:
+        made_for = Path(folder, ADDRESS).read_text(encoding="utf-8").strip() if address else ""
+    except (OSError, UnicodeDecodeError):  # missing or damaged, which the audit finds
+        return
+    if made_for != address:
+        cure = "`fednoise audit --remove` moves it away, and `snakemake` makes it again"
+        raise ArtifactError(f"{folder}: holds what was made for {made_for}. {cure}")
+
+
 def load_npz(
     path: str | os.PathLike[str], kind: str, selects: Callable[[str], bool] | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -256,8 +292,9 @@ def load_npz(
         Arrays by name, and the spec.
 
     Raises:
-        ArtifactError: The file is missing, truncated, damaged or of another kind.
+        ArtifactError: The file is missing, truncated, damaged, of another kind, or of another address of the store.
     """
+    check_address(Path(path).parent)
     problem = f"damaged {kind} artifact"
     arrays = read_npz(path, lambda name: name == "spec" or selects is None or selects(name), problem)
     try:
@@ -268,6 +305,54 @@ def load_npz(
     if artifact != kind:
         raise ArtifactError(f"{path}: expected {'an' if kind == 'arrays' else 'a'} {kind} artifact, found {artifact!r}")
     return arrays, spec
+
+
+def read_headers(
+    path: str | os.PathLike[str], problem: str = "damaged, or not plain arrays"
+) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Read the shapes and dtypes of the arrays in an npz file. No array is unpacked.
+
+    Args:
+        path: File to read.
+        problem: What the error says of a file that cannot be read.
+
+    Returns:
+        Shape and dtype by name.
+
+    Raises:
+        ArtifactError: The file is missing or no npz file, an array in it is damaged, or an array occurs twice.
+    """
+    if not os.path.isfile(path):  # reading a pipe would wait
+        raise ArtifactError(f"{path}: no such file, or not a regular one")
+    if not zipfile.is_zipfile(path):
+        raise ArtifactError(f"{path}: {problem} (an npz file is a zip archive of arrays, as np.savez writes it)")
+    headers: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.namelist():
+                with archive.open(member) as file:
+                    major = np.lib.format.read_magic(file)[0]
+                    read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
+                    shape, _, dtype = read(file)
+                if member.removesuffix(".npy") in headers:
+                    raise ValueError("an array occurs twice")
+                headers[member.removesuffix(".npy")] = shape, dtype
+    except Exception as error:  # zipfile, zlib and numpy each raise their own kinds
+        raise ArtifactError(f"{path}: {problem} ({type(error).__name__}: {error})") from error
+    return headers
+
+
+def _check_memory(path: str | os.PathLike[str], headers: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
+    """Raise ArtifactError if arrays with these headers do not fit into the memory that is free (where it is known)."""
+    sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in headers.items()}
+    try:
+        free = int(re.findall(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())[0]) << 10
+    except (OSError, IndexError):
+        return
+    if sum(sizes.values()) > free:
+        largest = max(sizes, key=lambda name: sizes[name])
+        needed = f"{sum(sizes.values()) / 1e9:.1f} GB, {sizes[largest] / 1e9:.1f} for {largest} {headers[largest][0]}"
+        raise ArtifactError(f"{path}: its arrays need {needed}. This machine has {free / 1e9:.1f} GB free")
 
 
 def read_npz(
@@ -284,15 +369,15 @@ def read_npz(
         Arrays by name.
 
     Raises:
-        ArtifactError: The file is missing, or it cannot be read.
+        ArtifactError: The file is missing, cannot be read, holds Python objects, or does not fit into memory.
     """
-    if not os.path.isfile(path):  # reading a pipe would wait
-        raise ArtifactError(f"{path}: no such file, or not a regular one")
+    headers = {name: header for name, header in read_headers(path, problem).items() if selects(name)}
+    if objects := [name for name, (_, dtype) in headers.items() if dtype.hasobject]:
+        raise ArtifactError(f"{path}: {problem} ({objects[0]} holds Python objects; numbers or texts are needed)")
+    _check_memory(path, headers)
     try:
         # opened here: np.load leaves a damaged file open
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            if len(archive.files) > len(set(archive.files)):
-                raise ValueError("an array occurs twice")
-            return {name: archive[name] for name in archive.files if selects(name)}
+            return {name: archive[name] for name in headers}
     except Exception as error:  # zipfile, zlib and numpy each raise their own kinds
         raise ArtifactError(f"{path}: {problem} ({type(error).__name__}: {error})") from error

@@ -25,7 +25,7 @@ from fednoise_core.data.partition import Partition
 from fednoise_core.engine import models
 from fednoise_core.engine.record import Record
 from fednoise_core.index import find_run, is_index
-from fednoise_core.io import ArtifactError, open_atomic, write_json
+from fednoise_core.io import ArtifactError, check_address, open_atomic, write_json
 from fednoise_core.label_errors.estimate import WRONG
 from fednoise_core.methods.own import own_method
 from fednoise_core.nets.module import Factory, with_named_nets
@@ -180,6 +180,7 @@ class LoadedRun(_Uses):
 
     def __init__(self, folder: Path, factory: Factory | str | None = None) -> None:
         self.folder, self.factory = folder, factory
+        check_address(folder)
         self.summary = _read_mapping(folder / "summary.json")
         check_keys(SUMMARY, self.summary, f"{folder / 'summary.json'}: summary")
         self.spec = _read_mapping(folder / "spec.json")

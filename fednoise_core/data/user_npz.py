@@ -1,6 +1,5 @@
 """The user's own arrays: one npz with x_train, y_train, x_test, y_test and, where known, given labels and owners."""
 
-import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -14,7 +13,7 @@ from fednoise_core.data.from_user import from_user
 from fednoise_core.data.locate import user_path
 from fednoise_core.data.settings import Dataset, OwnTest
 from fednoise_core.data.splits import held_out, holdout_share
-from fednoise_core.io import ArtifactError, SpecError, read_npz
+from fednoise_core.io import ArtifactError, SpecError, read_headers, read_npz
 
 
 class Npz(Dataset):
@@ -50,6 +49,7 @@ class Npz(Dataset):
             SpecError: `clean_known: false`, and the file has both y_train and given labels.
         """
         path = user_path(spec, places)
+        _check_shapes(path, read_headers(path))
         members = read_npz(path, lambda name: name in KNOWN or is_given(name))
         _check_test(path, spec, members)
         labels = _label_sets(members)
@@ -90,13 +90,17 @@ class Npz(Dataset):
     def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
         """From the headers and the labels."""
         path = user_path(spec, places)
-        images = read_shape(path, "x_train")
+        headers = read_headers(path)
+        if "x_train" not in headers:
+            raise ArtifactError(f"{path}: it has no x_train")
+        images = headers["x_train"][0]
         if len(images) == 2:  # feature vectors
             images = (*images[:1], 1, 1)
         if len(images) not in (3, 4):
             raise ArtifactError(f"{path}: x_train has shape {images}, not [n, H, W] or [n, H, W, C]")
         n, sides = images[0], (images[1], images[2])
-        _check_test(path, spec, arrays_in(path))
+        _check_test(path, spec, headers)
+        _check_shapes(path, headers)
         members = read_npz(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
         labels = _label_sets(members)
         share = holdout_share(spec)
@@ -149,28 +153,16 @@ def arrays_in(path: Path) -> list[str]:
     Raises:
         ArtifactError: the file is damaged. The message names it.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return [name.removesuffix(".npy") for name in archive.namelist()]
-    except (OSError, zipfile.BadZipFile) as error:
-        raise ArtifactError(f"{path}: damaged ({type(error).__name__}: {error})") from error
+    return list(read_headers(path))
 
 
-def read_shape(path: Path, name: str) -> tuple[int, ...]:
-    """Shape of one array in an npz, from its header.
-
-    Raises:
-        ArtifactError: the file is damaged, or has no such array. The message names the file.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
-            major = np.lib.format.read_magic(member)[0]
-            read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
-            return tuple(read(member)[0])
-    except KeyError as error:
-        raise ArtifactError(f"{path}: it has no {name}") from error
-    except Exception as error:  # zipfile, zlib and numpy each raise their own kinds
-        raise ArtifactError(f"{path}: damaged ({type(error).__name__}: {error})") from error
+def _check_shapes(path: Path, headers: Mapping[str, tuple[tuple[int, ...], Any]]) -> None:
+    """Raise ArtifactError if images and their labels differ in number, before anything is unpacked."""
+    for name, (shape, _) in headers.items():
+        images = "x_test" if name == "y_test" else "x_train"
+        is_label = name in ("y_train", "y_test", "first_given", "client") or is_given(name)
+        if is_label and images in headers and headers[images][0] and shape != headers[images][0][:1]:
+            raise ArtifactError(f"{path}: {name} has shape {shape}, and {images} has {headers[images][0][0]} images")
 
 
 def _label_sets(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

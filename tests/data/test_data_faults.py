@@ -1,6 +1,7 @@
 """What users' own data can be like: each mistake is one error that names the file and says what to do."""
 
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ def grey(*shape: int) -> np.ndarray:
         ({"client": np.zeros(4, int)}, "client has shape"),
         ({"names": np.array(["a", "b"])}, r"y_train holds 0\.\.3; labels are 0\.\.1"),
         ({"y_test": None}, "it has no y_test"),
-        ({"given": np.array([{}] * 40)}, "not plain arrays .*allow_pickle"),
+        ({"given": np.array([{}] * 40)}, "given holds Python objects; numbers or texts"),
         ({"x_train": grey(N, 3, 8, 8), "x_test": grey(10, 3, 8, 8)}, r"channels first.*x_train\.transpose\(0, 2, 3"),
         ({"x_train": grey(N, 1, 8, 8), "x_test": grey(10, 1, 8, 8)}, "channels first"),
         ({"x_train": grey(N, 8, 8, 0), "x_test": grey(10, 8, 8, 0)}, r"x_train has shape \(40, 8, 8, 0\): .*no pixel"),
@@ -63,6 +64,28 @@ def test_arrays_that_cannot_be_right_are_refused_by_name(tmp_path, change, messa
     with pytest.raises(ArtifactError, match=message) as caught:
         sources.read(spec)
     assert "mine.npz" in str(caught.value)
+
+
+def test_a_file_that_is_no_npz_is_told_what_one_is(tmp_path):
+    (tmp_path / "mine.npz").write_text("x_train,y_train\n1,2\n")
+    for function in (sources.read_facts, sources.read):
+        with pytest.raises(ArtifactError, match=r"mine\.npz: damaged.*zip archive of arrays, as np\.savez") as caught:
+            function({"source": "npz", "path": str(tmp_path / "mine.npz")})
+        assert "pickle" not in str(caught.value)
+
+
+def test_nothing_is_unpacked_that_cannot_fit(tmp_path, monkeypatch):
+    """A header of an array of 10**15 bytes, and labels that are not as many as the images."""
+    spec = npz(tmp_path)
+    monkeypatch.setattr(np, "load", None)  # would unpack
+    with zipfile.ZipFile(tmp_path / "mine.npz", "a") as archive, archive.open("x_public.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(
+            member, {"descr": "|u1", "fortran_order": False, "shape": (10**9, 1000, 1000)}
+        )
+    with pytest.raises(ArtifactError, match=r"mine\.npz: its arrays need 1000000\.0 GB, .* for x_public .* GB free"):
+        sources.read(spec)
+    with pytest.raises(ArtifactError, match=r"mine\.npz: given has shape \(41,\), and x_train has 40 images"):
+        sources.read(npz(tmp_path, given=np.zeros(41, int)))
 
 
 def test_more_classes_than_images_are_named_before_any_job(tmp_path):

@@ -1,24 +1,33 @@
-"""Check the files in the folders of the store against their SHA-256: which are missing, changed or extra.
+"""Check the files of the store against their SHA-256, their addresses and what DVC recorded of them.
 
 fednoise audit [--remove | --store]        (make audit)
 
 --remove moves each damaged folder to .discarded/, so that the next `snakemake` makes it again, and nothing else. Copies
-in results/ that are not in the store are named, too; `snakemake` makes them anew as it is, so --store leaves them out.
-Other files in results/ are not looked at.
+in results/ that are missing or not in the store are named, too; `snakemake` makes them anew as it is, so --store leaves
+them out. Other files in results/ are not looked at.
 """
 
 import argparse
+import contextlib
 import datetime
+import hashlib
+import json
 import os
+import shlex
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
-from fednoise_core.io import sha256_file
+from fednoise_core.io import ArtifactError, SpecError, sha256_file
 from workflow_scripts import paths
+from workflow_scripts.config.project import Project
+from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.machine.locks import is_locked
 from workflow_scripts.provenance.checksums import SUMS, find_damage, read_sums
+from workflow_scripts.study.targets import Targets
 
 ROOTS = ("store", "data/arrays")
 DISCARDED = ".discarded"
@@ -50,18 +59,65 @@ def running_process() -> str:
     return f"{training}: a process trains here. Wait for it" if training else ""
 
 
-def audit_store(*, copies: bool = True) -> dict[Path, list[str]]:
-    """Compare the store with its SHA-256 lists.
+def read_record() -> dict[str, str]:
+    """Read from DVC what was recorded of the store.
+
+    Returns:
+        Folder → MD5 of its SHA-256 list; nothing where no results are recorded, or DVC does not have the record.
+    """
+    if not Path("dvc.lock").exists():
+        return {}
+    command = [sys.executable, "-m", "dvc", "ls", "--recursive", "--show-hash", "--json", ".", "store"]
+    listing = subprocess.run(command, capture_output=True, text=True, check=False)
+    entries = json.loads(listing.stdout) if listing.returncode == 0 else []
+    files = {Path("store", entry["path"]): str(entry.get("md5")) for entry in entries if entry["isout"]}
+    return {str(file.parent): number for file, number in files.items() if file.name == SUMS}
+
+
+def find_forgeries(folders: Iterable[Path], record: Mapping[str, str]) -> dict[Path, list[str]]:
+    """Compare SHA-256 lists with what DVC recorded: a file may have been changed together with its line in the list.
+
+    Args:
+        folders: Folders whose files are those of their lists.
+        record: As `read_record` answers.
+
+    Returns:
+        Folder → what is wrong with it.
+    """
+    changed = [
+        folder
+        for folder in folders
+        if (number := record.get(str(folder)))
+        and hashlib.md5(Path(folder, SUMS).read_bytes(), usedforsecurity=False).hexdigest() != number
+    ]
+    return {folder: [f"{folder}: is not what was recorded"] for folder in changed}
+
+
+def find_missing_copies() -> list[str]:
+    """List the copies of the configured studies that are not in results/ although the store has them."""
+    targets = Targets(Project(read_yaml("config/config.yaml")))
+    copies: dict[str, str] = {}
+    for name in targets.project.studies:
+        copies |= targets.list_copies(targets.load_study(name))
+    return [file for file, source in copies.items() if not Path(file).exists() and Path(source).exists()]
+
+
+def audit_store(*, copies: bool = True, record: Mapping[str, str] = MappingProxyType({})) -> dict[Path, list[str]]:
+    """Compare the store with its SHA-256 lists and with DVC's record.
 
     Args:
         copies: Whether the copies in results/ are compared, too.
+        record: As `read_record` answers.
 
     Returns:
         Folder, or copy in results/ → what is wrong with it.
     """
     there = sorted(find_folders())
     problems = {folder: wrong for folder in there if (wrong := _find_problems(folder))}
+    problems |= find_forgeries([folder for folder in there if folder not in problems], record)
     if copies and there:
+        with contextlib.suppress(SpecError, ArtifactError):  # of a study that cannot be planned nothing is expected
+            problems |= {Path(file): [f"{file}: missing from results/"] for file in find_missing_copies()}
         sums = {value for folder in there for value in read_sums(folder).values()}
         for file in sorted(file for pattern in COPIES for file in Path("results").glob(f"*/{pattern}")):
             linked = any(folder.is_symlink() for folder in file.parents[:-2])  # below results/ no link is followed
@@ -77,7 +133,7 @@ def _find_problems(folder: Path) -> list[str]:
     return [f"{folder}/{name}: {problem}" for name, problem in find_damage(folder)]
 
 
-def _discard_path(path: Path, now: str) -> None:
+def discard_path(path: Path, now: str) -> None:
     """Move a file or folder to the same path below .discarded/<now>/."""
     target = Path(DISCARDED, now, path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -98,24 +154,30 @@ def main(arguments: list[str] | None = None) -> int:
     scope.add_argument("--remove", action="store_true", help=f"move damaged folders and copies to {DISCARDED}/")
     scope.add_argument("--store", action="store_true", help="pass over the copies in results/")
     options = parser.parse_args(arguments)
-    problems_by_path = audit_store(copies=not options.store)
+    record = read_record()
+    problems_by_path = audit_store(copies=not options.store, record=record)
     now = datetime.datetime.now().strftime("%Y-%m-%dT%H%M%S")
     for path, problems in problems_by_path.items():
         if options.remove and (reason := running_process()):  # asked each time: reading a large store takes minutes
             print(f"audit: {reason}", file=sys.stderr)
             return 1
-        if options.remove and path.is_dir() and not _find_problems(path):
+        if options.remove and path.is_dir() and not (_find_problems(path) or find_forgeries([path], record)):
             continue  # its step has ended since
         print("\n".join(f"AUDIT: {problem}" for problem in problems))
-        if options.remove:
-            _discard_path(path, now)
+        if options.remove and path.exists():
+            discard_path(path, now)
     if not problems_by_path:
         origin = "`dvc pull` brings recorded results" if Path("dvc.lock").exists() else "`fednoise run` makes results"
         print(
             "audit:", "every file is what its step wrote" if any(find_folders()) else f"nothing is here yet. {origin}"
         )
+        if not record and any(find_folders()):
+            print("audit: DVC has no record of results, so only accidents are found. To keep one: fednoise record")
         return 0
+    recorded = [str(folder) for folder in problems_by_path if str(folder) in record]
     cure = "`fednoise audit --remove` moves them away, and `snakemake` makes them again"
     done = f"moved to {DISCARDED}/{now}; `snakemake` makes them again" if options.remove else f"damaged; {cure}"
     print(f"audit: {len(problems_by_path)} folder{'s' * (len(problems_by_path) != 1)} or copies {done}")
+    if recorded:
+        print(f"audit: to bring back what was recorded: dvc checkout --force {shlex.join(recorded)}")
     return 0 if options.remove else 1

@@ -1,4 +1,4 @@
-"""List what no config names any more, in the store and in results/; remove it with --yes.
+"""List what no config names any more, in the store and in results/; with --yes move it to .discarded/.
 
 fednoise prune [--yes]
 
@@ -9,14 +9,14 @@ results/ no link is followed.
 
 import argparse
 import contextlib
-import shutil
+import datetime
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts import paths
-from workflow_scripts.commands.audit import find_folders, running_process
+from workflow_scripts.commands.audit import DISCARDED, discard_path, find_folders, running_process
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.study.grid import AllAbsent
@@ -65,19 +65,20 @@ def _not_shown(folder: Path, named: set[Path]) -> Iterator[Path]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command. It returns 1 if something runs here."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--yes", action="store_true", help="remove it")
+    parser.add_argument("--yes", action="store_true", help=f"move it to {DISCARDED}/, which you can delete")
     options = parser.parse_args(arguments)
     try:
         unnamed = _find_unnamed()
     except (SpecError, ArtifactError, OSError) as error:
         raise SpecError(f"{error}. Nothing is removed until this is fixed") from error
+    now = datetime.datetime.now().strftime("%Y-%m-%dT%H%M%S")
     for path in unnamed:
         if options.yes and (reason := running_process()):
             print(f"prune: {reason}", file=sys.stderr)
             return 1
         print(path)
         if options.yes:
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    done = "removed" if options.yes else "named by no config; --yes removes them"
+            discard_path(path, now)
+    done = f"moved to {DISCARDED}/{now}" if options.yes else f"named by no config; --yes moves them to {DISCARDED}/"
     print(f"prune: {len(unnamed)} {done}" if unnamed else "prune: every result is named by a config")
     return 0

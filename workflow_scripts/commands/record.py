@@ -2,26 +2,29 @@
 
 fednoise record && git add dvc.lock results && git commit && dvc push
 
+A folder that was recorded before with other content is refused, unless --accept names it: it was made anew on purpose.
 A plain `dvc commit` would record whatever lies there, also beside a failed or half-finished run.
 """
 
 import argparse
 import subprocess
 import sys
+from collections.abc import Collection
 
-from workflow_scripts.commands.audit import audit_store, running_process
+from workflow_scripts.commands.audit import audit_store, read_record, running_process
 from workflow_scripts.config.yaml_file import read_yaml
 
 CURE = "`fednoise audit --remove && snakemake` makes them again"
 
 
-def _refusal_reason() -> str | None:
-    """Why the results cannot be recorded now, or None."""
+def _refusal_reason(accepted: Collection[str]) -> str | None:
+    """Why the results cannot be recorded now, or None. Folders that are `accepted` may differ from the record."""
     if reason := running_process():
         return reason
     if (scale := read_yaml("config/config.yaml").get("scale", "paper")) != "paper":
         return f"config/config.yaml: scale: DVC records results of scale paper, got {scale}"
-    problems_found = [f"AUDIT: {problem}" for problems in audit_store().values() for problem in problems]
+    record = {folder: number for folder, number in read_record().items() if folder not in accepted}
+    problems_found = [f"AUDIT: {problem}" for problems in audit_store(record=record).values() for problem in problems]
     if problems_found:
         return "\n".join(["the audit finds:", *problems_found, CURE])
     dry_run = subprocess.run([sys.executable, "-m", "snakemake", "-n"], capture_output=True, text=True, check=False)
@@ -42,8 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
         0 if the results are recorded, 1 if that is refused.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.parse_args(arguments)  # an unknown option is an error: nothing is recorded
-    if reason := _refusal_reason():
+    parser.add_argument("--accept", nargs="+", default=[], metavar="FOLDER", help="of the store, made anew on purpose")
+    options = parser.parse_args(arguments)  # an unknown option is an error: nothing is recorded
+    if reason := _refusal_reason([folder.rstrip("/") for folder in options.accept]):
         print(f"record: {reason}", file=sys.stderr)
         return 1
     return subprocess.run([sys.executable, "-m", "dvc", "commit", "--force"], check=False).returncode

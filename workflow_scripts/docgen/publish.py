@@ -22,10 +22,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fednoise_core.io import ArtifactError, SpecError, json_digest, open_atomic, read_texts, write_json
+from fednoise_core.io import ArtifactError, SpecError, json_digest, open_atomic, raise_all, read_texts, write_json
+from workflow_scripts.commands.audit import find_forgeries, read_record
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.docgen.published_runs import RUNS, pack_runs, read_packed, unpack_runs
+from workflow_scripts.provenance.checksums import SUMS, find_damage
 from workflow_scripts.report.figures import draw
 from workflow_scripts.report.figures.results.scoreboard import HELD
 from workflow_scripts.report.figures.settings import SETTING_FIGURES
@@ -102,6 +104,19 @@ def finished_runs(
     return finished
 
 
+def refuse_damage(folders: Sequence[Path]) -> None:
+    """Refuse runs of the store whose files are not those of their step, or not those that DVC recorded.
+
+    Raises:
+        ArtifactError: There are some.
+    """
+    finished = [folder for folder in folders if (folder / SUMS).exists()]  # one published earlier has no list
+    problems = {folder: [f"{folder}/{name}: {what}" for name, what in find_damage(folder)] for folder in finished}
+    problems |= find_forgeries([folder for folder in finished if not problems[folder]], read_record())
+    lines = [line for folder in finished for line in problems[folder]]
+    raise_all(ArtifactError, [*lines, "`fednoise audit` says how to mend this"] if lines else [])
+
+
 def publish_study(study: Study, out: Path, html: Path | None = None, published: Path | None = None) -> list[Path]:
     """Write the page README.md of a study with its tables, pictures and numbers.
 
@@ -116,8 +131,8 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
         The files that were written.
 
     Raises:
-        ArtifactError: No run was made, the file of earlier runs is damaged, or a table or figure that was published
-            cannot be made again here.
+        ArtifactError: No run was made, one is damaged or not what was recorded, the file of earlier runs is damaged, or
+            a table or figure that was published cannot be made again here.
     """
     commit = software_commit()  # before files of the repository change
     with tempfile.TemporaryDirectory() as folder:
@@ -126,6 +141,7 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
         listed = finished_runs(study, unpack_runs(earlier, root / "earlier"), published_first=published is not None)
         if not listed:
             raise ArtifactError(f"{study.root}: no run of the study is finished")
+        refuse_damage([run.dir for run in listed])
         runs, metadata = load(listed), registry.complete_tables(study.page_metadata())
         out.mkdir(parents=True, exist_ok=True)
         table_names, drawn = _write_tables(root, metadata["tables"], listed), _draw_figures(root, study.figures, listed)

@@ -7,14 +7,22 @@ import os
 import re
 from pathlib import Path
 
-from fednoise_core.io import open_atomic, remove_unfinished, sha256_file
+from fednoise_core.io import (
+    ADDRESS,
+    ArtifactError,
+    check_address,
+    find_address,
+    open_atomic,
+    remove_unfinished,
+    sha256_file,
+)
 
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-f]{64})  ([^/\n]+)\n")
 
 
 def write_sums(folder: str | os.PathLike[str]) -> None:
-    """Write the SHA-256 of every file in a folder.
+    """Write the address that a folder was made for, and the SHA-256 of every file in it.
 
     Temporary files of writers that were killed are removed first.
 
@@ -22,6 +30,9 @@ def write_sums(folder: str | os.PathLike[str]) -> None:
         folder: The folder.
     """
     remove_unfinished(folder)
+    if address := find_address(folder):
+        with open_atomic(Path(folder, ADDRESS)) as file:
+            file.write(f"{address}\n")
     lines = [f"{sha256_file(Path(folder, name))}  {name}\n" for name in _list_files(folder)]
     with open_atomic(Path(folder, SUMS)) as file:
         file.writelines(lines)
@@ -60,7 +71,12 @@ def find_damage(folder: str | os.PathLike[str]) -> list[tuple[str, str]]:
             damage.append((name, "missing"))
         elif sha256_file(Path(folder, name)) != value:
             damage.append((name, "changed"))
-    return damage + [(name, "not made by the workflow") for name in sorted(there - sums.keys())]
+    damage += [(name, "not made by the workflow") for name in sorted(there - sums.keys())]
+    try:
+        check_address(folder)
+    except ArtifactError as error:
+        damage.append((ADDRESS, str(error).partition(": ")[2].partition(". ")[0]))
+    return damage if ADDRESS in there or not find_address(folder) else [*damage, (ADDRESS, "missing")]
 
 
 def _list_files(folder: str | os.PathLike[str]) -> list[str]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from fednoise_core.index import SHOWN
-from fednoise_core.io import SpecError, canonical_json, json_digest, open_atomic, sha256_file
+from fednoise_core.io import SpecError, canonical_json, check_address, json_digest, open_atomic, sha256_file
 from fednoise_core.settings.declare import did_you_mean
 from workflow_scripts import paths
 from workflow_scripts.config.project import Project
@@ -226,6 +226,23 @@ class Targets:
         """List the files of a study besides its tables and figures."""
         return [f"{study.root}/{file}" for file in (*paths.STUDY_FILES, paths.INDEX)]
 
+    def list_copies(self, study: Study) -> dict[str, str]:
+        """List the copies of a study in results/, with the files of the store that they are copies of."""
+        copies = self._page_sources(study)
+        for key, plans, suffixes in self.outputs.list_shown(study):
+            for name, plan in plans.items():
+                sources = {end: f"{plan.folder}/{key.removesuffix('s')}.{end}" for end in suffixes}
+                copies |= {f"{study.root}/{key}/{name}.{end}": source for end, source in sources.items()}
+        return copies
+
+    def _page_sources(self, study: Study) -> dict[str, str]:
+        """File in results/ → the file it is a copy of, of a study's page and numbers."""
+        page, summary = self.outputs.plan_page(study).folder, self.outputs.plan_summary(study).folder
+        return {
+            f"{study.root}/{file}": f"{page if source == 'report.html' else summary}/{source}"
+            for file, source in paths.STUDY_FILES.items()
+        }
+
     def _output_targets(self, name: str, part: str) -> list[str]:
         """Files of a table or figure that is asked for by its own name.
 
@@ -241,11 +258,8 @@ class Targets:
         """File in results/ → the file it is a copy of: of a table, a figure, or the rest of a study (key "study")."""
         study = self._study_in(root)
         if key == "study":
-            page, summary = self.outputs.plan_page(study).folder, self.outputs.plan_summary(study).folder
-            sources = {paths.INDEX: self._write_list(_csv_text([run.row for run in study.runs]), "csv")}
-            for file, source in paths.STUDY_FILES.items():
-                sources[file] = f"{page if source == 'report.html' else summary}/{source}"
-            return {f"{study.root}/{file}": source for file, source in sources.items()}
+            index = self._write_list(_csv_text([run.row for run in study.runs]), "csv")
+            return {f"{study.root}/{paths.INDEX}": index, **self._page_sources(study)}
         plans, suffixes = {key: (plans, ends) for key, plans, ends in self.outputs.list_shown(study)}[key]
         if name not in plans:
             raise SpecError(
@@ -284,6 +298,8 @@ class Targets:
     def copy_command(self, root: str, key: str, name: str = "") -> str:
         """The shell command that copies files to results/, for the arguments of `copy_inputs`."""
         copies = self._copy_sources(root, key, name).items()
+        for folder in {os.path.dirname(source) for _, source in copies}:
+            check_address(folder)
         return " && ".join(
             f"cp {shlex.quote(source)} {shlex.quote(file + '~')} && mv {shlex.quote(file + '~')} {shlex.quote(file)}"
             for file, source in copies

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from fednoise_core.index import FILES, FLAGS, SHOWN, read_runs
-from fednoise_core.io import ArtifactError, SpecError, json_digest
+from fednoise_core.io import ArtifactError, SpecError, check_address, json_digest
 from fednoise_core.settings.variants import index_of
 from workflow_scripts.report.text.escape import one_line
 
@@ -169,6 +169,7 @@ def load(listed_runs: Iterable[ListedRun]) -> list[RecordedRun]:
     """
     runs = []
     for listed in listed_runs:
+        check_address(listed.dir)
         record = read_json(listed.dir / "spec.json", ("spec",))
         summary = read_json(
             listed.dir / "summary.json", ("run", "accuracy", "headline_view", "spec_digest", "rounds", "classes")
