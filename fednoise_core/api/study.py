@@ -113,7 +113,7 @@ def _flatten(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str
 
 
 def _defaults(key: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What a part of a run's settings does not name; of a method of the user's nothing is imported."""
+    """The defaults of a part of a run's settings; of a method of the user's nothing is imported."""
     if key == "train":
         return with_defaults(Train, {})
     if key == "method":

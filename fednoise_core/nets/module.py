@@ -291,7 +291,7 @@ class ModuleNet(Net):
 
 
 def _take_logits(output: Any) -> Any:
-    """What a module returned, or its `logits`: Hugging Face's models return an object."""
+    """Take the logits of a module's output: Hugging Face's models return an object."""
     return getattr(output, "logits", output)
 
 
