@@ -1,44 +1,58 @@
 """fn.find_label_errors: the list of wrong labels of arrays in memory, in one call."""
 
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
 from fednoise_core.api.run import run
+from fednoise_core.data.array_checks import as_images, owners_of
+from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.from_arrays import arrays
+from fednoise_core.data.mean_std import mean_and_std
+from fednoise_core.data.partition import Partition
 from fednoise_core.io import SpecError
+from fednoise_core.label_errors.estimate import SiteLabels, estimate_held_out
 from fednoise_core.label_errors.files import SITES, list_columns, list_sites, list_suspects
+from fednoise_core.label_errors.inputs import number_labels, read_owners, read_probabilities, read_samples
+from fednoise_core.label_errors.result import LabelErrors
 from fednoise_core.partition.registry import make as make_partition
 from fednoise_core.rng import stream
 from fednoise_core.settings.declare import build_settings
 from fednoise_core.settings.train import Train
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 TRAIN = {"rounds": 8, "fraction": 1.0, "epochs": 2, "batch": 32, "lr": 0.05, "momentum": 0.9, "eval_every": 1000}
+TRAINING = {field.name for field in fields(Train)}
 NO_VOTE = ("-1", "nan", "None", "")
 
 
 def find_label_errors(
-    x: Any, y: Any, owner: Any = None, *, net: Any = None, seed: int = 0, **options: Any
-) -> "pd.DataFrame":
+    x: Any, y: Any = None, owner: Any = None, *, pred_probs: Any = None, net: Any = None, seed: int = 0, **options: Any
+) -> LabelErrors:
     """Find wrong labels with models that have not seen them (`cross_fitted`). docs/wrong_labels.md explains the result.
 
     Args:
-        x: Images, integers 0..255, [n, H, W] or [n, H, W, C], or feature vectors, floats [n, d].
-        y: Labels [n], class numbers from 0 or class names. Or the votes of m annotators [n, m], with -1, NaN, None or
-            an empty name where an annotator has not voted.
+        x: Images, integers 0..255, [n, H, W] or [n, H, W, C], or feature vectors [n, d]: an array, a DataFrame of
+            numbers, or a sparse matrix. Or a map-style torch Dataset of (image, label), or a DataLoader of one. None
+            is possible with `pred_probs`.
+        y: Labels [n]: whole numbers, bools, names or categories. Or the votes of m annotators [n, m], with -1, NaN,
+            None or an empty name where an annotator has not voted. Left out, they are those of the Dataset.
         owner: Who holds each sample [n], numbers or texts. Left out, all samples lie in one place.
+        pred_probs: Probabilities [n, K] by models of your own that have not seen the sample, for example from
+            cross-validation at each site. Nothing is trained then.
         net: Net to train in rounds. By default feature vectors get a linear discriminant from sums of one round, images
             of at least 12 pixels a side "small_cnn" of width 16, and smaller ones "mlp".
         seed: Whole number from 0.
-        **options: Other arguments of `fn.run`, such as device="cuda" or progress=False.
+        **options: Training settings, such as rounds=4 or lr=0.01, with which feature vectors get a linear net. Other
+            arguments of `fn.run`, such as device="cuda" or progress=False.
 
     Returns:
-        A row a sample, with the columns of suspects.csv, most suspect first. `sample` is the row of `x`. Sites on whose
-        labels the models are no better than chance are left out. Its `attrs["sites"]` has a dict a site, with the
-        columns of sites.csv.
+        A DataFrame with a row a sample and the columns of suspects.csv, most suspect first. `sample` is the row of `x`.
+        Sites on whose labels the models are no better than chance are left out, with a warning. Its `attrs["sites"]`
+        has a dict a site, with the columns of sites.csv. `page(path)` writes the page to decide on, and `corrected()`
+        gives corrected labels.
         With votes the given label is the one with the most votes, and `agreement` is the share of the votes for it.
         `attrs["annotators"]` has a dict an annotator: number of votes, and share of those that are the given label.
 
@@ -46,39 +60,99 @@ def find_label_errors(
         SpecError: An argument does not fit. The message names it.
         TypeError: An argument is no array.
     """
-    import pandas as pd
-
-    x, y, owner = np.asarray(x), _as_array(y), None if owner is None else _as_array(owner)
-    if not x.ndim or not y.ndim or len(x) != len(y):
-        raise SpecError(f"y: expected a label for each of x, got {list(y.shape)} for {list(x.shape)}")
-    if owner is not None and owner.shape != x.shape[:1]:
-        raise SpecError(f"owner: expected one for each of x, got {list(owner.shape)} for {list(x.shape)}")
-    votes, y = (y, take_majority(y)) if y.ndim == 2 else (None, y)
-    data = arrays(x, y, test=(x[:1], y[:1]), owner=owner)  # accuracy is not asked for
-    by_sums, train = net is None and x.ndim == 2, {**TRAIN, "net": net}
-    if by_sums:
-        train |= {"net": "linear", "rounds": 1}
-    elif net is None:
-        shortest = min(data.x_train.shape[1:3])
-        train["net"] = {"name": "small_cnn", "width": 16} if shortest >= 12 else "mlp"
-    split = make_partition(data, "natural" if owner is not None else {"kind": "iid", "clients": 1}, seed=seed)
-    method = {"name": "cross_fitted", "fit": "sums" if by_sums else "rounds"}
-    done = run(data, data.y_train, split, method, build_settings(Train, train, "train"), seed, **options)
-    suspects, sites = done.outcome.suspects, split.sites or [str(number) for number in range(split.clients)]
-    frame = pd.DataFrame(list_suspects(suspects, data, data.y_train, sites), columns=list_columns(suspects))
+    if x is None and pred_probs is not None:
+        x = np.arange(len(y), dtype=np.float32)[:, None]  # no two are copies
+    x, y = read_samples(x, y)
+    votes = np.asarray(y) if np.ndim(y) == 2 and np.shape(y)[1] > 1 else None
     if votes is not None:
-        voted, agreed = find_votes(votes), votes == y[:, None]
+        votes = votes.astype(str) if all(isinstance(value, str) for value in votes.ravel().tolist()) else votes
+        y = take_majority(votes)
+    if pred_probs is None:
+        labels = number_labels(y)
+    else:
+        p, labels = read_probabilities(pred_probs, y)
+    owner = None if owner is None else read_owners(owner)
+    for name, rows in {"y": labels.numbers, "owner": owner, "pred_probs": pred_probs}.items():
+        if rows is not None and len(rows) != len(x):
+            raise SpecError(f"{name}: expected one for each of the {len(x)} samples of x, got {len(rows)}")
+    kind = "natural" if owner is not None else {"kind": "iid", "clients": 1}
+    if pred_probs is None:
+        classes = labels.names or len(labels.classes)
+        test = x[:1], labels.numbers[:1]  # accuracy is not asked for
+        data = arrays(x, labels.numbers, test=test, owner=owner, classes=classes)
+        split = make_partition(data, kind, seed=seed)
+        suspects = train_and_judge(data, split, net, seed, options)
+    else:
+        options.pop("progress", None)
+        if net is not None or options:
+            raise SpecError(f"{next(iter(options), 'net')}: nothing is trained with pred_probs; leave it out")
+        data = _describe_data(x, labels.numbers, p.shape[1], labels.names, owner)
+        split = make_partition(data, kind, seed=seed)
+        suspects = judge_probabilities(p, labels.numbers, split)
+    judged = {one.site for one in suspects}
+    if skipped := [name for number, name in enumerate(split.sites) if number not in judged]:
+        warnings.warn(
+            f"{len(skipped)} of {split.clients} sites are left out ({', '.join(skipped[:5])}): the models agree with "
+            "their labels no more often than chance. Other features, or a larger net trained longer, may help",
+            stacklevel=2,
+        )
+    frame = LabelErrors(list_suspects(suspects, data, data.y_train, split.sites), columns=list_columns(suspects))
+    frame.data, frame.classes = data, labels.classes
+    if votes is not None:
+        voted, agreed = find_votes(votes), votes == np.asarray(y)[:, None]
         frame["agreement"] = (agreed.sum(1) / voted.sum(1))[frame["sample"]]
         counts = zip(voted.sum(0).tolist(), agreed.sum(0).tolist(), strict=True)
         frame.attrs["annotators"] = [{"votes": n, "agreement": k / n if n else None} for n, k in counts]
-    frame.attrs["sites"] = [dict(zip(SITES, row, strict=True)) for row in list_sites(suspects, sites)]
+    frame.attrs["sites"] = [dict(zip(SITES, row, strict=True)) for row in list_sites(suspects, split.sites)]
     return frame
 
 
-def _as_array(values: Any) -> np.ndarray:
-    """An array, of numpy's texts where all values are Python's, as in a column of pandas."""
-    array = np.asarray(values)
-    return array.astype(str) if all(isinstance(value, str) for value in array.ravel().tolist()) else array
+def train_and_judge(
+    data: Arrays, split: Partition, net: Any, seed: int, options: dict[str, Any]
+) -> Sequence[SiteLabels]:
+    """Judge the labels of `data` by cross_fitted. `options` are training settings and arguments of `fn.run`."""
+    chosen = {name: options.pop(name) for name in sorted(options.keys() & TRAINING)}
+    vectors = data.x_train.shape[1:3] == (1, 1)
+    by_sums, train = vectors and net is None and not chosen, {**TRAIN, "net": net}
+    if net is None and vectors:
+        train |= {"net": "linear", "rounds": 1 if by_sums else TRAIN["rounds"]}
+    elif net is None:
+        train["net"] = {"name": "small_cnn", "width": 16} if min(data.x_train.shape[1:3]) >= 12 else "mlp"
+    method = {"name": "cross_fitted", "fit": "sums" if by_sums else "rounds"}
+    settings = build_settings(Train, train | chosen, "train")
+    return run(data, data.y_train, split, method, settings, seed, **options).outcome.suspects
+
+
+def _describe_data(x: np.ndarray, y: np.ndarray, K: int, names: tuple[str, ...], owner: np.ndarray | None) -> Arrays:
+    """The data set of labels that other models have judged. Classes without a sample are possible."""
+    x = as_images("x", x)
+    mean, std = mean_and_std(x)
+    client, sites = (None, ()) if owner is None else owners_of(owner, "owner")
+    return Arrays(x, y, x[:1], y[:1], K, mean, std, names=names, client=client, sites=sites, clean_known=False)
+
+
+def judge_probabilities(p: np.ndarray, labels: np.ndarray, split: Partition) -> list[SiteLabels]:
+    """Judge labels by predictions of models that have not seen the samples.
+
+    Sites on whose labels the models are no better than chance are left out, by two standard deviations.
+
+    Args:
+        p: Probabilities [n, K].
+        labels: Class numbers, int64 [n].
+        split: Samples of each site.
+    """
+    log_p, chance = np.log(np.maximum(p, 1e-40)), 1 / p.shape[1]
+    rows = {number: split.of(number) for number in range(split.clients)}
+    hits = {number: int((log_p[of].argmax(1) == labels[of]).sum()) for number, of in rows.items()}
+    rows = {
+        number: of
+        for number, of in rows.items()
+        if hits[number] > min(len(of) * chance + 2 * (len(of) * chance * (1 - chance)) ** 0.5, len(of) - 0.5)
+    }
+    if not rows:
+        return []
+    parts, given = [log_p[of] for of in rows.values()], [labels[of] for of in rows.values()]
+    return estimate_held_out(parts, parts, given, list(rows.values()), list(rows))
 
 
 def find_votes(votes: np.ndarray) -> np.ndarray:

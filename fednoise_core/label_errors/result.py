@@ -1,0 +1,98 @@
+"""The result of fn.find_label_errors: a DataFrame that writes its page and gives corrected labels."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fednoise_core.data.array_checks import as_images
+from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.mean_std import mean_and_std
+from fednoise_core.data.splits import all_classes_occur
+from fednoise_core.io import ArtifactError, open_atomic
+from fednoise_core.label_errors.csv_rows import Site, read_rows
+from fednoise_core.label_errors.decisions import Decision, Suspect
+from fednoise_core.label_errors.page import labels_page
+from fednoise_core.label_errors.scope import FAR
+from fednoise_core.noise.labels import Labels
+
+
+class LabelErrors(pd.DataFrame):
+    """Judged labels, most suspect first. What pandas makes of it (`query`, `head`) is a plain DataFrame.
+
+    Attributes:
+        data: The data set that was judged.
+        classes: What the user calls class 0, 1 …, [K].
+    """
+
+    _metadata = ("data", "classes")
+    data: Arrays
+    classes: np.ndarray
+
+    def page(self, path: str | os.PathLike[str], *, images: Any = None, title: str = "Suspect labels") -> None:
+        """Write the page on which labels are kept, relabelled or dropped. It saves what was decided as decisions.csv.
+
+        Args:
+            path: The HTML file. It contains the pictures.
+            images: Pictures of feature vectors, integers 0..255 [n, H, W] or [n, H, W, C].
+            title: Title of the page.
+
+        Raises:
+            ArraysError: Pictures that are none, or are not as many as the samples.
+        """
+        data = self.data
+        if images is not None:
+            x = as_images("images", np.asarray(images))
+            mean, std = mean_and_std(x)
+            data = dataclasses.replace(data, x_train=x, x_test=x[:1], mean=mean, std=std)
+        rows = enumerate(self.to_dict("records"))
+        suspects = [Suspect.model_validate({**row, "where": f"row {place}"}) for place, row in rows]
+        sites = [Site(where=f"site {site['client']}", **site) for site in self.attrs["sites"]]
+        labels = Labels.of(data.y_train, data.y_train, data.classes, False)
+        text = labels_page(data, labels, suspects, sites, title, summary={"accuracy": {}})
+        with open_atomic(path) as file:
+            file.write(text)
+
+    def corrected(
+        self, decisions: str | os.PathLike[str] | None = None, *, drop: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Correct the labels.
+
+        Args:
+            decisions: The decisions.csv of the page. Left out, every verdict `wrong` is accepted unseen. Samples that
+                are blank or out of scope have no right label: they keep theirs, unless they are dropped.
+            drop: The samples that would be relabelled are dropped.
+
+        Returns:
+            The rows of `x` that stay, int64 [m] in ascending order, and their labels [m], as the user calls the
+            classes. Samples of sites that were left out keep their label.
+
+        Raises:
+            ArtifactError: A decision is about another label than the data have.
+            ArraysError: No sample of a class would be left.
+        """
+        given = self.data.y_train
+        corrected, stays = given.copy(), np.ones(len(given), bool)
+        if decisions is None:
+            wrong = self[self["verdict"] == "wrong"]
+            classless = (wrong["out_of_scope"] > FAR) | wrong["blank"]
+            stays[wrong["sample"].to_numpy(int)] = not drop
+            relabelled = wrong[~classless]
+            corrected[relabelled["sample"].to_numpy(int)] = relabelled["proposed"].to_numpy(int)
+        else:
+            rows = {self.data.source(row): row for row in range(len(given))}
+            for decision in read_rows(Path(decisions), Decision):
+                row = rows.get(decision.source, -1)
+                if row < 0 or given[row] != decision.given or decision.label >= self.data.classes:
+                    raise ArtifactError(
+                        f"{decision.where}: sample {decision.source!r} with label {decision.given} is not here"
+                    )
+                if decision.decision == "relabel":
+                    corrected[row] = decision.label
+                stays[row] = decision.decision == "keep" or (decision.decision == "relabel" and not drop)
+        if len(np.unique(given)) == self.data.classes:
+            all_classes_occur([corrected[stays]], self.data.classes, list(self.data.names), "y, corrected")
+        return np.flatnonzero(stays), self.classes[corrected[stays]]

@@ -1,0 +1,177 @@
+"""What people hand to fn.find_label_errors: every form gives the same list, and what is wrong is named by its row."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import fednoise_core as fn
+from fednoise_core.api.find_label_errors import find_label_errors
+from fednoise_core.io import SpecError
+from fednoise_core.rng import stream
+
+K, N = 4, 400
+OWNERS = np.arange(N) % 2
+
+
+def make_vectors() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features [n, 6] around a centre a class, true and given labels: every tenth is wrong."""
+    draw = stream(0, "vectors").normal(size=(N, 6))
+    true = np.arange(N) // 2 % K
+    given = np.where(np.arange(N) % 10 == 0, (true + 1) % K, true)
+    return (draw + 6 * np.eye(K, 6)[true]).astype(np.float32), true, given
+
+
+X, TRUE, Y = make_vectors()
+WRONG = set(np.flatnonzero(TRUE != Y).tolist())
+
+
+def find(x: Any, y: Any = None, owner: Any = OWNERS, **more: Any) -> Any:
+    return find_label_errors(x, y, owner, progress=False, **more)
+
+
+@pytest.fixture(scope="module")
+def expected() -> Any:
+    return find(X, Y)
+
+
+def as_names(y: np.ndarray) -> np.ndarray:
+    return np.array(["cat", "dog", "eel", "fox"])[y]
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        Y.tolist(),
+        Y + 1,
+        Y * 10 - 5,
+        Y.astype(float),
+        as_names(Y),
+        pd.Series(as_names(Y)),
+        pd.Series(as_names(Y), index=range(7, 7 + N)),
+        pd.Categorical(as_names(Y), categories=["cat", "dog", "eel", "fox", "gnu"]),
+        pd.Series(Y, dtype="Int64"),
+        torch.from_numpy(Y),
+        Y[:, None],
+    ],
+    ids=["list", "from 1", "gaps", "floats", "names", "series", "index", "categories", "nullable", "tensor", "column"],
+)
+def test_labels_in_every_form_give_the_same_list(y: Any, expected: Any) -> None:
+    frame = find(X, y)
+    pd.testing.assert_frame_equal(
+        pd.DataFrame(frame)[["sample", "p_wrong"]], pd.DataFrame(expected)[["sample", "p_wrong"]]
+    )
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        pd.DataFrame(X, columns=list("abcdef")),
+        X.tolist(),
+        X.astype(np.float64),
+        sparse.csr_matrix(X),
+        torch.from_numpy(X),
+        TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)),
+        DataLoader(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), batch_size=7, shuffle=True),
+    ],
+    ids=["DataFrame", "list", "float64", "sparse", "tensor", "Dataset", "DataLoader"],
+)
+def test_samples_in_every_form_give_the_same_list(x: Any, expected: Any) -> None:
+    frame = find(x, None if isinstance(x, TensorDataset | DataLoader) else Y)
+    assert frame["sample"].tolist() == expected["sample"].tolist()
+
+
+def test_bools_whole_numbers_and_owners_of_any_kind() -> None:
+    counts = np.rint(10 * X).astype(int)
+    frame = find(counts, Y >= 2, OWNERS.astype(float))
+    assert set(frame["given"]) == {0, 1}
+    names = find(X, Y, np.array(["north", "south"])[OWNERS])
+    assert [site["site"] for site in names.attrs["sites"]] == ["north", "south"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"y": [None if row in (3, 8) else value for row, value in enumerate(Y.tolist())]},
+            r"y: no value in row 3, 8\.",
+        ),
+        ({"y": np.where(np.arange(N) == 5, np.nan, Y)}, "y: no value in row 5"),
+        ({"y": np.where(np.arange(N) == 5, 1.5, Y)}, r"y: expected whole numbers or names, got 1\.5 in row 5"),
+        ({"y": np.zeros(N, int)}, "y: expected at least 2 classes"),
+        ({"y": Y[:-1]}, "y: expected one for each of the 400 samples of x, got 399"),
+        ({"owner": [None, *OWNERS.tolist()[1:]]}, "owner: no value in row 0"),
+        ({"owner": OWNERS + 0.5}, r"owner: expected whole numbers or names, got 0\.5 in row 0"),
+        ({"x": np.where(np.arange(6) == 2, np.nan, X)}, r"x: column 2 is nan in row 0, and so are 399 other values"),
+        ({"x": pd.DataFrame(X, columns=list("abcdef")).assign(c="red")}, "x: column 'c' is not numeric .*'red'"),
+        ({"pred_probs": np.ones((N, K))}, r"pred_probs: row 0 has the sum 4; expected probabilities"),
+        ({"pred_probs": np.full((N, 3), 1 / 3)}, "pred_probs: 3 columns for the 4 classes of y"),
+        ({"pred_probs": np.full((N, K), 1 / K), "rounds": 3}, "rounds: nothing is trained with pred_probs"),
+        ({"roundz": 3}, "roundz"),
+    ],
+)
+def test_what_does_not_fit_is_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises((SpecError, TypeError), match=message):
+        find(**{"x": X, "y": Y, "owner": OWNERS, **arguments})
+
+
+def test_a_data_set_without_numbers_is_refused() -> None:
+    class Endless(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return iter([])
+
+    with pytest.raises(SpecError, match="expected a map-style data set, got Endless"):
+        find(Endless())
+
+
+def test_images_of_a_torch_dataset_are_channels_last() -> None:
+    images = torch.rand(60, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    with pytest.warns(UserWarning, match="1 of 1 sites"):  # there is nothing to learn
+        frame = find(TensorDataset(images, torch.arange(60) % 2), owner=None, rounds=1, epochs=1)
+    assert frame.data.x_train.shape == (60, 8, 8, 3)
+    np.testing.assert_array_equal(frame.data.x_train[3], np.rint(255 * images[3].permute(1, 2, 0).numpy()))
+
+
+def test_own_probabilities_need_no_training() -> None:
+    p = np.full((N, K), 0.05)
+    p[np.arange(N), TRUE] = 0.85
+    frame = find(None, as_names(Y), pred_probs=pd.DataFrame(p, columns=["cat", "dog", "eel", "fox"]))
+    assert set(frame["sample"].head(len(WRONG)).tolist()) == WRONG
+    assert len(frame.attrs["sites"]) == 2
+    by_array = find(X, Y, pred_probs=p)
+    assert by_array["sample"].tolist() == frame["sample"].tolist()
+
+
+def test_an_empty_list_says_why() -> None:
+    noise = stream(1, "noise").normal(size=(N, 6)).astype(np.float32)
+    with pytest.warns(UserWarning, match="2 of 2 sites are left out .*no more often than chance"):
+        frame = find(noise, stream(2, "labels").integers(0, K, N))
+    assert len(frame) == 0
+
+
+def test_the_result_writes_its_page_and_corrects_the_labels(tmp_path: Any) -> None:
+    images = fn.dataset({"source": "digits", "test": 360}).x_train
+    frame = find(X, as_names(Y))
+    frame.page(tmp_path / "labels.html", images=images[:N], title="Mine")
+    text = (tmp_path / "labels.html").read_text()
+    assert "Mine" in text
+    frame.page(tmp_path / "vectors.html", title="Mine")
+    assert (tmp_path / "vectors.html").read_text() != text  # with other pictures
+    rows, labels = frame.corrected()
+    assert rows.tolist() == list(range(N))
+    before, after = (as_names(Y) != as_names(TRUE)).mean(), (labels != as_names(TRUE)).mean()
+    assert after < before / 4
+    kept, labels = frame.corrected(drop=True)
+    assert len(kept) < N
+    assert (labels == as_names(Y)[kept]).all()
+    assert len(WRONG & set(kept.tolist())) < len(WRONG) / 4
+
+
+def test_training_settings_are_taken() -> None:
+    frame = find(X, Y, rounds=2, lr=0.01)
+    assert set(frame["sample"].head(20).tolist()) <= WRONG | set(range(N))
+    assert len(frame) == N
