@@ -62,6 +62,7 @@ METHODS: dict[str, str] = {
     "fedrn": "fednoise_core.methods.fedrn:FedRN",
     "fednoro": "fednoise_core.methods.fednoro:FedNoRo",
     "fedelc": "fednoise_core.methods.fedelc:FedELC",
+    "masked_optim": "fednoise_core.methods.masked_optim:MaskedOptim",
     "fedmd": "fednoise_core.methods.fedmd:FedMD",
     "feddf": "fednoise_core.methods.feddf:FedDF",
     "rhfl": "fednoise_core.methods.mutual:RHFL",

@@ -128,6 +128,7 @@ UNUSUAL: dict[str, Any] = {
     "fedhnl": [(0, 0), (0, 0), *[(4 * 10 * 5 * 4, 4 * (8 + 10 * 5 * 4))] * 3],  # 10 images, 5 probabilities, a loss
     "fedmd": [(0, 0), (0, 0), *[(4 * (6 * 8 + 6 * 5 * 4), 4 * 6 * 5 * 4)] * 3],  # numbers, logits of 6 public images
     "fednoro": _fednoro,
+    "masked_optim": _fednoro,
     "fedrn": _fedrn,
     "forward_prestop": [(0, 0), FIRST, FIRST, (4 * (MODEL + 8), 4 * MODEL)],
     "lc": [(0, 0), PLAIN, TO_ALL, PLAIN],
