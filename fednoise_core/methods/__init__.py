@@ -58,6 +58,7 @@ METHODS: dict[str, str] = {
     "selfie": "fednoise_core.methods.selfie:Selfie",
     "fedelr": "fednoise_core.methods.fedelr:FedELR",
     "feddpcont": "fednoise_core.methods.feddpcont:FedDPCont",
+    "feddiv": "fednoise_core.methods.feddiv:FedDiv",
     "fedcorr": "fednoise_core.methods.fedcorr:FedCorr",
     "fedrn": "fednoise_core.methods.fedrn:FedRN",
     "fednoro": "fednoise_core.methods.fednoro:FedNoRo",

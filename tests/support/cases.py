@@ -13,6 +13,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "dividemix": {"warmup": 1, "ramp": 2, "unlabelled": 5.0},
     "fedcorr": {"iterations": 1, "tune_rounds": 1, "full_rounds": 1, "relabel": 1.0, "confidence": 0.25},
     "feddf": {"public": 6, "distil_batch": 4},
+    "feddiv": {"warmup": 1, "settle": 1},
     "feddpcont": {"keep": 0.6},
     "feddyn": {"alpha": 0.1},
     "feddyn_efc": {"mu": 0.01},
@@ -122,6 +123,8 @@ UNUSUAL: dict[str, Any] = {
     "cross_fitted": _cross_fitted,
     "fedcorr": _fedcorr,
     "feddf": _feddf,
+    # weights, means and variances of two components, both ways
+    "feddiv": [(0, 0), PLAIN, *[(4 * (MODEL + 6 * 8),) * 2] * 2],
     "feddpcont": [(7 * (8 + 5 * 4), 7 * 5 * 8), *[PLAIN] * 3],  # once epsilon, a histogram and the prior
     "fedefc": [(0, 0), FIRST, FIRST, (4 * (MODEL + 8), 4 * MODEL)],
     "fedelc": _fednoro,
