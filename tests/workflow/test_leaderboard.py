@@ -111,8 +111,9 @@ def test_without_clean_labels_tuning_chooses_the_same(board: Workflow) -> None:
     with np.load(arrays, allow_pickle=False) as known, np.load(labels, allow_pickle=False) as noise:
         parts = {"x_train": known["x_train"], "y_train": noise["noisy"], "x_test": known["x_test"]}
         np.savez(board.path("blind.npz"), **parts, y_test=(known["y_test"] + 1) % 10)
+        scale = {key: json.loads(str(known["spec"]))[key] for key in ("mean", "std")}
     with board.path("config/datasets.yaml").open("a") as file:
-        file.write("blind: {source: npz, path: blind.npz, clean_known: false}\n")
+        file.write(yaml.safe_dump({"blind": {"source": "npz", "path": "blind.npz", "clean_known": False, **scale}}))
     study = board.path("config/studies/leaderboard-tuning.yaml")
     blind = TUNING.replace("[digits]", "[blind]").replace("[sym40]", "[given]")
     study.write_text(blind)
