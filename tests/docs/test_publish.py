@@ -85,3 +85,33 @@ def test_what_cannot_be_made_again_here_is_never_removed(tmp_path: Path, monkeyp
 def test_a_folder_of_no_study_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["publish", "--root", "results/nothing"]) == 2
     assert capsys.readouterr().err == "publish: results/nothing: no study has this results folder\n"
+
+
+def test_a_leaderboard_says_what_is_missing_and_is_made_again_from_its_published_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    monkeypatch.chdir(tmp_path)
+    Path("config/tuned/leaderboard.yaml").write_text(
+        "fmnist-6k: {fedavg: {train: {lr: 0.03}}, gce: {train: {lr: 0.3}}}\n"
+    )
+    study, out = publish.find_study("leaderboard"), tmp_path / "out"
+    settings = {("sym40", "iid"), ("pair30", "iid"), ("clean", "iid")}
+    for run in study.runs:
+        if run.dataset == "fmnist-6k" and (run.noise, run.partition) in settings and not run.method.startswith("sce"):
+            ids = {"study": study.name} | {key: getattr(run, key) for key in PARTS}
+            write_run(Path(run.folder), ids, dict(run.spec), rounds=12)
+            write_sums(run.folder)
+    publish.publish_study(study, out, tmp_path / "page.html")
+    page = (out / "README.md").read_text(encoding="utf-8")
+    assert "fmnist-6k · sym40 · iid (1 of 21)" in page  # sce at its default settings
+    assert "fmnist-6k · sym40 · dir05 (21 of 21)" in page
+    assert "fmnist-6k · clean · iid (" not in page
+    assert {"main.csv", "main.tex", "gains.tex", "ranks.png", "runs.json.xz", "runs.json.xz.sha256"} <= {
+        file.name for file in out.iterdir()
+    }
+    assert r"\begin{tabular}" in (out / "main.tex").read_text(encoding="utf-8")
+    first = {name: (out / name).read_bytes() for name in ("main.csv", "gains.csv", "ranks.png", "runs.json.xz")}
+    shutil.rmtree("store")  # another machine
+    publish.publish_study(publish.find_study("leaderboard"), out)
+    assert {name: (out / name).read_bytes() for name in first} == first

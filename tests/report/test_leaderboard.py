@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fednoise_core.io import ArtifactError
+from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts.report.figures import draw
 from workflow_scripts.report.figures.results.ranks import RanksSettings
 from workflow_scripts.report.figures.style import assign_looks, use_house_style
@@ -63,7 +63,10 @@ def test_gains_and_intervals_are_those_of_a_paired_t_test() -> None:
     )
     assert row["mean_gain"] == pytest.approx(frame.loc["better"]["gain"].mean())
     assert (row["traffic"], row["cpu"]) == (1.5, 1.5)
+    assert row["accuracy"] == pytest.approx(np.mean(ours))
     assert frame.loc[("fedavg", "noise0"), "gain"] == 0
+    with pytest.raises(SpecError, match="'other' has no run on noisy labels"):
+        judge_methods(runs, "last", "other")
 
 
 def test_the_mean_rank_is_over_blocks_and_its_interval_holds_it() -> None:
@@ -163,6 +166,7 @@ def test_table_says_what_the_frame_says(tmp_path: Path) -> None:
     first = grid.rows[0]
     assert first.stub == "Better"
     assert [cell.text for cell in first.cells[1:2] + first.cells[3:6]] == ["1", "10", "0", "0 of 10"]
+    assert [cell.text for cell in next(row for row in grid.rows if row.stub == "Fedavg").cells[2:6]] == ["–"] * 4
     assert [row.cells[2].bold for row in grid.rows] == [True, False, False, False]
     by_setting = registry.lay_out_table(frame, {**spec, "show": "settings"})
     assert [row.stub for row in by_setting.rows] == ["Better", "Same", "Worse"]

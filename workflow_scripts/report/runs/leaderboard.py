@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fednoise_core.io import ArtifactError
+from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.rng import stream
 from workflow_scripts.report.runs import frames
 from workflow_scripts.report.runs.ranking import compared_runs, paired_gains
@@ -46,17 +46,20 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
 
     Raises:
         ArtifactError: Two runs of a block have other labels or clients.
+        SpecError: The baseline has no run.
     """
     _check_blocks(runs)
     results = frames.tabulate_results(runs)
     sent = results["bytes_up"].fillna(0) + results["bytes_down"].fillna(0)
     results = results.assign(sent=sent, cpu=[float(run.cost.get("cpu_seconds") or np.nan) for run in runs])
     results = compared_runs(results[~results["noiseless"]])
+    if baseline not in set(results["method"]):
+        raise SpecError(f"baseline: {baseline!r} has no run on noisy labels")
     scores = results.assign(**{metric: results[metric].mask(results["diverged"], 0.0)})
     gains = paired_gains(scores.assign(diverged=False), metric, baseline)
     gains = gains.assign(diverged=results.loc[gains.index, "diverged"])
     tuned = gains[~gains["method"].str.endswith(DEFAULT)]
-    rows = _judge_by_setting(tuned)
+    rows = _judge_by_setting(tuned, metric)
     ranks = _rank_blocks(scores[~scores["method"].str.endswith(DEFAULT)], metric, baseline)
     by_method = _summarize_ranks(ranks, _pivot_blocks(scores, metric), baseline)
     base = results[results["method"] == baseline].set_index(BLOCK)
@@ -87,7 +90,7 @@ def _check_blocks(runs: Sequence[RecordedRun]) -> None:
                 )
 
 
-def _judge_by_setting(gains: pd.DataFrame) -> pd.DataFrame:
+def _judge_by_setting(gains: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Test the gains of each method in each setting against 0."""
     rows, p_values = [], []
     for ids, group in gains.groupby(frames.IDS, sort=False):
@@ -101,12 +104,13 @@ def _judge_by_setting(gains: pd.DataFrame) -> pd.DataFrame:
                 **dict(zip(frames.IDS, ids, strict=True)),
                 "seeds": len(group),
                 "diverged": int(group["diverged"].sum()),
+                "accuracy": float(group[metric].mean()),
                 "gain": float(values.mean()),
                 "gain_low": float(low),
                 "gain_high": float(high),
             }
         )
-    frame = pd.DataFrame(rows, columns=[*frames.IDS, "seeds", "diverged", "gain", "gain_low", "gain_high"])
+    frame = pd.DataFrame(rows, columns=[*frames.IDS, "seeds", "diverged", "accuracy", "gain", "gain_low", "gain_high"])
     is_found = stats.false_discovery_control(p_values) < 1 - LEVEL if p_values else []
     return frame.assign(ahead=np.where(is_found, np.sign(frame["gain"]), 0).astype(int))
 

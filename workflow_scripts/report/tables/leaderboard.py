@@ -78,7 +78,10 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
         caption = f"Points of test accuracy above {base} with the same labels, clients and seed ({words}). Bold: ahead."
         caption += f" All on {common}." if common else ""
         return Grid(spec["title"] or f"Gain over {base}", caption_of(spec, caption), "method", levels, rows, notes)
-    rows = [GridRow(method_words(group), _overall_cells(group)) for _, group in frame.groupby("method", sort=False)]
+    rows = [
+        GridRow(method_words(group), _overall_cells(group, spec["baseline"]))
+        for _, group in frame.groupby("method", sort=False)
+    ]
     ranked = frame[frame["rank"].notna()]
     caption = f"Test accuracy ({words}) in {len(settings)} settings. Gain: points above {base}; traffic and CPU time: "
     caption += f"relative to {base}'s."
@@ -93,15 +96,18 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
     )
 
 
-def _overall_cells(group: pd.DataFrame) -> list[Cell]:
-    row, verdicts = group.iloc[0], group["ahead"]
+def _overall_cells(group: pd.DataFrame, baseline: str) -> list[Cell]:
+    row, signs = group.iloc[0], group["ahead"]
     places = [row["place_low"], row["place_high"]]
+    of_baseline = [
+        Cell(_with_interval(row, "mean_gain"), bool(row["mean_gain_low"] > 0)),
+        *(Cell(str((signs == sign).sum())) for sign in (1, -1)),
+        Cell(f"{(signs == 0).sum()} of {len(group)}"),
+    ]
     return [
         Cell(_with_interval(row, "rank", signed=False)),
         Cell(MISSING if pd.isna(places[0]) else "–".join(dict.fromkeys(f"{place:.0f}" for place in places))),
-        Cell(_with_interval(row, "mean_gain"), bool(row["mean_gain_low"] > 0)),
-        *(Cell(str((verdicts == sign).sum())) for sign in (1, -1)),
-        Cell(f"{(verdicts == 0).sum()} of {len(group)}"),
+        *([Cell(MISSING)] * 4 if row["method"] == baseline else of_baseline),
         Cell(MISSING if pd.isna(row["default_gain"]) else format_signed(row["default_gain"], 1)),
         *(Cell(MISSING if pd.isna(row[key]) else f"{format_number(row[key], 1)} ×") for key in ("traffic", "cpu")),
     ]
