@@ -85,6 +85,15 @@ def focused(page: Any) -> str:
     return str(page.execute_script("return document.activeElement.id || document.activeElement.textContent"))
 
 
+def test_heads_of_tables_sort_them_unless_rows_stand_apart(page: Any) -> None:
+    column = [one.text for one in page.find_elements(By.CSS_SELECTOR, "#table-cost thead button")].index("seconds") + 1
+    click(page, f"#table-cost th:nth-child({column}) button")
+    seconds = [float(text.split()[0]) for text in texts(page, f"#table-cost tbody tr > :nth-child({column})")]
+    assert seconds == sorted(seconds, reverse=True)
+    assert len(set(seconds)) > 1
+    assert texts(page, "#table-accuracy thead button") == []  # FedAvg without noise is set apart
+
+
 def accuracy(root: Path, folder: str, at: int) -> list[float]:
     """Of both seeds, in %, the mean of the last ten rounds up to `at`."""
     found = []
