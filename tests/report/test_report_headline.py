@@ -42,8 +42,8 @@ def test_pairs_won_against_plain_averaging() -> None:
         f"A beats FedAvg in all 4 pairs of {WITH}. The mean gain is +3.5 points. Accuracy: last round, n = 2 seeds."
     )
     first, second = found.rows
-    assert (first.methods, first.accuracy, first.gain, first.won) == (["A", "B"], "80.5 ± 6.4", "+5.5", "2 of 2")
-    assert second.methods == ["A", "B"]
+    assert (first.accuracy, first.gain, first.won) == ("80.5 ± 6.4", "+5.5", "2 of 2")
+    assert first.methods == second.methods == ["A", "B", "FedAvg"]  # no two pairs tell them apart
     both = {"n1": {**TWO["n1"], "B": (85.0, 71.0)}}
     assert said(both).sentence.startswith(f"A and B beat FedAvg in all 2 pairs of {WITH}. The mean gains")
     none = {"n1": {"FedAvg": (80.0, 70.0), "A": (79.0, 76.0)}}
@@ -58,11 +58,14 @@ def test_what_diverged_and_what_was_told_the_rate() -> None:
     lost = {"n1": {"FedAvg": (80.0, 80.0), "A": (85.0, math.nan), "B": (81.0, 82.0), "Told": (99.0, 99.0)}}
     found = said(lost, marks="Told")
     assert found.sentence.startswith("B beats FedAvg in all")
-    assert found.rows[0].methods == ["B"]
+    assert found.rows[0].methods == ["B", "FedAvg"]
     gains = paired_gains(results_of(lost), "last", "fedavg").set_index(["method", "seed"])["gain"]
     assert (gains["a", 0], gains["a", 1], gains["b", 1]) == (5.0, -math.inf, 2.0)
     without = {"n1": {"FedAvg": (math.nan,), "A": (85.0,), "B": (70.0,)}}
-    assert said(without).sentence.startswith("Of 1 settings, ahead of all others with every seed: A in 1. ")
+    beyond = "ahead of all others beyond the interval of paired differences"
+    assert said(without).sentence.startswith(f"No method is {beyond}.")
+    without = {"n1": {"FedAvg": (math.nan, math.nan), "A": (85.0, 85.0), "B": (70.0, 70.1)}}
+    assert said(without).sentence.startswith(f"Of 1 settings, {beyond}: A in 1. ")
     assert said({"n1": {"A": (85.0,)}}).sentence.startswith("No methods are compared: ")
 
 
@@ -72,11 +75,13 @@ def test_what_diverged_and_what_was_told_the_rate() -> None:
         ((79.9, 59.9), ["a"]),
         ((80.0, 50.0), ["a", "b"]),  # level with one seed
         ((95.0, 10.0), ["a", "b"]),  # ahead with one seed
+        ((79.0, 55.0), ["a", "b"]),  # behind with both, and the interval of two such differences has zero in it
+        ((10.0,), ["a", "b"]),  # one pair tells nothing apart
         ((math.nan, 90.0), []),  # one method alone is not the best
         ((), []),  # no seed in common
     ],
 )
-def test_a_method_leads_if_it_is_ahead_with_every_seed(second: tuple[float, ...], ahead: list[str]) -> None:
+def test_a_method_leads_if_the_interval_of_its_pairs_is_above_zero(second: tuple[float, ...], ahead: list[str]) -> None:
     assert leading_methods(results_of({"n": {"A": (80.0, 60.0), "B": second}}), "last") == ahead
 
 

@@ -129,7 +129,7 @@ def _leaders_words(row: SettingLeaders, baseline: str) -> str:
     text = f"{row.methods[0]} {row.accuracy}\xa0%"
     seeds = "seed" if row.won.endswith(" 1") else "seeds"
     text += f", {row.gain} points over {baseline} ({row.won} {seeds})" if row.gain else ""
-    others = f". Ahead of it with at least one seed: {_join_names(row.methods[1:])}" if len(row.methods) > 1 else ""
+    others = f". Not told apart from it: {_join_names(row.methods[1:])}" if len(row.methods) > 1 else ""
     return text + others
 
 
@@ -169,12 +169,14 @@ def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
 
 
 def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:
-    """In how many settings a method is ahead by itself, where there is no baseline to compare with."""
+    """In how many settings a method is ahead of all others, where there is no baseline to compare with."""
     counts = Counter(row.methods[0] for row in rows if len(row.methods) == 1)
     names = [f"{name} in {count}" for name, count in counts.most_common()]
     if not names:
-        return "No method is ahead of all others with every seed."
-    return f"Of {len(rows)} settings, ahead of all others with every seed: {_join_names(names)}."
+        return "No method is ahead of all others beyond the interval of paired differences."
+    return (
+        f"Of {len(rows)} settings, ahead of all others beyond the interval of paired differences: {_join_names(names)}."
+    )
 
 
 def _join_words(names: Sequence[str] | pd.Series) -> str:

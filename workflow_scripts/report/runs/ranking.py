@@ -1,18 +1,20 @@
 """Which methods are ahead: what tables set in bold, and what a page and the terminal say.
 
 Runs with the same setting and seed share labels, partition and first weights. So methods are compared by such pairs of
-runs. A comparison of means by the spread of a few seeds can change with the last bits of the arithmetic.
+runs: a method is ahead where the interval of the differences lies above zero.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
+from scipy import stats
 
 from workflow_scripts.report.runs.run import RecordedRun
 from workflow_scripts.report.text.footnotes import NO_MEMBERS, merge_marks
 
-AHEAD = "the highest mean, and every method that is as good or better with at least one seed"
+LEVEL = 0.95  # of the interval of a paired difference, by Student's t
+AHEAD = "the highest mean, if the 95\xa0% interval of its paired difference from each other method is above zero"
 
 
 def find_baseline(runs: Sequence[RecordedRun]) -> str | None:
@@ -46,8 +48,9 @@ def compared_runs(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def leading_methods(results: pd.DataFrame, metric: str) -> list[str]:
-    """The method with the highest mean, then every method that beats or equals it with at least one seed.
+    """The method with the highest mean, then every method that cannot be told apart from it.
 
+    These are the methods whose paired difference from it has an interval with zero in it. One pair has no interval.
     A method of which a run diverged is left out, and so is one that shares no seed with the highest.
 
     Args:
@@ -63,7 +66,10 @@ def leading_methods(results: pd.DataFrame, metric: str) -> list[str]:
     gaps = by_seed[means.index].rsub(by_seed[means.index[0]], axis=0) if len(means) else by_seed[[]]
     if not gaps.iloc[:, 1:].notna().any(axis=None):
         return []
-    return [str(method) for method in means.index if (gaps[method] <= 0).any()]
+    pairs = gaps.count()
+    low = gaps.mean() - stats.t.ppf((1 + LEVEL) / 2, pairs - 1) * gaps.sem()
+    apart = (low > 0) | (pairs == 0)
+    return [str(means.index[0]), *(str(method) for method in means.index[1:] if not apart[method])]
 
 
 def paired_gains(results: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:

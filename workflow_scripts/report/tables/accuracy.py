@@ -38,10 +38,10 @@ class AccuracySettings(RunSelection):
     metric: Annotated[
         Metric,
         Field(
-            description="The shown accuracy: best round, last round, or mean of the last ten evaluations. "
-            "The CSV has all."
+            description="The shown accuracy: mean of the last ten evaluations, last round, or the best round, which is "
+            "chosen on test data. The CSV has all."
         ),
-    ] = "best"
+    ] = "last10_mean"
     view: View = "headline"
     digits: Annotated[int, Field(ge=0, le=4, description="Decimals shown; a test set of n images steps by 100/n.")] = 1
 
@@ -53,7 +53,7 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     `ceiling` marks runs on clean labels, unless the table has nothing else. Where `diverged` of the `seeds` runs
     diverged there is no mean, not even of the others: it would be one of the seeds that went well.
     `as_told` marks a method whose own rate is the setting's noise rate: it is not compared there.
-    `ahead` marks the methods of a setting that `leading_methods` names.
+    `ahead` marks the method of a setting that `leading_methods` names alone.
 
     Args:
         runs: Those of the table.
@@ -73,7 +73,7 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
                 "marks": merge_marks(group["marks"]),
                 "ceiling": int(ids[1] in clean),
                 "as_told": int(group["as_told"].any()),
-                "ahead": int(ids[3] in ahead[ids[:3]]),
+                "ahead": int([ids[3]] == ahead[ids[:3]]),
                 "view": group["view"].iloc[0],
                 "metric": metric,
                 "seeds": len(group),
@@ -110,7 +110,7 @@ def _lay_out_accuracy(frame: pd.DataFrame, spec: Spec) -> Grid:
     caption = f"Test accuracy in %, {METRIC_WORDS[metric]}: {seeds_words(frame['seeds'])}."
     if common:
         caption += f" All on {common}."
-    notes = [_explain_bold(main, len(ceiling) > 0)] if main["ahead"].any() else []
+    notes = [_explain_bold(main, len(ceiling) > 0)] if main["method"].nunique() > 1 else []
     notes += explain_true_rates(main)
     notes.append("“Above round 0” counts the runs that end above their own accuracy before training.")
     return Grid(spec["title"] or "Accuracy", caption_of(spec, caption), "method", levels, rows, notes)
@@ -121,7 +121,7 @@ def _explain_bold(frame: pd.DataFrame, ceiling: bool) -> str:
     apart = [mark for mark in merge_marks(frame["marks"]) if mark in NO_MEMBERS]
     left_out = [*(["the row without noise"] if ceiling else []), *([" and ".join(apart)] if apart else [])]
     exclusions = f" Excluded from this comparison: {', '.join(left_out)}." if left_out else ""
-    return f"Bold: {'the highest value' if (frame['seeds'] < 2).all() else AHEAD}.{exclusions}"
+    return f"Bold: {AHEAD}.{exclusions}"
 
 
 def _format_accuracy(row: pd.Series | None, metric: str, digits: int) -> str:

@@ -11,7 +11,11 @@ import pandas as pd
 
 from workflow_scripts.report.text.footnotes import append_marks, merge_marks
 
-METRIC_WORDS = {"best": "best round", "last": "last round", "last10_mean": "mean of the last ten evaluations"}
+METRIC_WORDS = {
+    "best": "best round, chosen on test data",
+    "last": "last round",
+    "last10_mean": "mean of the last ten evaluations",
+}
 MISSING = "–"
 PARTS = ("dataset", "noise", "partition")
 

@@ -417,7 +417,7 @@ def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str, metric: 
     best = (leading_methods(compared, metric) if metric and "std" in group else []) or fair[:1]
     rows = list(texts)
     text = texts[best[0]] + (
-        f" (ahead of it with a seed: {'; '.join(texts[one] for one in best[1:])})" if best[1:] else ""
+        f" (not told apart from it: {'; '.join(texts[one] for one in best[1:])})" if best[1:] else ""
     )
     text += f" (not compared: {texts[rows[0]]})" if rows[0] not in fair else ""
     return f"{text}, lowest {texts[rows[-1]]}" if len(rows) > 1 else text
