@@ -320,6 +320,11 @@ BAD = {
         at("noises", "mine", "kind", to="symetric"),
         "unknown noise 'symetric'; did you mean 'symmetric'?",
     ),
+    "asymmetric as papers call it": (
+        at("noises", "mine", to={"kind": "asymmetric", "rate": 0.4}),
+        "toy.yaml: noises.mine: the key 'sparsity' is missing. Flips between look-alike classes of CIFAR-10, which "
+        "papers call asymmetric too, are kind semantic",
+    ),
     "unknown noise id": (
         at("grid", 0, "noises", to=["mien"]),
         "toy.yaml: grid[0].noises: unknown noise 'mien'; did you mean",
@@ -481,6 +486,29 @@ def test_a_wrong_override_is_named(folder: Path, text: str, message: str) -> Non
     with pytest.raises(SpecError, match=re.escape(message)) as error:
         Study(project(folder, set=[text]), "toy")
     assert "\n" not in str(error.value)
+
+
+def test_all_mistakes_of_tables_figures_and_config_are_named_at_once(folder: Path) -> None:
+    wrong = {
+        **STUDY,
+        "tables": {"main": {"kind": "accuracy", "methods": ["fedavgg"], "seeds": [9]}, "runs": {"kind": "accuracy"}},
+        "figures": {"curves": {"kind": "curves", "methods": ["cott"]}, "gains": {"kind": "paired_gains", "seeds": [8]}},
+    }
+    write(folder, "config/studies/toy.yaml", wrong)
+    with pytest.raises(SpecError) as error:
+        Study(project(folder), "toy")
+    places = [line.split(": ")[1] for line in str(error.value).splitlines()]
+    assert places == [
+        "tables.main.methods[0]",
+        "tables.main.seeds[0]",
+        "tables.runs",
+        "figures.curves.methods[0]",
+        "figures.gains.seeds[0]",
+    ]
+    with pytest.raises(SpecError) as error:
+        project(folder, scale="smal", studies=["toyy", "toy"], data_root="nowhere", overlay={"train": 3})
+    places = [line.split(": ")[1] for line in str(error.value).splitlines()]
+    assert places == ["scale", "overlay.train", "studies[0]", "data_root"]
 
 
 def edit_everywhere(study: dict[str, Any]) -> None:

@@ -310,26 +310,26 @@ class Project:
             self.read_overlay(file)
         place = ConfigPath("config")  # a file's, or the command line's --config
         check_model(ConfigFile, config, place)
-        if config["scale"] not in ("paper", *self.scale_names):
+        found: list[tuple[ConfigPath, str]] = []
+        scales, root = ["paper", *self.scale_names], config.get("data_root")
+        if config["scale"] not in scales:
             problem = f"expected paper or the name of a file in config/scales, got {config['scale']!r}"
-            raise (place / "scale").error(problem + did_you_mean(config["scale"], ["paper", *self.scale_names]))
+            found.append((place / "scale", problem + did_you_mean(config["scale"], scales)))
         if config["scale"] == "paper" and config.get("overlay"):
-            raise (place / "overlay").error(
-                "at scale paper it would overwrite the studies' own results. Give it a scale, as config/scales does"
-            )
+            cure = "Give it a scale, as config/scales does"
+            found.append((place / "overlay", f"at scale paper it would overwrite the studies' own results. {cure}"))
         for key in ("train", "settings"):  # what a study says for the scale would hide it
             if not isinstance(value := (config.get("overlay") or {}).get(key, {}), Mapping):
-                raise (place / "overlay" / key).error(describe_mismatch(value, {"type": "object"}))
+                found.append((place / "overlay" / key, describe_mismatch(value, {"type": "object"})))
         for number, name in enumerate(config["studies"]):
+            where = place / "studies" / number
             if name.endswith(FILE) and not os.path.isfile(name):
-                raise (place / "studies" / number).error(f"expected a study's file, got {name!r}, which does not exist")
-            if _study_name(name) not in self.study_files:
-                raise (place / "studies" / number).error(
-                    f"unknown study {name!r}{did_you_mean(name, self.study_files)}"
-                )
-        root = config.get("data_root")
+                found.append((where, f"expected a study's file, got {name!r}, which does not exist"))
+            elif _study_name(name) not in self.study_files:
+                found.append((where, f"unknown study {name!r}{did_you_mean(name, self.study_files)}"))
         if root is not None and not os.path.isdir(root):
-            raise (place / "data_root").error(f"expected a folder, got {root[:100]!r}")
+            found.append((place / "data_root", f"expected a folder, got {root[:100]!r}"))
+        Problems(str(where.error(problem)) for where, problem in found).raise_all()
 
 
 def _study_name(study: str) -> str:

@@ -44,6 +44,9 @@ REGISTRIES = {  # family whose schema is made from the code → where its names 
     "figure": ("workflow_scripts/report/figures/results/__init__.py", "RESULT_FIGURES"),
 }
 
+OTHER_NAMES = {  # kind → another one that papers call so, for who misses a setting
+    "asymmetric": ". Flips between look-alike classes of CIFAR-10, which papers call asymmetric too, are kind semantic"
+}
 Schema = Mapping[str, Any]
 
 
@@ -260,5 +263,7 @@ def _to_spec_error(error: ValidationError, place: ConfigPath) -> SpecError:
         key = next(key for key in value if key not in properties)
         return (place / key).error(unknown_key(key, properties))
     if error.validator == "required":
-        return place.error(f"the key {next(key for key in expected if key not in value)!r} is missing")
+        missing = next(key for key in expected if key not in value)
+        kind = schema["properties"].get("kind", {}).get("const")
+        return place.error(f"the key {missing!r} is missing{OTHER_NAMES.get(kind, '')}")
     return place.error(describe_mismatch(value, schema))

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from fednoise_core.io import SpecError
+from fednoise_core.io import Problems, SpecError
 from fednoise_core.settings.declare import did_you_mean
 from fednoise_core.settings.variants import base_method, swept_field
 from workflow_scripts.config.project import TARGET_SUFFIXES
@@ -60,7 +60,7 @@ def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None =
     Args:
         study: The study, whose runs are known.
         key: "tables" or "figures".
-        tables: For figures: the checked tables, of which figures of a paper are made.
+        tables: For figures: the checked tables, of which figures of a paper are made. These are left out without them.
 
     Returns:
         Id → spec of those that have a run at this scale, with the data sets of the scale.
@@ -68,24 +68,37 @@ def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None =
     Raises:
         SpecError: If one names what no scale has, or has no run at the paper's scale.
     """
-    ids, checked = _known_ids(study), {}
+    ids, problems = _known_ids(study), Problems()
+    checked: dict[str, Any] = {}
     for name, spec in study.data.get(key, {}).items():
-        place = study.place / key / name
-        _check_output(study, key, name, spec, ids)
-        if key == "figures" and study.project.schemas.kind_flags(spec).get("of_a_paper"):
-            spec = paper_tables.with_source_tables(tables or {}, spec, place)
-        substituted = _with_substitutes(study, spec)
-        runs = study.select_runs(substituted)
-        if runs and not _has_comparison(study, spec, runs, place):
-            continue
-        if key == "tables" and study.project.schemas.kind_flags(spec).get("of_a_paper"):
-            substitutes = {"datasets": substituted["datasets"]} if "datasets" in substituted else {}
-            checked[name] = paper_tables.with_study_context(study, spec, place) | substitutes
-        elif runs:
-            checked[name] = substituted
-        elif study.data is study.full and not study.project.subset and not paper_tables.missing_datasets(study, spec):
-            raise place.error("no run of the grid is in all of its lists")
+        with problems.catch():
+            _check_output(study, key, name, spec, ids)
+            shown = _complete_output(study, key, name, spec, tables)
+            checked |= {} if shown is None else {name: shown}
+    problems.raise_all()
     return checked
+
+
+def _complete_output(
+    study: StudyGrid, key: str, name: str, spec: Mapping[str, Any], tables: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """The spec of a table or figure with what the study tells it; None if it has nothing to show at this scale."""
+    place, of_a_paper = study.place / key / name, study.project.schemas.kind_flags(spec).get("of_a_paper")
+    if key == "figures" and of_a_paper:
+        if tables is None:
+            return None
+        spec = paper_tables.with_source_tables(tables, spec, place)
+    substituted = _with_substitutes(study, spec)
+    runs = study.select_runs(substituted)
+    if runs and not _has_comparison(study, spec, runs, place):
+        return None
+    if key == "tables" and of_a_paper:
+        substitutes = {"datasets": substituted["datasets"]} if "datasets" in substituted else {}
+        return paper_tables.with_study_context(study, spec, place) | substitutes
+    complete = study.data is study.full and not study.project.subset
+    if not runs and complete and not paper_tables.missing_datasets(study, spec):
+        raise place.error("no run of the grid is in all of its lists")
+    return substituted if runs else None
 
 
 def _known_ids(study: StudyGrid) -> dict[str, set[Any]]:
@@ -103,18 +116,24 @@ def _known_ids(study: StudyGrid) -> dict[str, set[Any]]:
 
 def _check_output(study: StudyGrid, key: str, name: str, spec: Mapping[str, Any], ids: Mapping[str, set[Any]]) -> None:
     """Check the name of a table or figure, and the ids in its lists."""
-    place = study.place / key / name
+    place, problems = study.place / key / name, Problems()
     taken = name in TARGET_SUFFIXES or f"{study.name}_{name}" in study.project.study_files
     if taken or (key == "figures" and name in study.data.get("tables", {})):
-        raise place.error(f"{study.name}_{name} is already a target. Give it another id")
-    for field in SELECTORS:
-        for number, value in enumerate(spec.get(f"{field}s") or []):
-            _check_id(value, ids[field], place / f"{field}s" / number)
+        problems.append(str(place.error(f"{study.name}_{name} is already a target. Give it another id")))
+    named = [
+        (value, ids[field], place / f"{field}s" / number)
+        for field in SELECTORS
+        for number, value in enumerate(spec.get(f"{field}s") or [])
+    ]
     if spec.get("baseline") is not None:
-        _check_id(spec["baseline"], ids["method"], place / "baseline")
+        named.append((spec["baseline"], ids["method"], place / "baseline"))
     if spec["kind"] == "reproduction":
-        for name in spec.get("heads", {}):
-            _check_id(name, ids["dataset"] | ids["noise"] | ids["partition"], place / "heads")
+        setting_ids = ids["dataset"] | ids["noise"] | ids["partition"]
+        named += [(head, setting_ids, place / "heads") for head in spec.get("heads", {})]
+    for value, known, where in named:
+        with problems.catch():
+            _check_id(value, known, where)
+    problems.raise_all()
 
 
 def _check_id(value: Any, ids: Collection[Any], place: ConfigPath) -> None:

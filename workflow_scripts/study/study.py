@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fednoise_core.io import Problems
 from workflow_scripts.config.project import Project
 from workflow_scripts.study import outputs, paper_settings, paper_tables
 from workflow_scripts.study.grid import StudyGrid
@@ -12,10 +13,16 @@ class Study(StudyGrid):
 
     def __init__(self, project: Project, name: str) -> None:
         super().__init__(project, name)
-        paper_settings.read_sources(self)
-        self.tables = outputs.check_outputs(self, "tables")
-        paper_tables.check_claims(self, self.tables)
-        self.figures = outputs.check_outputs(self, "figures", self.tables)
+        problems, tables = Problems(), None
+        with problems.catch():
+            paper_settings.read_sources(self)
+        with problems.catch():
+            tables = outputs.check_outputs(self, "tables")
+            paper_tables.check_claims(self, tables)
+        with problems.catch():
+            self.figures = outputs.check_outputs(self, "figures", tables)
+        problems.raise_all()
+        self.tables = tables or {}
 
     def check_present(self, part: str) -> None:
         """Check that a table or figure that is asked for by its own name can show something.
