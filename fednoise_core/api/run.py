@@ -25,11 +25,12 @@ from fednoise_core.data.partition import Partition
 from fednoise_core.engine import models
 from fednoise_core.engine.record import Record
 from fednoise_core.index import find_run, is_index
-from fednoise_core.io import ArtifactError, check_address, open_atomic, write_json
+from fednoise_core.io import ArtifactError, SpecError, check_address, open_atomic, write_json
 from fednoise_core.label_errors.estimate import WRONG
 from fednoise_core.methods.own import own_method
 from fednoise_core.nets.module import Factory, with_named_nets
 from fednoise_core.noise.labels import Labels
+from fednoise_core.noise.registry import oracle_rate
 from fednoise_core.settings.declare import check_keys, did_you_mean
 from fednoise_core.settings.functions import check_float, expect_type
 from fednoise_core.settings.train import Train
@@ -311,7 +312,7 @@ def run(
     expect_type(progress, (bool, *simulate.PATH), "progress", "pass True, False, a path for JSON lines, or None")
     kind, cure = simulate.OPTIONS["on_round"]
     expect_type(on_round, kind, "on_round", cure)
-    method, train, made = own_method(method, with_named_nets(train))
+    method, train, made = own_method(_tell_rate(method, labels), with_named_nets(train))
     if isinstance(progress, str | os.PathLike):
         options["progress"] = progress
     visible = progress if isinstance(progress, bool) else progress is None and _is_watched(options)
@@ -326,6 +327,25 @@ def run(
             warnings.warn(f"{error}; the run is not lost: save it elsewhere by run.save(folder)", stacklevel=2)
             done = error.run
     return Run(**vars(done))
+
+
+ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate, as in a study
+
+
+def _tell_rate(method: Any, labels: Any) -> Any:
+    told = (
+        [key for key, value in method.items() if isinstance(value, str) and value == ORACLE]
+        if (isinstance(method, Mapping) and isinstance(labels, Labels))
+        else []
+    )
+    if not told:
+        return method
+    rate = oracle_rate(labels.spec["noise"], labels.classes)
+    if rate is None:
+        raise SpecError(
+            f"method.{told[0]}: no nominal rate of these labels is known. Give a number instead of {ORACLE}"
+        )
+    return {**method, **dict.fromkeys(told, rate)}
 
 
 INTERNAL = {"made", "room", "spec"}  # options that the workflow and tests use

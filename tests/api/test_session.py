@@ -302,3 +302,15 @@ def test_a_method_of_ones_own_is_recorded_and_checked(tmp_path: Path):
     undecorated = type("Undecorated", (FedAvg,), {})
     with pytest.raises(TypeError, match=r"method: Undecorated: write @dataclass\(frozen=True, kw_only=True\)"):
         play(undecorated)
+
+
+def test_a_method_is_told_the_nominal_rate_of_the_labels():
+    data = dataclasses.replace(toy.arrays(), names=NAMES)
+    labels = fn.inject(data, {"kind": "symmetric", "rate": 0.3})
+    method = {"name": "fedmixcon", "noise_rate": "oracle_nominal"}
+    made = fn.run(data, labels, toy.toy_partition(), method, SHORT)
+    assert made.spec["spec"]["method"]["noise_rate"] == 0.3
+    with pytest.raises(
+        SpecError, match=r"^method\.noise_rate: no nominal rate of these labels is known\. Give a number"
+    ):
+        fn.run(data, labels.noisy, toy.toy_partition(), method, SHORT)

@@ -1,12 +1,15 @@
 """The first sentences of a study's page: pairs won against plain averaging, and what its numbers are called."""
 
 import math
+from pathlib import Path
 
 import pandas as pd
 import pytest
+from fake_runs import write_study
 
-from workflow_scripts.report.pages.headline import Headline, make_headline
+from workflow_scripts.report.pages.headline import Headline, headline_of, make_headline
 from workflow_scripts.report.runs.ranking import leading_methods, paired_gains
+from workflow_scripts.report.runs.run import listed_runs, load
 
 WITH = "runs with the same setting and seed"
 
@@ -66,7 +69,7 @@ def test_what_diverged_and_what_was_told_the_rate() -> None:
     assert said(without).sentence.startswith(f"No method is {beyond}.")
     without = {"n1": {"FedAvg": (math.nan, math.nan), "A": (85.0, 85.0), "B": (70.0, 70.1)}}
     assert said(without).sentence.startswith(f"Of 1 settings, {beyond}: A in 1. ")
-    assert said({"n1": {"A": (85.0,)}}).sentence.startswith("No methods are compared: ")
+    assert said({"n1": {"A": (85.0,)}}).sentence.startswith("Mean accuracy: A 85.0\xa0%. Accuracy: ")
 
 
 @pytest.mark.parametrize(
@@ -94,3 +97,18 @@ def test_numbers_without_trusted_test_labels_say_so() -> None:
     found = make_headline(results_of(TWO), "last", "fedavg", untrusted=("d",))
     assert "no trusted test labels of d: accuracy there is agreement" in found.sentence
     assert "agreement" not in make_headline(results_of(TWO), "last", "fedavg", untrusted=("other",)).sentence
+
+
+def test_a_label_study_begins_with_what_was_found(tmp_path: Path) -> None:
+    grid = [{"noises": ["as-given"], "partitions": ["iid"], "methods": ["fedavg"]}]
+    write_study(tmp_path, grid=grid, rounds=3, seeds=(0,), clean_known=False)
+    runs = load(listed_runs(tmp_path / "runs.json"))
+    head = "client,site,samples,wrong,wrong_low,wrong_high,share,verdict_wrong,verdict_check,estimated\n"
+    rows = "0,north,1000,90.0,70.0,110.0,0.09,80,9,1\n1,south,500,40.0,0.0,90.0,0.08,31,4,0\n"
+    (runs[0].listed.dir / "sites.csv").write_text(head + rows, encoding="utf-8")
+    assert headline_of(runs).sentence.startswith(
+        "FedAvg finds 111 of 1,500 labels at 2 sites probably wrong, and 13 more to check. "
+        "How many are wrong in all cannot be estimated at 1 of 2 sites. Mean accuracy: FedAvg "
+    )
+    (runs[0].listed.dir / "sites.csv").write_text(head, encoding="utf-8")
+    assert headline_of(runs).sentence.startswith("Mean accuracy: FedAvg ")

@@ -4,12 +4,14 @@ They hold on another machine as far as a comparison by pairs can (`ranking.py`).
 because their order by mean may change with the last bits of the arithmetic.
 """
 
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from fednoise_core.label_errors.csv_rows import Site, read_rows
 from workflow_scripts.report.runs import agreement
 from workflow_scripts.report.runs.frames import tabulate_results
 from workflow_scripts.report.runs.names import Names
@@ -29,7 +31,6 @@ METRIC = "last10_mean"  # which no test label chooses
 NAMED = 3  # names in a sentence; beyond, a count
 LINES = 12  # settings that closing lines name
 OF = "of runs with the same setting and seed"
-NOTHING = "No methods are compared: no setting has two that a federation can use."
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,36 @@ class Headline:
     metric: str
 
 
+def headline_of(runs: Sequence[RecordedRun]) -> Headline:
+    """The headline of a study by the mean of the last ten evaluations.
+
+    Args:
+        runs: All of its runs.
+    """
+    results, untrusted = tabulate_results(runs), agreement.untrusted_datasets(runs)
+    first = make_headline(results, METRIC, find_baseline(runs), untrusted)
+    asked_labels = all(run.spec.get("noise", {}).get("kind") == "given" for run in runs)
+    found = " ".join(filter(None, map(_describe_suspects, runs))) if asked_labels and len(runs) <= NAMED else ""
+    return replace(first, sentence=f"{found} {first.sentence}") if found else first
+
+
+def _describe_suspects(run: RecordedRun) -> str:
+    """What a run found in labels as they were collected, or "" if it judged none."""
+    path = run.listed.dir / "sites.csv"
+    sites = read_rows(path, Site) if path.exists() else []
+    if not sites:
+        return ""
+    wrong, check, judged = (
+        sum(getattr(site, key) for site in sites) for key in ("verdict_wrong", "verdict_check", "samples")
+    )
+    unclear = sum(not site.estimated for site in sites)
+    places = f" at {len(sites)} sites" if len(sites) > 1 else ""
+    limit = f" How many are wrong in all cannot be estimated at {unclear} of {len(sites)} sites." if unclear else ""
+    return (
+        f"{run.label} finds {wrong:,} of {judged:,} labels{places} probably wrong, and {check:,} more to check.{limit}"
+    )
+
+
 def make_headline(
     results: pd.DataFrame, metric: str, baseline: str | None, untrusted: Collection[str] = ()
 ) -> Headline:
@@ -89,7 +120,9 @@ def make_headline(
         for ids, group in counted.groupby(["dataset", "noise", "partition"], sort=False)
     ]
     rows = [row for row in rows if row.methods]
-    sentence = _gains_sentence(gains, label) if label else _leaders_sentence(rows) if rows else NOTHING
+    sentence = (
+        _gains_sentence(gains, label) if label else _leaders_sentence(rows) if rows else _mean_words(counted, metric)
+    )
     seeds = count_words(counted.groupby(["dataset", "noise", "partition", "method"])["seed"].size())
     note = agreement.untrusted_note(sorted(set(counted["dataset"]) & set(untrusted)))
     return Headline(f"{sentence} Accuracy: {METRIC_WORDS[metric]}, {seeds}. {note}".rstrip(), rows, label, metric)
@@ -105,7 +138,7 @@ def summary_lines(runs: Sequence[RecordedRun]) -> list[str]:
     """
     if not runs:
         return []
-    headline = make_headline(tabulate_results(runs), METRIC, find_baseline(runs), agreement.untrusted_datasets(runs))
+    headline = headline_of(runs)
     names, hidden = Names.of_runs(runs), len(headline.rows) - LINES
     lines = [f"{names.title(row.setting)}: {_leaders_words(row, headline.baseline)}" for row in headline.rows[:LINES]]
     if len(headline.rows) < 2:
@@ -177,6 +210,17 @@ def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:
     return (
         f"Of {len(rows)} settings, ahead of all others beyond the interval of paired differences: {_join_names(names)}."
     )
+
+
+def _mean_words(results: pd.DataFrame, metric: str) -> str:
+    """The accuracy of each method, where no setting has two that are compared."""
+    means = results.groupby("method", sort=False)[metric].mean()
+    texts = [
+        f"{method_words(results[results['method'] == method])} "
+        + ("diverged" if math.isnan(mean) else f"{mean:.{DIGITS}f}\xa0%")
+        for method, mean in means.items()
+    ]
+    return f"Mean accuracy: {_join_names(texts)}."
 
 
 def _join_words(names: Sequence[str] | pd.Series) -> str:

@@ -17,19 +17,16 @@ from workflow_scripts.report.figures.draw import draw_setting_figure, find_figur
 from workflow_scripts.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.report.figures.style import figure_bytes, read_words, use_house_style
 from workflow_scripts.report.pages.assets import ASSETS
-from workflow_scripts.report.pages.headline import METRIC, Headline, make_headline
+from workflow_scripts.report.pages.headline import METRIC, Headline, headline_of
 from workflow_scripts.report.pages.images import ImageCache, few_colours, make_thumbnails, png_size
 from workflow_scripts.report.pages.page_data import page_data, series_style
 from workflow_scripts.report.pages.paper_sections import paper_parts
 from workflow_scripts.report.pages.run_details import rows_of
 from workflow_scripts.report.pages.run_table import run_columns, run_rows
-from workflow_scripts.report.runs import agreement
 from workflow_scripts.report.runs.csv_files import read_csv
-from workflow_scripts.report.runs.frames import tabulate_results
 from workflow_scripts.report.runs.names import Names, describe_spec
 from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.provenance import describe_provenance, file_uri, list_limits, summary_counts
-from workflow_scripts.report.runs.ranking import find_baseline
 from workflow_scripts.report.runs.run import ListedRun, RecordedRun, load
 from workflow_scripts.report.runs.settings import SettingArtifacts, artifacts_of
 from workflow_scripts.report.tables.registry import complete_tables, lay_out_table
@@ -58,7 +55,7 @@ def study_page(study: Mapping[str, Any], listed: Sequence[ListedRun], root: str 
         raise ArtifactError(f"{root}: the study has no runs")
     specs, shelf, names = study["tables"], ImageCache(), Names.of_runs(runs)
     frames = {name: read_csv(f"{root / 'tables' / name}.csv") for name in specs}
-    first = make_headline(tabulate_results(runs), METRIC, find_baseline(runs), agreement.untrusted_datasets(runs))
+    first = headline_of(runs)
     paper = paper_parts(study, runs, root)
     board, figures = _split_board(study, root, shelf, of_a_paper=paper is not None)
     tables = [_table_part(root, name, frames[name], spec) for name, spec in specs.items()]
