@@ -20,7 +20,7 @@ PAGES = {
     "benchmarks.md": ROOT / "benchmarks/README.md",
     "config.md": ROOT / "config/README.md",
 }
-ASSETS = [DOCS / "site/iframe-worker.js", DOCS / "site/site.css"]
+ASSETS = [DOCS / "site" / name for name in ("focus.js", "iframe-worker.js", "site.css")]
 PAPERS = sorted(ROOT.glob("config/papers/*.yaml"))
 NAMES = {path: name for name, path in PAGES.items()}
 LINK = re.compile(r"(\]\()([^)\s#]+)")

@@ -122,7 +122,7 @@ def test_figures_draw_no_mean_with_a_diverged_run_and_say_so(root: Path, kind: s
     beside = [text for axis in made.figure.axes for text in (*axis.texts, *axis.get_yticklabels())]
     beside += [text for legend in legends for text in legend.get_texts()]
     said = " | ".join(" ".join(text.get_text().split()) for text in beside) + " |"
-    wanted = ("FedCorr, diverged (2 of 6) |", "Local only §, diverged (3 of 6) |", "SCE |")
+    wanted = ("FedCorr, diverged (2 of 6) |", "Local only (personal models), diverged (3 of 6) |", "SCE |")
     assert [words for words in wanted if words not in said] == []
     assert "A run diverged" in made.caption
     assert "Diverged: FedCorr in 2 of 6 runs; Local only in 3 of 6 runs." in made.alt

@@ -84,7 +84,7 @@ def test_the_lines_of_a_sweep_have_their_marks(root: Path) -> None:
     with style.use_house_style():
         made = draw.draw_figure(listed_runs(root / "runs.json"), {"kind": "sweep"})
     labels = [bars.get_label() for bars in made.figure.axes[0].containers]
-    assert "FedProx †" in labels
+    assert "FedProx (told the noise rate)" in labels
     assert "FedProx" not in labels
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from browser import click, texts
+from browser import click, find_violations, prefer_dark, texts
 from browser import driver as driver
 from run_extras import write_sites
 from test_report_page import make_study
@@ -197,16 +197,10 @@ def test_on_a_phone(page: Any, root: Path) -> None:
     ("width", "part", "dark"), [(1280, "", False), (390, "#setting-digits-sym40-iid", False), (1280, "#run-9", True)]
 )
 def test_axe_finds_nothing(page: Any, root: Path, width: int, part: str, dark: bool) -> None:
-    axe = pytest.importorskip("axe_core_python")
-    scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+    prefer_dark(page, dark)
     show(page, root, width, part)
     assert find(page, "#view").is_displayed() == bool(part)
-    page.execute_script(Path(axe.__file__).with_name("axe.min.js").read_text(encoding="utf-8"))
-    page.set_script_timeout(300)  # seconds; a busy machine
-    found = page.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
-    assert len(found["passes"]) > 20
-    assert [(one["id"], [node["html"][:120] for node in one["nodes"]]) for one in found["violations"]] == []
+    assert find_violations(page) == []
 
 
 def test_prints_on_few_pages(page: Any, root: Path) -> None:

@@ -72,3 +72,19 @@ def click(page: Any, selector: str) -> None:
             if not tries_left:
                 raise  # it names what covers the element
             time.sleep(0.5)
+
+
+def find_violations(driver: Any) -> list[tuple[str, list[str]]]:
+    """What axe-core objects to on the page, as (rule, elements)."""
+    axe = pytest.importorskip("axe_core_python")
+    driver.execute_script(Path(axe.__file__).with_name("axe.min.js").read_text(encoding="utf-8"))
+    driver.set_script_timeout(300)  # seconds; a busy machine
+    found = driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    assert len(found["passes"]) > 10
+    return [(one["id"], [node["html"][:120] for node in one["nodes"]]) for one in found["violations"]]
+
+
+def prefer_dark(driver: Any, dark: bool) -> None:
+    """Show pages in dark colours or in light ones."""
+    scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})

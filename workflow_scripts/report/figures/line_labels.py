@@ -13,6 +13,7 @@ from workflow_scripts.report.figures.style import FAINT, INK, SIZE
 from workflow_scripts.report.text.escape import wrap_text
 
 BELOW = "▾"  # before the value of a line that ends under the axis
+TOP = 100.5  # %: an accuracy's axis ends there at most
 NAME = SIZE - 0.5  # points: the letters of a name
 LINE = NAME * 1.3 / 72  # inches: the height of a line of them
 LETTERS = 21  # at which a name is broken into lines
@@ -67,9 +68,13 @@ def set_y_ranges(
         least = min(axes[place].dataLim.ymin for place in members)
         most = max(axes[place].dataLim.ymax for place in members)
         low = -math.inf if None in minima else min(value for value in minima if value is not None)
-        low, high = asked or (low, most + 0.07 * (most - low))
+        top = min(most + 0.07 * (most - max(low, least)), TOP)
+        low, high = asked or (low, top)
         cut = low > least
         if not cut and not asked:
+            if math.isfinite(top):
+                for place in members:
+                    axes[place].set_ylim(top=top)
             continue
         starts += [low] if cut else []
         for place in members:

@@ -34,6 +34,7 @@ WIDTHS = {"page": 7.0, "column": 3.4}
 SIZE = 8  # points: the letters; numbers at ticks have half a point less
 DPI = 200
 HEAT = "Blues"  # one hue, so that brightness alone carries the number
+DIFFERENCE = "PRGn"  # green: more than 0; for red-green blind readers, too
 INK, FAINT = "#222222", "#8a8a8a"
 # Round dots, which no method's dashes are.
 CEILING: dict[str, Any] = {

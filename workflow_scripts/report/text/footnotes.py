@@ -15,9 +15,16 @@ MARKS = {
     PERSONAL: "the mean over personal models, not one global model",
     POOLED: "no federation: trained in one place on everybody's samples, as a reference",
 }
+SIGNS = {mark: mark for mark in MARKS}
+# in figures, which have no footnotes, in place of the marks
+WORDS = {
+    ORACLE: "told the noise rate",
+    PRIVATE: "label privacy",
+    PERSONAL: "personal models",
+    POOLED: "pooled data",
+}
 # Not compared with the others, and never set in bold: no federation can have what they have.
-NO_MEMBERS = {ORACLE: "has the true noise rate", POOLED: "trained in one place"}
-SHORT = {PRIVATE: "label differential privacy", PERSONAL: "mean of personal models"}  # of the others, in a legend
+NO_MEMBERS = (ORACLE, POOLED)
 
 
 def marks_of(summary: Mapping[str, Any], view: str | None = None) -> str:
@@ -56,16 +63,28 @@ def append_marks(label: str, marks: Any) -> str:
     return f"{label} {merge_marks([marks])}".rstrip()
 
 
-def explain_marks(frame: pd.DataFrame) -> list[str]:
+def append_words(label: str, marks: Any) -> str:
+    """A label with the words of its marks behind it: "Co-teaching (told the noise rate)".
+
+    Args:
+        label: A method's name.
+        marks: A text of marks.
+    """
+    words = ", ".join(WORDS[mark] for mark in merge_marks([marks]))
+    return f"{label} ({words})" if words else label
+
+
+def explain_marks(frame: pd.DataFrame, signs: Mapping[str, str] = SIGNS) -> list[str]:
     """A sentence for each mark in a frame.
 
     Args:
+        signs: Beginning of the sentence of each mark.
         frame: With the column `marks`. If it has the column `epsilon`, the sentence on ‡ says the values.
     """
     epsilons = frame["epsilon"].dropna() if "epsilon" in frame else ()
     values = ", ".join(dict.fromkeys(f"{value:.3g}" for value in sorted(epsilons)))
     meanings = MARKS | ({PRIVATE: f"{MARKS[PRIVATE]} (ε = {values})"} if values else {})
-    return [f"{mark} {meanings[mark]}." for mark in merge_marks(frame["marks"])]
+    return [f"{signs[mark]} {meanings[mark]}." for mark in merge_marks(frame["marks"])]
 
 
 def explain_true_rates(frame: pd.DataFrame) -> list[str]:
@@ -81,7 +100,4 @@ def explain_true_rates(frame: pd.DataFrame) -> list[str]:
     where = "; ".join(
         f"“{place}”" for place in assuming["setting" if "setting" in assuming else "noise_label"].unique()
     )
-    return [
-        f"The noise rate that {labels} assumes is the true one in {where}. "
-        f"So results there are not compared, like those with {ORACLE}."
-    ]
+    return [f"The noise rate that {labels} assumes is the true one in {where}. So results there are not compared."]

@@ -22,14 +22,11 @@ from workflow_scripts.report.runs.ranking import is_compared, leading_methods
 from workflow_scripts.report.runs.run import RecordedRun, Setting
 from workflow_scripts.report.text.cells import METRIC_WORDS, count_words, format_number, format_signed
 from workflow_scripts.report.text.footnotes import (
-    NO_MEMBERS,
-    ORACLE,
-    SHORT,
-    append_marks,
+    WORDS,
+    append_words,
     explain_marks,
     explain_true_rates,
     marks_of,
-    merge_marks,
 )
 
 WIDE = 10  # largest over smallest value from which on an axis is logarithmic
@@ -193,9 +190,9 @@ def legend_labels(runs: Sequence[RecordedRun]) -> dict[str, str]:
     """Name the methods in the legend.
 
     Returns:
-        Id of a method → its label, its marks such as †, and how many of its runs diverged.
+        Id of a method → its label, what its marks mean, and how many of its runs diverged.
     """
-    labels = {run.listed.method: append_marks(run.label, marks_of(run.summary)) for run in runs}
+    labels = {run.listed.method: append_words(run.label, marks_of(run.summary)) for run in runs}
     for method in labels:
         lost = [run.diverged for run in runs if run.listed.method == method]
         labels[method] += f", diverged ({sum(lost)} of {len(lost)})" if any(lost) else ""
@@ -210,29 +207,23 @@ def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]],
         setting's own noise rate.
     """
     frame = frames.tabulate_results(runs)
-    unfair, marks = set(), ""
-    for run, assumes_rate, mark in zip(runs, frame["as_told"], frame["marks"], strict=True):
-        if assumes_rate or not is_compared([mark]):
-            unfair.add((run.listed.setting, run.listed.method))
-            marks += mark
-    reasons = [f"{mark} {reason}" for mark, reason in NO_MEMBERS.items() if mark in marks]
-    if frame["as_told"].any():
-        reasons.insert(ORACLE in marks, "or assumes it" if ORACLE in marks else NO_MEMBERS[ORACLE])
-    return unfair, f"not a fair comparison: {', '.join(reasons)}" if unfair else ""
+    unfair = {
+        (run.listed.setting, run.listed.method)
+        for run, assumes_rate, mark in zip(runs, frame["as_told"], frame["marks"], strict=True)
+        if assumes_rate or not is_compared([mark])
+    }
+    why = "not a fair comparison" + ": the assumed noise rate is the true one, too" * bool(frame["as_told"].any())
+    return unfair, why if unfair else ""
 
 
-def sign_handles(runs: Sequence[RecordedRun], why: str, **sign: Any) -> list[Line2D]:
-    """Make legend entries for what is not compared, and for the other marks beside the methods' names.
+def sign_handles(why: str, **sign: Any) -> list[Line2D]:
+    """Make the legend's entry for what is not compared.
 
     Args:
-        runs: The runs of the figure.
         why: Of `not_compared`.
-        sign: Keyword arguments of the first entry's line, if not a hollow dot.
+        sign: Keyword arguments of the entry's line, if not a hollow dot.
     """
-    marks = merge_marks(marks_of(run.summary) for run in runs)
-    others = ", ".join(f"{mark} {text}" for mark, text in SHORT.items() if mark in marks)
-    entries = {why: sign or HOLLOW, others: {"linestyle": "none"}}
-    return [Line2D([], [], label=text, **look) for text, look in entries.items() if text]
+    return [Line2D([], [], label=why, **(sign or HOLLOW))] if why else []
 
 
 def annotate_point(axis: Axes, text: str, point: tuple[float, float], shift: float, **look: Any) -> None:
@@ -374,7 +365,8 @@ def finish_figure(
     caption += f" All on {common}." if common else ""
     caption += " Dotted: the same method trained on clean labels." if dotted else ""
     titles = [names.title(run.listed.setting) for run in runs]
-    notes = [*explain_marks(results), *explain_true_rates(results.assign(setting=titles))]
+    signs = {mark: f"{words.capitalize()}:" for mark, words in WORDS.items()}
+    notes = [*explain_marks(results, signs), *explain_true_rates(results.assign(setting=titles))]
     lost = frames.count_diverged(results)
     if lost:
         caption += " A run diverged: its outputs were not finite, so it has no accuracy, nor has a mean with it."
@@ -408,7 +400,7 @@ def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str, metric: 
     marks, assumes_rate = (dict(zip(results["method"], results[key], strict=True)) for key in ("marks", "as_told"))
     group = group.sort_values("mean", ascending=False, kind="stable").drop_duplicates("method").set_index("method")
     texts = {
-        str(method): f"{append_marks(row['method_label'], marks[str(method)])} "
+        str(method): f"{append_words(row['method_label'], marks[str(method)])} "
         + (f"{format_number(row['mean'], 1)} {unit}" if unit == "%" else f"{format_signed(row['mean'], 1)} {unit}")
         for method, row in group.iterrows()
     }

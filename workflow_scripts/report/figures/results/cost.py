@@ -81,7 +81,7 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     for axis, (key, head) in zip(axes, heads.items(), strict=True):
         _draw_bars(axis, means[key], [looks[method].colour for method in means.index], means.index.isin(fair))
         axis.set_title("\n".join(wrap_to_width(line, (width - 1.8) / len(heads)) for line in head.split("\n")))
-    base, handles = str(find_baseline(runs)), sign_handles(runs, why if apart else "", **BOX)
+    base, handles = str(find_baseline(runs)), sign_handles(why if apart else "", **BOX)
     if base in means.index:
         handles.insert(0, Line2D([], [], label=labels[base], **BASELINE))
         for axis, key in zip(axes, heads, strict=True):

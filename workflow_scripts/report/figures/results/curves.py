@@ -29,7 +29,6 @@ from workflow_scripts.report.figures.results.common import (
 )
 from workflow_scripts.report.figures.style import (
     CEILING,
-    INK,
     Look,
     add_legend_below,
     make_panels,
@@ -42,8 +41,8 @@ from workflow_scripts.report.runs.ranking import find_baseline
 from workflow_scripts.report.runs.run import RecordedRun, Setting
 from workflow_scripts.report.text.cells import count_words, format_number
 
-FEW = 5  # lines of a panel that may have bands; of more, none could be followed
-MANY, BEST = 10, 8  # methods of which all have a colour; of more, how many have
+FEW = 5  # lines of a panel that have bands, and all a colour and a name; of more, none could be followed
+BEST = 3  # of more methods so many have a colour
 FULL, OWN = 1.3, 2.2  # points: the width of the lines of FedAvg and of the best, and of the study's own methods
 THIN: dict[str, Any] = {"linewidth": 0.9, "alpha": 0.6}  # neither own, nor best, nor FedAvg
 PALE: dict[str, Any] = {"color": "#949494", "linestyle": "-", "linewidth": 0.8}
@@ -55,10 +54,11 @@ class CurvesSettings(LineSettings):
 
     One panel a setting. The value is the `metric` that the tables have. What is drawn is the mean of the last ten
     evaluations, or of a quarter of them if these are fewer than 40; with the metric last it is the rounds themselves.
-    Up to five methods of a panel have bands of one standard deviation. Of more than MANY methods the BEST best and the
-    study's own are in colour, the others grey. The study's own are thick; all but these, FedAvg and the best of a panel
-    are thin. A line stops at a cross before the first evaluation of which a seed has no finite number. What no
-    federation can have has hollow markers and stands last.
+    Up to five methods of a panel have bands from the lowest to the highest seed. Of more methods the three best over
+    the settings, FedAvg and the study's own have a colour and a name, the others are grey. The study's own are thick;
+    all but these, FedAvg and the best of a panel are thin. A line stops at a cross before the first evaluation of which
+    a seed has no finite number. What no federation can have has hollow markers and stands last, but for the study's
+    own.
     """
 
     x: Annotated[Literal["round", "work"], Field(description="work: passes over samples, in rounds of FedAvg.")] = (
@@ -79,8 +79,12 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     apart, why = not_compared(runs)
     best, widths = find_best(at_end, apart), _line_widths(runs)
     pale = _pale_methods(at_end, panels, [*widths, *best.values()])
+    own = {run.listed.method for run in runs if run.listed.own}
     above = {setting: _clean_runs(at_end, ceiling, setting) for setting in panels}
-    listed = [[*(labels[m] for m in of_setting(table, key)["method"].unique()), *above[key].values()] for key in panels]
+    listed = [
+        [*(labels[m] for m in of_setting(table, key)["method"].unique() if m not in pale), *above[key].values()]
+        for key in panels
+    ]
     columns, height = fit_panels(listed, width_inches(settings))
     single = len({key.dataset for key in panels}) == 1
     figure, axes = make_panels(len(panels), settings, height, columns, sharex=True, sharey=single)
@@ -91,16 +95,16 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
         clean = _draw_ceilings(axis, table, at_end, above[setting])
         first, hollow = best.get(setting), [method for method in values if (setting, method) in apart]
         styles = _style_lines(looks, at_end["method"].unique(), pale, hollow, {first: FULL} | widths)
-        lines = _draw_lines(axis, of_setting(table, setting), styles, labels, band, values, first, hollow)
+        lines = _draw_lines(axis, of_setting(table, setting), styles, labels, band, values, first, {*hollow} - own)
         ends.append([*lines, *clean])
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=x == "round"))
         axis.set_xlim(0, 1.01 * float(table["x"].max() or 1))
     heads = [names.title(key) for key in panels]
     cut = finish_panels(axes, heads, [key.dataset for key in panels], axis_label, ends, settings.y)
-    add_legend_below(figure, sign_handles(runs, why))
+    add_legend_below(figure, sign_handles(why))
     caption = _describe_curves(runs, table, settings, window, band) + cut
     if pale:
-        caption += f" In colour: the {BEST} best over the settings."
+        caption += f" Named: the {BEST} best over the settings, the best of each, FedAvg. Grey: {len(pale)} others."
     table = table.rename(columns={"x": x} if x != "round" else {})
     title = f"Accuracy over {over}"
     look: dict[str, Any] = {"dotted": bool(ceiling), "shape": f"lines over {over}"}
@@ -150,7 +154,7 @@ def _mean_curves(runs: Sequence[RecordedRun], settings: CurvesSettings) -> tuple
 def _pale_methods(at_end: pd.DataFrame, panels: Sequence[Setting], highlighted: Collection[str | None]) -> list[str]:
     """Of many methods those that are neither `highlighted` nor among the best in the mean over the settings."""
     order = rank_methods(in_settings(at_end, panels))
-    return [method for method in order[BEST:] if method not in highlighted] if len(order) > MANY else []
+    return [method for method in order[BEST:] if method not in highlighted] if len(order) > FEW else []
 
 
 def _draw_lines(
@@ -163,7 +167,7 @@ def _draw_lines(
     best: str | None,
     apart: Collection[str],
 ) -> list[LineEnd]:
-    """Draw the methods of one panel; their ends. One that diverged has no value at its end."""
+    """Draw the methods of one panel; the ends of those that are named. One that diverged has no value at its end."""
     ends = []
     for method, points in table.groupby("method", sort=False):
         style, line = styles[str(method)], points.dropna(subset=["drawn"])
@@ -173,8 +177,11 @@ def _draw_lines(
             cross: dict[str, Any] = {"marker": "x", "markersize": 6, "markeredgewidth": 1.4, "zorder": 4.5}
             axis.plot(line["x"][-1:], line["drawn"][-1:], color=style["color"], **cross)  # a run diverged
         if band and not grey:
-            low, high = line["drawn"] - line["spread"].fillna(0), line["drawn"] + line["spread"].fillna(0)
-            axis.fill_between(line["x"], low, high, color=style["color"], alpha=0.13, linewidth=0, zorder=2)
+            axis.fill_between(
+                line["x"], line["low"], line["high"], color=style["color"], alpha=0.13, linewidth=0, zorder=2
+            )
+        if grey:
+            continue
         end = _line_end(line, labels[str(method)], style, values[str(method)])
         ends.append(replace(end, bold=method == best, apart=method in apart))
     return ends
@@ -185,12 +192,11 @@ def _line_end(line: pd.DataFrame, name: str, style: Mapping[str, Any], value: fl
 
     Without a value (it diverged) the end is where the line stops.
     """
-    ink = "#6b6b6b" if style is PALE else INK
     if line.empty:
-        return LineEnd(math.nan, name, dict(style), ink=ink)
+        return LineEnd(math.nan, name, dict(style))
     finite = math.isfinite(value)
     y = value if finite else float(line["drawn"].iloc[-1])
-    return LineEnd(y, name, dict(style), format_number(value, 1) if finite else "", ink)
+    return LineEnd(y, name, dict(style), format_number(value, 1) if finite else "")
 
 
 def _clean_runs(
@@ -228,7 +234,7 @@ def _describe_curves(
     text = f"Test accuracy {_rounds_words(runs)}"
     text += f", {window}" if window else ""
     text += f", {count_words(table['n'])}" if table["n"].max() > 1 else ", one seed"
-    text += ", bands of one standard deviation." if band else "."
+    text += ", bands from the lowest to the highest." if band else "."
     text += f" Numbers: {metric_words(settings)}."
     text += " Work counts passes over samples." if settings.x == "work" else ""
     return text

@@ -16,9 +16,7 @@ from workflow_scripts.report.figures.line_labels import LineEnd, fit_panels, lab
 from workflow_scripts.report.figures.results.common import (
     legend_labels,
     list_ids,
-    not_compared,
     of_setting,
-    sign_handles,
 )
 from workflow_scripts.report.figures.style import (
     QUIET,
@@ -85,9 +83,7 @@ def _draw_metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     label_line_ends(axes, ends)
     once = len({label for label, _ in turns}) == len(turns)
     event = Line2D([], [], color=QUIET, label="first phase stops" if once else "a phase stops", **TURN)
-    add_legend_below(
-        figure, [event] * bool(turns) + sign_handles(reporting_runs, not_compared(reporting_runs)[1], linestyle="none")
-    )
+    add_legend_below(figure, [event] * bool(turns))
     caption = f"{metric_name[0].upper()}{metric_name[1:]}, by round, mean over seeds: {count_words(table['n'])}."
     caption += f" Vertical lines, in the methods' colours: {'; '.join(map(': '.join, turns))}." if turns else ""
     common = names.common(panels[0])

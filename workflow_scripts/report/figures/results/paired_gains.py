@@ -41,6 +41,7 @@ from workflow_scripts.report.text.cells import count_words
 from workflow_scripts.report.text.escape import wrap_text
 
 NARROW = 3.9  # inches: the letters of a first picture must be readable on a telephone's 320 pixels, too
+MANY = 15  # methods of which each has a line a setting; of more, the figure would be too tall to be seen at once
 LINE = 0.075  # inches between the lines of two settings
 LEFT = 1.2  # the axis goes as far to the left of 0 as to the right, times this; what is worse stands there as a number
 
@@ -75,9 +76,10 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
         of=("won", "count"),
     )
     order = table.sort_values(["compared", "share", "gain"], ascending=False, kind="stable").index
-    method_labels = [wrap_text(labels[method], 14) for method in order]
+    method_labels = [wrap_text(labels[method], 14 if len(order) <= MANY else 40) for method in order]
     lines = 1 + max(word.count("\n") for word in method_labels)
-    height = max(0.1 + LINE * max(2, len(panels)), 0.05 + lines * SIZE * 1.3 / 72)  # inches
+    dots = LINE * max(2, len(panels)) if len(order) <= MANY else LINE
+    height = max(0.1 + dots, 0.05 + lines * SIZE * 1.3 / 72)  # inches
     figure, (axis,) = make_panels(1, settings, height * len(order) + 0.6)
     figure.set_figwidth(min(NARROW, width_inches(settings)))
     finite = [0.0, *gains["gain"][np.isfinite(gains["gain"])]]
@@ -85,7 +87,7 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
     axis.set_xlim(max(-LEFT * far, min(finite) - 0.06 * far), 1.06 * far)
     axis.axvline(0, **BASELINE)
     for place, method in enumerate(order):
-        _draw_row(axis, place, looks[method].colour, gains[gains["method"] == method], panels)
+        _draw_row(axis, place, looks[method].colour, gains[gains["method"] == method], panels, len(order) <= MANY)
         count = f"{table.loc[method, 'won']:.0f} of {table.loc[method, 'of']}"
         count = count if table.loc[method, "compared"] else f"({count})"
         axis.annotate(count, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center")
@@ -107,7 +109,7 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
     if 1 < len(panels) <= len(MARKERS):
         signs = zip(_setting_markers(panels), panels, strict=True)
         handles += [Line2D([], [], label=names.title(key), **_dot_style(QUIET, sign, QUIET)) for sign, key in signs]
-    add_legend_below(figure, [*handles, *sign_handles(panel_runs, why)])
+    add_legend_below(figure, [*handles, *sign_handles(why)])
     caption = f"Test accuracy ({metric_words(settings)}) minus that of {label} with the same setting and seed"
     caption += f", {count_words(gains.groupby(frames.IDS)['seed'].size())}. At the right: in how many pairs it gains."
     if gains["gain"].min() < axis.get_xlim()[0]:
@@ -136,17 +138,21 @@ def _find_gains(runs: Sequence[RecordedRun], settings: PairedGainsSettings) -> t
     return label, gains.assign(compared=gains.index.isin(compared_runs(gains).index), baseline=base)
 
 
-def _draw_row(axis: Axes, place: int, colour: str, gains: pd.DataFrame, panels: Sequence[Setting]) -> None:
-    """Draw a method's dots, a line a setting. A dot left of the axis stands at its start, before its number."""
+def _draw_row(
+    axis: Axes, place: int, colour: str, gains: pd.DataFrame, panels: Sequence[Setting], spread: bool
+) -> None:
+    """Draw a method's dots, a line a setting if they are spread.
+
+    A dot left of the axis stands at its start, before its number.
+    """
     low = axis.get_xlim()[0]
-    step = 0.8 / max(2, len(panels))
+    step = 0.8 / max(2, len(panels)) if spread else 0.0
     cut_at = []
     for line, (marker, setting) in enumerate(zip(_setting_markers(panels), panels, strict=True)):
         line_gains = of_setting(gains, setting)
         y = place + step * (line - (len(panels) - 1) / 2)
         gain = line_gains["gain"].clip(lower=low)
         cut_at += [y] * bool((line_gains["gain"] < low).any())
-        axis.plot(gain, [y] * len(line_gains), color=colour, linewidth=1.0, alpha=0.6, zorder=2)
         face = colour if line_gains["compared"].all() else "white"
         axis.plot(
             gain, [y] * len(line_gains), zorder=3, clip_on=False, in_layout=False, **_dot_style(colour, marker, face)

@@ -77,7 +77,7 @@ def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
         heads.append(" · ".join(word for word, use in zip(title_parts, varies, strict=True) if use))
         axis.set_xticks(ticks)
     cut = finish_panels(axes, heads, [group[0] for group in groups], "wrong labels, %", ends, settings.y, above)
-    add_legend_below(figure, sign_handles(runs, why))
+    add_legend_below(figure, sign_handles(why))
     table = pd.concat(parts, ignore_index=True)
     caption = f"Test accuracy ({metric_words(settings)}) against the nominal share of wrong labels"
     caption += f"{'' if varies[1] else f' ({groups[0][1]})'}, means of {count_words(table['n'])}. "

@@ -111,7 +111,7 @@ class Rows:
     def draw_method(
         self, axis: Axes, setting: Setting, method: str, mean: float, ticks: Sequence[float], best: bool
     ) -> None:
-        """Draw a method's mean as a dot, hollow if the method is not compared, and its values as ticks on a line.
+        """Draw a method's mean as a dot, hollow if the method is not compared, and its values as ticks.
 
         Args:
             axis: The setting's panel.
@@ -128,7 +128,6 @@ class Rows:
             return
         colour = self.looks[method].colour
         if len(ticks) > 1:
-            axis.plot((min(ticks), max(ticks)), [y, y], color=colour, linewidth=1.0, zorder=2)
             axis.plot(ticks, [y] * len(ticks), color=colour, zorder=2.5, **TICK)
         axis.plot([mean], [y], color=colour, markerfacecolor="white" if apart else colour, zorder=3, **DOT)
         if best:
@@ -146,7 +145,7 @@ class Rows:
         handles = [Line2D([], [], color=QUIET, label=dot, **DOT)]
         handles += [Line2D([], [], color=QUIET, label=tick, **TICK)] if tick else []
         label_outer_axes(self.axes, x, "")
-        add_legend_below(self.figure, [*handles, *signs, *sign_handles(self.runs, self.why)])
+        add_legend_below(self.figure, [*handles, *signs, *sign_handles(self.why)])
 
 
 def draw_ceilings(axis: Axes, table: pd.DataFrame, clean: Mapping[Setting, None], setting: Setting) -> str | None:

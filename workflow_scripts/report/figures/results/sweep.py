@@ -17,18 +17,16 @@ from workflow_scripts.report.figures.results.common import (
     finish_panels,
     legend_labels,
     metric_words,
-    not_compared,
     of_setting,
     score_methods,
     seeds_sentence,
-    sign_handles,
     spread_x_axis,
 )
-from workflow_scripts.report.figures.style import Look, add_legend_below, make_panels, width_inches
+from workflow_scripts.report.figures.style import Look, make_panels, width_inches
 from workflow_scripts.report.runs.names import Names, field_words
 from workflow_scripts.report.runs.run import RecordedRun
 from workflow_scripts.report.text.cells import format_number
-from workflow_scripts.report.text.footnotes import append_marks, marks_of
+from workflow_scripts.report.text.footnotes import append_words, marks_of
 
 AXIS_WORDS = {"epsilon": "privacy budget ε (the smaller, the more private)"}
 
@@ -83,7 +81,6 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     heads, datasets = [names.title(setting) for setting in panels], [setting.dataset for setting in panels]
     axis_words = AXIS_WORDS.get(field.split(".")[-1], field_words(field))
     cut = finish_panels(axes, heads, datasets, axis_words, ends, settings.y)
-    add_legend_below(figure, sign_handles(runs, not_compared(runs)[1], linestyle="none"))
     caption = f"Test accuracy ({metric_words(settings)}) against {field_words(field)}; {seeds_sentence(table)}{cut}"
     caption += " A level line is a method without this setting." if (table["value"] == "").any() else ""
     title, shape = f"Accuracy against {field_words(field)}", f"lines over {field_words(field)}"
@@ -96,7 +93,7 @@ def _line_frame(table: pd.DataFrame, field: str, runs: Sequence[RecordedRun]) ->
     for method, label in zip(table["method"], table["method_label"], strict=True):
         settings = dict(parse_settings(method))
         value = settings.pop(field, "")
-        name = append_marks(strip_settings(label, method), marks[method])
+        name = append_words(strip_settings(label, method), marks[method])
         parts.append((value, ", ".join(filter(None, [name, format_settings(settings)])), base_method(method)))
     values, lines, families = zip(*parts, strict=True)
     table = table.assign(field=field, value=values, line=lines)

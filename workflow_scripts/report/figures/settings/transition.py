@@ -20,6 +20,7 @@ from workflow_scripts.report.figures.settings.common import (
     size_words,
 )
 from workflow_scripts.report.figures.style import (
+    DIFFERENCE,
     HEAT,
     SIZE,
     add_colour_bar,
@@ -33,7 +34,6 @@ from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.settings import SettingArtifacts
 
 MINUS = "realised minus nominal"
-DIFFERENCE = "PRGn"  # green: more than asked for; for red-green blind readers, too
 CELL, NAMED = 18, 9  # points: the width of a cell with a number, of one with its class's name
 FEW = 2  # noises that stand one above the other; of more, pairs stand side by side
 HEADS = {"nominal": "requested", MINUS: "realised − requested", "realised": "realised", "": ""}
