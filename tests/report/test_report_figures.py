@@ -489,7 +489,7 @@ def test_any_metric_is_drawn_with_the_phases(tmp_path: Path) -> None:
     for path in (tmp_path / "runs/digits/sym40/iid/sce").glob("*/metrics.parquet"):
         shutil.copy(path, tmp_path / "runs/digits/sym40/iid/fedavg" / path.parent.name / path.name)
     both = drawn(tmp_path, kind="metric", metric="watched_accuracy").figure.axes[0]
-    assert beside(both) == ["75 FedAvg; SCE"]  # one line, which is the line of both
+    assert beside(both) == ["75 FedAvg", "75 SCE"]  # one line, which is the line of both
     with pytest.raises(SpecError, match=r"none of the runs reports 'q' by round; they report .*watched_accuracy"):
         drawn(tmp_path, kind="metric", metric="q")
 

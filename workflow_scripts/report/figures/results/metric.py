@@ -106,16 +106,16 @@ def _mean_by_round(runs: Sequence[RecordedRun], name: str) -> pd.DataFrame:
 def _draw_lines(
     axis: Axes, table: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str]
 ) -> list[LineEnd]:
-    """Draw the methods of one panel; their ends. Methods whose values are equal share a line."""
+    """Draw the methods of one panel; their ends. Methods with equal values share a line, and have a name each."""
     alike: dict[tuple[float, ...], list[str]] = {}
     for method, line in table.groupby("method", sort=False):
         alike.setdefault((*line["round"], *line["mean"]), []).append(str(method))
     ends = []
-    for first, *others in alike.values():
-        line, label = table[table["method"] == first], "; ".join(labels[method] for method in (first, *others))
-        axis.plot(line["round"], line["mean"], label=label, **styles[first])
+    for sharing in alike.values():
+        line, style = table[table["method"] == sharing[0]], styles[sharing[0]]
+        axis.plot(line["round"], line["mean"], label=labels[sharing[0]], **style)
         y = float(line["mean"].iloc[-1])
-        ends.append(LineEnd(y, label, styles[first], f"{y:.3g}"))
+        ends += [LineEnd(y, labels[method], style, f"{y:.3g}") for method in sharing]
     return ends
 
 
