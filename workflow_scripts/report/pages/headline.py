@@ -83,7 +83,7 @@ def headline_of(runs: Sequence[RecordedRun]) -> Headline:
 
 
 def _describe_suspects(run: RecordedRun) -> str:
-    """What a run found in labels as they were collected, or "" if it judged none."""
+    """Describe the wrong labels that a run found; "" if it judged none."""
     path = run.listed.dir / "sites.csv"
     sites = read_rows(path, Site) if path.exists() else []
     if not sites:
