@@ -14,6 +14,7 @@ import pytest
 from fake_runs import write_run
 from layout_check import problems
 
+from benchmarks.verdicts import judge_folder
 from fednoise_core.io import ArtifactError, SpecError, json_digest, read_texts
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -23,10 +24,9 @@ from workflow_scripts.provenance.checksums import write_sums
 from workflow_scripts.report.figures import draw, style
 from workflow_scripts.report.pages.paper_sections import _largest_gain
 from workflow_scripts.report.runs.csv_files import read_csv
-from workflow_scripts.report.runs.run import ListedRun
-from workflow_scripts.report.tables.claims import STATES, Claim
+from workflow_scripts.report.tables.claims import NOT_RUN, STATES, judge_claims
 from workflow_scripts.report.tables.registry import build_table, complete_spec
-from workflow_scripts.report.tables.scorecard import score_table, states_words
+from workflow_scripts.report.tables.scorecard import score_table
 from workflow_scripts.report.tables.verdicts import JUDGED
 from workflow_scripts.study.paper_settings import settings_provenance
 from workflow_scripts.study.study import Study
@@ -62,7 +62,7 @@ THREE = {"noise": ["sym40-exact"], "partition": ["classes3"], "method": ["fedavg
 
 
 def first_screen(text: str) -> str:
-    return text.split("<!-- written by hand -->", 1)[0]
+    return text.split("\n## ", 1)[0]
 
 
 def count_runs(study: Study) -> int:
@@ -109,10 +109,13 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
         assert "Cuiwei Peng, Jun Ke, Zhengming Li, Huiwu Huang, Jiahui Chen. 2025" in page
         assert "Scale cpu: the paper" in page
         assert "a small normalised CNN in place of its nine-layer CNN" in page
-        assert "CPU hours" in page
-        assert "of the paper's 11 claims were run" in page.replace("&#39;", "'")
+        assert "Of the paper's 16 claims" in page.replace("&#39;", "'")
+    for page in (text, html):
         assert "Not run: 70 of the 78 cells that the paper prints, among them all of Table 1." in page
     assert "](scoreboard.png)" in first_screen(text)
+    assert "CPU hours" in section(text, "Compute")
+    heads = re.findall(r"^## (.*)", text, re.M)
+    assert heads[:3] == ["The paper's claims", "Tables", "Reproduction"]
     assert "](gains.png)" in section(text, "Figures")
     assert "t_w is a fifth of all rounds" in html
 
@@ -324,18 +327,12 @@ def test_scores_add_up() -> None:
     frame = pd.DataFrame(rows, columns=["method", "ours_mean", "paper_mean", "verdict"]).assign(
         dataset="x", noise="y", partition="z", member="", ceiling=0, scale="paper", paper="printed", ours_by_seed=""
     )
-    one = score_table(frame, {"claims": [{"says": "a leads", "best": "a"}, {"says": "b over c", "above": ["b", "c"]}]})
+    one = score_table(frame, {})
     assert (one.ran, one.ranks) == (3, [1.0])
     assert [one.cells[name] for name in JUDGED] == [0, 1, 2]
     both = one + one
     assert (both.ran, len(both.ranks)) == (6, 2)
     assert [both.cells[name] for name in JUDGED] == [0, 2, 4]
-    assert sorted(claim.state for claim in both.claims) == ["agrees", "agrees", "not run", "not run"]
-    assert states_words(one.claims) == (
-        "1 of the paper's 2 claims was run. Our numbers support 1 in every column that was run, 0 in some columns "
-        "and 0 in none."
-    )
-    assert states_words(one.claims[:1]) == "None of the paper's 1 claims was run."
 
 
 def test_the_page_counts_claims_as_its_csv_and_the_list_of_papers_do(folder: Path) -> None:
@@ -343,25 +340,37 @@ def test_the_page_counts_claims_as_its_csv_and_the_list_of_papers_do(folder: Pat
     results = folder / "docs/results"
     publish_study(study, results / "fedmixcon-cpu")
     rows = read_texts(results / "fedmixcon-cpu/claims.csv")
-    found = {key: set(group["ours"]) - {"not run"} for key, group in rows.groupby(["table", "claim"])}
-    expected = [
-        len(found),
-        sum(words == {"agrees"} for words in found.values()),
-        sum(len(words) == 2 for words in found.values()),
-        sum(words == {"disagrees"} for words in found.values()),
-        sum(not words for words in found.values()),
-    ]
-    assert expected[4] not in (0, expected[0])  # some were run
+    states = list(rows[rows["reading"] == ""].drop_duplicates(["table", "claim"])["state"])
+    expected = [len(states), *(states.count(state) for state in (*STATES, NOT_RUN))]
+    assert expected[5] not in (0, expected[0])  # some were run
     text = write_papers(results).read_text(encoding="utf-8")
     line = next(line for line in text.splitlines() if "fedmixcon-cpu/README.md" in line)
     assert [cell.strip() for cell in line.split("|")[2:-1]] == ["`cpu`", *map(str, expected)]
-    summary = section((results / "fedmixcon-cpu/README.md").read_text(encoding="utf-8"), "Reproduction")
-    whole = next(line for line in summary.splitlines() if line.startswith("| all"))
-    assert [int(cell) for cell in whole.split("|")[-5:-1]] == expected[1:]
-    cells = read_csv(results / "fedmixcon-cpu/table3.csv")
-    against = rows[(rows["table"] == "table3") & (rows["ours"] == "disagrees")]
-    assert {name for cell in cells["disagrees"] for name in cell.split()} == set(against["claim"])
-    assert len(against)
+    page = (results / "fedmixcon-cpu/README.md").read_text(encoding="utf-8")
+    table = section(page, "The paper's claims").split("\n### ")[0]
+    shown = [row.split(" | ")[3] for row in table.splitlines() if re.match(r"\| \d+ \|", row)]
+    assert shown == states
+    words = ", ".join(f"{state} {states.count(state)}" for state in STATES)
+    assert f"Of the paper's {len(states)} claims {len(states) - expected[5]} have a verdict: {words}." in first_screen(
+        page
+    )
+    assert judge_folder(results / "fedmixcon-cpu")[0] == []  # as the second implementation does
+
+
+def test_published_verdicts_are_those_of_a_second_implementation() -> None:
+    listed = (ROOT / "docs/results/papers.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    folders = [file.parent for file in sorted((ROOT / "docs/results").glob("*/claims.csv"))]
+    assert len(folders) > 3
+    for folder in folders:
+        differs, counts = judge_folder(folder)
+        assert differs == []
+        cells = " | ".join(map(str, (counts.total(), *(counts[state] for state in (*STATES, NOT_RUN)))))
+        (line,) = [line for line in listed.splitlines() if f"({folder.name}/README.md)" in line]
+        assert line.endswith(f"| {cells} |")
+        shown = [line for line in readme.splitlines() if line.startswith("|") and f"/{folder.name}/README.md)" in line]
+        assert all(line.endswith(f"| {cells} |") for line in shown)
+        assert len(shown) == folder.name.endswith("-cpu")
 
 
 def test_why_is_shown_beside_the_claim_that_disagrees(folder: Path) -> None:
@@ -371,18 +380,16 @@ def test_why_is_shown_beside_the_claim_that_disagrees(folder: Path) -> None:
     study = ran("fedmixcon-cpu", **THREE)
     publish_study(study, folder / "before")
     rows = read_texts(folder / "before/claims.csv")
-    claim = rows[(rows["table"] == "table3") & (rows["ours"] == "disagrees")]["claim"].iloc[0]
-    before = (folder / "before/README.md").read_text(encoding="utf-8")
-    assert "Why: not looked into yet." in before
+    claim = rows[(rows["table"] == "table3") & (rows["state"] == "undecided")]["claim"].iloc[0]
     reason = "At a third of the rate it agrees."
+    assert reason not in (folder / "before/README.md").read_text(encoding="utf-8")
     file.write_text(text.replace("train:\n", f"why: {{table3: {{{claim}: {reason}}}}}\ntrain:\n", 1))
     again = find_study("fedmixcon-cpu")
     again.figures = {}
     publish_study(again, folder / "after")
-    said = [line for line in (folder / "after/README.md").read_text().splitlines() if f"Why: {reason}" in line]
-    says = next(one["says"] for one in again.tables["table3"]["claims"] if one["id"] == claim)
-    assert len(said) == 1
-    assert says in said[0]
+    page = (folder / "after/README.md").read_text(encoding="utf-8")
+    number = rows.loc[rows["claim"] == claim, "number"].iloc[0]
+    assert f"- **{number}, undecided.** {reason}" in section(page, "The paper's claims")
 
 
 def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> None:
@@ -403,29 +410,25 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> No
     assert f"{same} of {len(own)} gains over FedAvg have the paper's sign." in gains.alt
     twice = {"table3": table, "again": table}  # a cell that two tables share counts once
     specs = dict.fromkeys(twice, complete_spec(paper.tables["table3"]))
-    (told,) = _largest_gain("fedmixcon", twice, specs, dict.fromkeys(twice, "Table 3"))
+    _, told = _largest_gain("fedmixcon", twice, specs, dict.fromkeys(twice, "Table 3"))
     assert f"{same} of {len(own)} have the paper's sign." in told
-    judged = score_table(table, paper.tables["table3"]).claims
-    ours = board.frame[board.frame["table"] == "table3"].groupby("claim", sort=False)["ours"].apply(list)
-    words = {True: "agrees", False: "disagrees", None: "not run"}
-    assert ours.to_dict() == {one.id: [words[holds] for holds in one.ours.values()] for one in judged}
-    squares = [line for axis in board.figure.axes for line in axis.get_lines() if line.get_marker() == "s"]
+    tables = {name: spec for name, spec in paper.tables.items() if spec["kind"] == "reproduction"}
+    made = {name: build_table(found, spec) for name, spec in tables.items()}
+    judged = judge_claims(made, {name: complete_spec(spec) for name, spec in tables.items()})
+    shown = [one for one in judged if not one.reading]
+    ours = board.frame[board.frame["reading"] == ""].drop_duplicates(["table", "claim", "column"])
+    assert list(ours["ours"].dropna()) == [state for one in shown for state in one.ours.values()]
+    lines = [line for axis in board.figure.axes for line in axis.get_lines()]
+    signs = [line for line in lines if isinstance(line.get_marker(), str)]
     heads = [text.get_text() for text in board.figure.axes[0].texts]
     assert [words for words in heads if "noise" in words or "MNIST" in words] == [
         *("MNIST", "Fashion-MNIST"),
         *("noise 0.3", "noise 0.4", "noise 0.5") * 2,
     ]
     assert heads.count("3 classes a client") == heads.count("5 classes a client") == 6
-    shown = [one for name, spec in paper.tables.items() if spec["kind"] == "reproduction" for one in of(found, spec)]
     counts = Counter(one.state for one in shown)
-    verbs = {state: state if counts[state] == 1 else state.removesuffix("s") for state in STATES}
-    said = ", ".join(f"{counts[state]} {verbs[state]}" for state in STATES if counts[state])
+    said = ", ".join(f"{state} {counts[state]}" for state in (*STATES, NOT_RUN) if counts[state])
     assert board.figure.get_suptitle().startswith(f"{len(shown)} claims: {said}\n")
     assert [text.get_text() for text in empty.figure.texts] == ["No claim was run."]
-    assert len(squares) == 2 * sum(len(one.ours) for one in shown if one.state != "not run")
-    assert all(one.says in board.alt for one in shown if one.state != "not run")
-
-
-def of(found: list[ListedRun], spec: dict[str, Any]) -> list[Claim]:
-    """The claims of a table, judged on the runs that it shows."""
-    return score_table(build_table(found, spec), complete_spec(spec)).claims
+    assert len(signs) == 2 * sum(len(one.ours) for one in shown if one.state != NOT_RUN)
+    assert all(one.says in board.alt for one in shown if one.state != NOT_RUN)

@@ -277,9 +277,9 @@ def test_a_subset_that_cannot_be(project, copied: Path, subset: str, box: str, m
             "claims[1].above: expected an id of the table's cells",
         ),
         (
-            "noises: [pair20-seed0]}",
-            "noises: [pair20-seed1]}",
-            "claims[2].noises: expected an id of the table's cells, got 'pair20-seed1'; did you mean 'pair20-seed0'?",
+            "along: [pair10-seed0, pair20-seed0]",
+            "along: [pair10-seed0, pair20-seed1]",
+            "claims[1].along: expected an id of the table's cells, got 'pair20-seed1'; did you mean 'pair20-seed0'?",
         ),
         (
             "train:\n",

@@ -96,6 +96,9 @@ class StudyFile(Settings):
     scale_text: Annotated[
         Title | MISSING, Field(description="For scales: what the scale keeps and what it cuts, in one sentence.")
     ] = MISSING
+    void: Annotated[
+        str | MISSING, Field(min_length=1, max_length=300, description="For scales: why the paper's claims are void.")
+    ] = MISSING
     paper: Annotated[
         PaperCitation | MISSING, Field(description="The paper that the study repeats, as its page names it.")
     ] = MISSING

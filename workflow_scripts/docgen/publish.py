@@ -29,7 +29,6 @@ from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.docgen.published_runs import RUNS, pack_runs, read_packed, unpack_runs
 from workflow_scripts.provenance.checksums import SUMS, find_damage
 from workflow_scripts.report.figures import draw
-from workflow_scripts.report.figures.results.scoreboard import HELD
 from workflow_scripts.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.report.figures.style import read_words
 from workflow_scripts.report.pages import study_page
@@ -41,7 +40,7 @@ from workflow_scripts.report.runs.frames import tabulate_results
 from workflow_scripts.report.runs.provenance import list_limits
 from workflow_scripts.report.runs.run import ListedRun, RecordedRun, list_timed, listed_runs, load, select
 from workflow_scripts.report.tables import latex, markdown, registry
-from workflow_scripts.report.tables.claims import STATES, combine_verdicts
+from workflow_scripts.report.tables.claims import NOT_RUN, STATES
 from workflow_scripts.report.text.escape import markdown_text
 from workflow_scripts.steps import metrics
 from workflow_scripts.steps.study_page import software_commit
@@ -53,12 +52,12 @@ HAND_WRITTEN = re.compile(r"<!-- written by hand -->\n.*?<!-- end of what is wri
 NOTHING_HAND_WRITTEN = "<!-- written by hand -->\n<!-- end of what is written by hand -->\n"
 PAPERS = """# The papers: claims that were run
 
-A claim of a paper is judged by the columns of the paper's table that were run. It agrees if our numbers bear it out in
-all of them, disagrees if in none, and is mixed otherwise. Scale `paper` is the paper's own size; each page says what
-another scale cuts. Made by `fednoise publish`.
+A claim of a paper agrees or disagrees if the intervals of its differences say so, and is undecided if they do not. It
+is void if the paper's own numbers contradict it or a compared method fell to chance. Each page says how intervals are
+made, and what its scale cuts. Made by `fednoise publish`.
 
-| paper | scale | claims | agree | mixed | disagree | not run |
-| --- | --- | --: | --: | --: | --: | --: |
+| paper | scale | claims | agree | disagree | undecided | void | not run |
+| --- | --- | --: | --: | --: | --: | --: | --: |
 """
 
 
@@ -166,7 +165,7 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
         write_json(out / "metrics.json", metrics.study_metrics(tabulate_results(runs)))
         texts = {"README.md": _page_markdown(study, metadata, paper, runs, table_names, texts_by_figure, out, commit)}
         if paper:
-            texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.squares)}
+            texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.comparisons)}
     for name, text in texts.items():
         with open_atomic(out / name) as opened:
             opened.write(text)
@@ -255,20 +254,23 @@ def _page_markdown(
     progress = _progress_sentence(study, paper, runs, commit)
     hand_written = _hand_written(out / "README.md")
     if paper:
-        first = render_section("first", paper, picture, progress)
-        parts = [first, hand_written, render_section("top", paper), "## What the paper leaves open", *text]
+        parts = [render_section("first", paper, picture), render_section("top", paper)]
     else:
         notes = "\n".join(f"- {line}" for line in list_limits(metadata, runs))
         first, *settings = summary_lines(runs) or [""]
         by_setting = "\n".join(f"- {line}" for line in settings)
         progress += _missing_sentence(study, runs)
         parts = [progress, first, picture, hand_written, *text, by_setting, "## Notes and limits", notes]
-    parts += [_hardware_sentence(runs), *_tables_markdown(metadata["tables"], tables, out)]
+    hardware = _hardware_sentence(runs)
+    parts += [*([] if paper else [hardware]), *_tables_markdown(metadata["tables"], tables, out)]
+    parts += [render_section("ranks", paper)] if paper else []
     others = [name for name in texts_by_figure if name != board]
     parts += ["## Figures"] if others else []
     for name in others:
         parts += [f"### {markdown_text(texts_by_figure[name][0])}", _picture_markdown(name, texts_by_figure[name])]
-    parts += [render_section("end", paper, "origins.csv")] if paper else []
+    if paper:
+        left_open = ["## What the paper leaves open", *text, hand_written, "## Compute", progress, hardware]
+        parts += [*left_open, render_section("end", paper, "origins.csv")]
     return "\n\n".join(part.strip() for part in (f"# {metadata['title']}", *parts) if part.strip()) + "\n"
 
 
@@ -344,12 +346,11 @@ def write_papers(folder: Path) -> Path:
     lines = []
     for file in sorted(folder.rglob("claims.csv")):
         rows = read_texts(file)
-        groups = rows.groupby(["table", "claim"], sort=False)["ours"]
-        states = [combine_verdicts(map(HELD.get, group)) for _, group in groups]
+        states = list(rows[rows["reading"] == ""].drop_duplicates("number")["state"])
         readme = file.with_name("README.md")
         title = readme.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
         link = f"[{title}]({readme.relative_to(folder).as_posix()})"
-        counts = [str(len(states)), *(str(states.count(name)) for name in STATES)]
+        counts = [str(len(states)), *(str(states.count(name)) for name in (*STATES, NOT_RUN))]
         lines.append(f"| {link} | `{rows['scale'].iloc[0] if len(rows) else ''}` | {' | '.join(counts)} |\n")
     with open_atomic(folder / "papers.md") as opened:
         opened.write(PAPERS + "".join(lines))

@@ -20,7 +20,7 @@ from workflow_scripts.study.grid import StudyGrid
 
 GridCell = tuple[str, str, str, str]  # data set, noise, partition, method
 CLAIM_AXES: dict[str, tuple[str, ...]] = {  # key of a claim → what its ids are of
-    **dict.fromkeys(("best", "among", "above", "within", "costs", "leads", "widens"), ("methods",)),
+    **dict.fromkeys(("best", "among", "above", "within", "costs", "leads", "widens", "declines"), ("methods",)),
     **{axis: (axis,) for axis in AXES[:3]},
     "along": ("noises", "partitions"),
 }
@@ -71,6 +71,7 @@ def with_study_context(study: StudyGrid, spec: Mapping[str, Any], place: ConfigP
     return {
         **spec,
         "scale": study.project.scale,
+        "void": study.data.get("void", ""),
         "dataset_substitutes": {key: value for key, value in study.dataset_substitutes.items() if key in used[0]},
         "absent": [name for name in used[0] if name in study.absent],
         "cells": [list(cell) for cell in cells],
@@ -123,13 +124,15 @@ def check_claims(study: StudyGrid, tables: Mapping[str, Any]) -> None:
     for name, spec in tables.items():
         if spec["kind"] != "reproduction":
             continue
-        ids = {axis: {cell[column] for cell in spec["cells"]} for column, axis in enumerate(AXES)}
         claim_ids[name] = []
         for number, claim in enumerate(spec.get("claims", ())):
             place = study.place / "tables" / name / "claims" / number
             if claim["id"] in claim_ids[name]:
                 raise (place / "id").error(f"{claim['id']!r} is repeated in the table. Give one claim another id")
             claim_ids[name].append(claim["id"])
+            names = {name, claim.get("beside", name)}
+            cells = [cell for table in names for cell in tables.get(table, {}).get("cells", ())]
+            ids = {axis: {cell[column] for cell in cells} for column, axis in enumerate(AXES)}
             for key, value in claim.items():
                 allowed = set().union(*(ids[axis] for axis in CLAIM_AXES.get(key, ())))
                 for entry in [value] if key == "best" else value if allowed else ():

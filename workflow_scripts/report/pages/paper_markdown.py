@@ -13,12 +13,11 @@ def render_section(name: str, paper: PaperParts, *values: Any) -> str:
     """A part of the page: a macro of `assets/paper.md`.
 
     Args:
-        name: "first" (the paper, the scale, the scoreboard, and what our numbers say), "top" (claims with reasons,
-            ranks, and the reproduction at a glance) or "end" (settings with who says so, deviations, one cell again,
-            and where each number comes from).
+        name: "first" (the paper, the scale, the scoreboard, and what our numbers say), "top" (the claims), "ranks" (the
+            reproduction at a glance) or "end" (what is cut, settings with who says so, one cell again, and where each
+            number comes from).
         paper: The sections.
-        values: Of "first" the figure and sentences on what was run, as Markdown; of "end" the CSV with a row for each
-            run.
+        values: Of "first" the figure, as Markdown; of "end" the CSV with a row for each run.
     """
     environment = Environment(
         loader=FileSystemLoader(ASSETS), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True

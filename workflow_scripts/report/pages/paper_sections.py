@@ -4,6 +4,7 @@ These are the paper itself, what our numbers say of it, claims with reasons, who
 how to make one cell again, and where each number comes from. `paper.html` and `paper_markdown.py` show them.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +17,12 @@ import pandas as pd
 
 from workflow_scripts.report.figures.results.common import find_common_time
 from workflow_scripts.report.figures.results.gains import compare_gains
-from workflow_scripts.report.figures.results.scoreboard import claims_frame
 from workflow_scripts.report.pages.paper_origins import trace_origins
 from workflow_scripts.report.runs.csv_files import csv_text, read_csv
 from workflow_scripts.report.runs.frames import RUN
 from workflow_scripts.report.runs.run import RecordedRun, list_timed
-from workflow_scripts.report.tables.claims import DISAGREES, MIXED, STATES, Claim
+from workflow_scripts.report.tables.claims import DISAGREES, NOT_RUN, VOID, Claim, judge_claims, list_comparisons
+from workflow_scripts.report.tables.intervals import LEVEL, PROCESSOR
 from workflow_scripts.report.tables.registry import find_kind
 from workflow_scripts.report.tables.scorecard import Score, score_table, states_words
 from workflow_scripts.report.tables.setup import is_same_value
@@ -31,7 +32,17 @@ from workflow_scripts.report.text.cells import MISSING, format_number, format_si
 LISTED = 500  # runs shown in the page; beyond, the CSV inside it is the list
 
 
-LEGEND = "“paper”: the paper says so. “code”: published code does. “our choice”: neither says."
+LEGEND = (
+    "“paper”: the paper says so. “code”: published code does. “our choice”: neither says, as far as code could be had."
+)
+INTERVALS = (
+    "A verdict rests on intervals of paired differences (points of %): Student’s t with the degrees of freedom of a "
+    "two-way layout of methods and seeds, pooled over the columns run. "
+    "The variance of one seed’s difference is the largest of three: the pooled one, that between its own seeds, and "
+    "that of the swing between evaluations (the last ten; for the best round the ten highest). "
+    f"For the processor {PROCESSOR**2 / 2:g} points² a run are added, as a cell differed by up to {PROCESSOR:.1f} "
+    f"points on two kinds, and all comparisons of a claim share the level of {LEVEL:.0%} (Bonferroni)."
+)
 
 
 @dataclass(frozen=True)
@@ -43,13 +54,16 @@ class PaperParts:
         scale: Scale of the runs.
         scale_words: The scale in a sentence, with its reductions.
         made: Seeds, hours and number of runs.
-        sentences: The claims' states, the largest gain, and the cells that were not run.
-        why: Claim, columns that disagree, and reason.
+        sentences: The claims' states, the claims that turn with a reading, and the largest gain.
+        coverage: The cells that were not run, and how many gains have the paper's sign.
+        intervals: How intervals are made.
+        why: Claim, and the reason why it disagrees, is undecided or void.
+        readings: Claims whose state depends on a reading of the paper, with their state in each.
         ranks: Title and table of the paper's ranks beside ours, for each table.
-        squares: The claims by column (`claims_frame`).
+        comparisons: The rows of claims.csv (`list_comparisons`).
         legend: Meaning of the sources of settings.
         summary: A row for each table, and one for all.
-        claims: Table, claim, state, columns, and the paper's own columns.
+        claims: Number, the paper's sentence, its place, state, columns, and the comparison that decides.
         settings: The settings with their sources.
         changes: Changes of the scale.
         differs: Settings of which the paper's own tables have another value.
@@ -62,9 +76,11 @@ class PaperParts:
     scale_words: str
     made: str
     sentences: list[str]
-    why: list[tuple[str, str, str]]
+    coverage: str
+    why: list[tuple[str, str]]
+    readings: tuple[list[str], list[list[str]]]
     ranks: list[tuple[str, list[str], list[list[str]]]]
-    squares: pd.DataFrame = field(repr=False)
+    comparisons: pd.DataFrame = field(repr=False)
     legend: str
     summary: tuple[list[str], list[list[str]]]
     claims: tuple[list[str], list[list[str]]]
@@ -73,6 +89,7 @@ class PaperParts:
     differs: tuple[list[str], list[list[str]]]
     notes: list[str]
     origin: pd.DataFrame = field(repr=False)
+    intervals: str = INTERVALS
 
     @property
     def cited(self) -> str:
@@ -133,24 +150,23 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
     scores = {name: score_table(frames[name], spec) for name, spec in tables.items() if spec["kind"] == "reproduction"}
     titles = {name: str(spec["title"] or name) for name, spec in tables.items()}
     setups = {name: frame for name, frame in frames.items() if name not in scores}
-    claims: list[Claim] = [claim for score in scores.values() for claim in score.claims]
     specs = {name: tables[name] for name in scores}
+    claims = judge_claims({name: frames[name] for name in specs}, specs)
+    gain = _largest_gain(str(study["id"]), frames, specs, titles)
     return PaperParts(
         citation=paper["citation"],
         scale=scale,
         scale_words=_scale_words(paper, scale),
         made=_describe_runs(runs),
-        sentences=[
-            states_words(claims),
-            *_largest_gain(str(study["id"]), frames, specs, titles),
-            _not_run(scores, titles),
-        ],
-        why=_list_disagreements(scores, titles, paper["why"]),
+        sentences=[states_words(claims), *_turning_claims(claims), *gain[:1]],
+        coverage=" ".join([_not_run(scores, titles), *gain[1:]]),
+        why=_list_reasons(claims, paper["why"]),
+        readings=_readings_table(claims),
         ranks=[(titles[name], *table) for name in scores if len((table := _rank_table(frames[name]))[1]) > 1],
-        squares=claims_frame({name: score.claims for name, score in scores.items()}).assign(scale=scale),
+        comparisons=list_comparisons(claims).assign(scale=scale),
         legend=LEGEND,
         summary=_summary_table(scores, titles, scale),
-        claims=_claims_table(scores, titles),
+        claims=_claims_table(claims),
         settings=_settings_table(paper["settings"], scale),
         changes=(
             ["setting", "paper", f"scale {scale}"],
@@ -204,14 +220,21 @@ def _largest_gain(
     base = spec["baseline"]
     where = " · ".join(str(row[f"{part}_label"]) for part in KEYS[:3])
     label, table = spec["labels"].get(base, base), titles[row["table"]].split(":")[0]
-    sign = "the same" if row["same"] else "the other"
     cells = gains.drop_duplicates(KEYS[:4])  # tables share cells
     paper, ours = (format_signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
     return [
         f"In the paper {row['method_label']}'s largest gain over {label} in a cell that was run is {paper} points "
-        f"({table}, {where}). Ours there is {ours}, of {sign} sign. Of all methods' gains in the cells that were run, "
-        f"{cells['same'].sum()} of {len(cells)} have the paper's sign."
+        f"({table}, {where}), and ours there is {ours}.",
+        f"Of all gains in the cells that were run, {cells['same'].sum()} of {len(cells)} have the paper's sign.",
     ]
+
+
+def _turning_claims(claims: Sequence[Claim]) -> list[str]:
+    """Name the claims whose verdict another reading of the paper changes."""
+    chosen = {claim.number: claim.state for claim in claims if not claim.reading}
+    turns = {claim.number: "" for claim in claims if claim.state != chosen[claim.number]}
+    numbers = ", ".join(map(str, turns))
+    return [f"With another reading of the paper the verdict on {numbers} is another (see By reading)."] if turns else []
 
 
 def _not_run(scores: Mapping[str, Score], titles: Mapping[str, str]) -> str:
@@ -227,20 +250,28 @@ def _not_run(scores: Mapping[str, Score], titles: Mapping[str, str]) -> str:
     return f"{text}{', among them all of ' * bool(none)}{', '.join(none)}."
 
 
-def _list_disagreements(
-    scores: Mapping[str, Score], titles: Mapping[str, str], reasons: Mapping[str, Mapping[str, str]]
-) -> list[tuple[str, str, str]]:
-    """Each claim that disagrees somewhere: in words, where, and why."""
-    return [
-        (
-            f"{titles[name].split(':')[0]}, {claim.says}: {claim.state}, {claim.counted}",
-            "; ".join(claim.against),
-            reasons.get(name, {}).get(claim.id, "not looked into yet."),
-        )
-        for name, score in scores.items()
-        for claim in score.claims
-        if claim.state in (MIXED, DISAGREES)
-    ]
+def _list_reasons(claims: Sequence[Claim], reasons: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]]:
+    """Each claim of which there is a reason to tell: what was found out, or that nothing was, and why it is void."""
+    listed = []
+    for claim in claims:
+        found = reasons.get(claim.table, {}).get(claim.id, "")
+        if claim.reading or claim.state == NOT_RUN:
+            continue
+        if claim.state == DISAGREES and not found:
+            found = "The reason was not found."
+        if claim.state == VOID:
+            found = f"{found} Void: {'; '.join(claim.reasons)}.".strip()
+        if found:
+            listed.append((f"{claim.number}, {claim.state}", found))
+    return listed
+
+
+def _readings_table(claims: Sequence[Claim]) -> tuple[list[str], list[list[str]]]:
+    """The claims that are judged by more than one reading."""
+    rows = [_claim_row(claim, [claim.reading]) for claim in claims if claim.reading]
+    chosen = {claim.number: claim.state for claim in claims if not claim.reading}
+    cells = [[row[0], row[1], chosen[int(row[0])], *row[2:]] for row in rows]
+    return ["claim", "reading", "as in the tables", "in this reading", "columns", "difference", "n", "interval"], cells
 
 
 def _rank_table(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
@@ -263,8 +294,7 @@ def _summary_table(
     """Verdicts only at paper scale: elsewhere there are none."""
     at_paper = scale == "paper"
     middle = ["run", *JUDGED, "other"] if at_paper else ["run"]
-    states = ["claims: agree", "mixed", "disagree", "not run"]
-    heads = ["table", "cells", *middle, "not run", "Spearman’s ρ", *states]
+    heads = ["table", "cells", *middle, "not run", "Spearman’s ρ"]
     rows = [_summary_row(titles[name], score, at_paper) for name, score in scores.items()]
     if len(scores) > 1:
         rows.append(_summary_row("all", reduce(add, scores.values()), at_paper))
@@ -274,18 +304,24 @@ def _summary_table(
 def _summary_row(title: str, score: Score, at_paper: bool) -> list[str]:
     total, ran, judged = sum(score.cells.values()), score.ran, [score.cells[name] for name in JUDGED]
     middle = [ran, *judged, ran - sum(judged)] if at_paper else [ran]
-    counts, states = (total, *middle, total - ran), Counter(claim.state for claim in score.claims)
-    return [title, *map("{:,}".format, counts), score.ranks_words(), *(str(states[name]) for name in STATES)]
+    return [title, *map("{:,}".format, (total, *middle, total - ran)), score.ranks_words()]
 
 
-def _claims_table(scores: Mapping[str, Score], titles: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
+def _claims_table(claims: Sequence[Claim]) -> tuple[list[str], list[list[str]]]:
     """Every claim, those that were not run, too."""
-    rows = [
-        [titles[name].split(":")[0], claim.says, claim.state, claim.counted, claim.in_paper]
-        for name, score in scores.items()
-        for claim in score.claims
-    ]
-    return ["table", "claim", "ours", "columns", "the paper’s own numbers"], rows
+    rows = [_claim_row(claim, [claim.says, claim.place]) for claim in claims if not claim.reading]
+    return ["no.", "the paper’s sentence", "where", "verdict", "columns", "difference", "n", "interval"], rows
+
+
+def _claim_row(claim: Claim, words: Sequence[str]) -> list[str]:
+    """Number, words, state, columns, and the comparison that the state rests on most, in points."""
+    one, columns = claim.decisive, claim.unjudged or claim.counted
+    head = [str(claim.number), *words, claim.state, columns]
+    if one is None or claim.state == NOT_RUN:
+        return [*head, MISSING, MISSING, MISSING]
+    low, high = (format_signed(end, 1) if math.isfinite(end) else "" for end in one.interval)
+    interval = f"{low} to {high}" if low and high else "none"
+    return [*head, f"{one.words}: {format_signed(one.mean, 1)}", str(len(one.differences)), interval]
 
 
 def _settings_table(rows: Sequence[Mapping[str, str]], scale: str) -> tuple[list[str], list[list[str]]]:
@@ -321,8 +357,8 @@ def _deviation_notes(paper: Mapping[str, Any], scale: str) -> list[str]:
     who = Counter(part for row in paper["settings"] for part in row["says"].split(", ") if part)
     if who["our choice"]:
         notes.append(
-            f"{who['our choice']} settings are our choice, as neither the paper nor published code says them: they are "
-            "marked so in the table of settings, with what speaks for them."
+            f"{who['our choice']} settings are our choice, as neither the paper nor code that could be had says them: "
+            "they are marked so in the table of settings, with what speaks for them."
         )
     if scale != "paper":
         notes.append(

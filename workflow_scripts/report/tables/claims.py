@@ -1,23 +1,25 @@
-"""A paper's claims about a table, judged by the columns that have numbers: ours, or the paper's own."""
+"""A paper's claims, judged by intervals of the differences between runs (`intervals.py`)."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pandas as pd
 from pydantic import MISSING, ConfigDict, Field
 
 from fednoise_core.settings.declare import Distinct, Settings
 from workflow_scripts.report.runs.csv_files import DECIMALS
+from workflow_scripts.report.tables.intervals import Spread, find_interval, pool_spread
 from workflow_scripts.report.text.cells import settings_of
 
-AGREES, MIXED, DISAGREES, NOT_RUN = STATES = ("agrees", "mixed", "disagrees", "not run")
+AGREES, DISAGREES, UNDECIDED, VOID = STATES = ("agrees", "disagrees", "undecided", "void")
+NOT_RUN = "not run"  # no state: there is nothing to judge
 COLUMN = ["dataset", "noise", "partition", "member"]
 ROUNDING = 1e-9  # points: means of two decimals that differ by a limit are not beyond it
-CONCERNS = ("above", "within", "costs", "leads", "widens", "among")  # keys of a claim that list methods
+CONCERNS = ("above", "within", "costs", "leads", "widens", "declines", "among")  # keys of a claim that list methods
 
 Column = tuple[str, ...]
 """Ids of data set, noise, partition and client; "" for the part along which a lead widens."""
@@ -37,40 +39,52 @@ Id = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}\Z")]
 Pair = Annotated[Distinct[str], Field(min_length=2, max_length=2)]
 Row = Annotated[Distinct[str], Field(min_length=2)]
 Ids = Annotated[Distinct[str], Field(min_length=1)]
-ONE_OF = (["best"], ["above"], ["within", "points"], ["costs"], ["leads", "at_most"], ["widens", "along"])
+ONE_OF = (
+    *(["best"], ["above"], ["within", "points"], ["costs"], ["leads", "at_most"], ["widens", "along"]),
+    *(["declines"], ["unjudged"]),
+)
 
 
 class ClaimSettings(Settings):
-    """A claim of the paper: `id`, `says`, one of the keys of ONE_OF, and which columns."""
+    """A claim of the paper: `id`, `says`, `place`, one of the keys of ONE_OF, and which columns."""
 
     model_config = ConfigDict(
-        json_schema_extra={"minProperties": 3, "oneOf": [{"required": list(keys)} for keys in ONE_OF]}
+        json_schema_extra={"minProperties": 4, "oneOf": [{"required": list(keys)} for keys in ONE_OF]}
     )
 
     id: Annotated[Id, Field(description="Its name, one of a kind in the table; `why` and the CSV name it.")]
-    says: Annotated[str, Field(min_length=1, max_length=200, description="The claim in words.")]
-    best: Annotated[str | MISSING, Field(description="This method is above every other in every column.")] = MISSING
-    above: Annotated[Row | MISSING, Field(description="In every column each of these methods is above the next.")] = (
-        MISSING
-    )
+    says: Annotated[str, Field(min_length=1, max_length=300, description="The paper's sentence, in our words.")]
+    place: Annotated[str, Field(min_length=1, max_length=60, description="Where the paper says it.")]
+    columns: Annotated[
+        Literal["all", "most"],
+        Field(description="all: it says so of every column; most: of more than half of them, as “generally”."),
+    ] = "all"
+    best: Annotated[str | MISSING, Field(description="This method is above every other.")] = MISSING
+    above: Annotated[Row | MISSING, Field(description="Each of these methods is above the next.")] = MISSING
     within: Annotated[
-        Pair | MISSING,
-        Field(description="In every column these two differ by at most `points`, whichever is ahead."),
+        Row | MISSING,
+        Field(description="The first differs from each other by at most `points`, whichever is ahead."),
     ] = MISSING
     costs: Annotated[
         Pair | MISSING,
         Field(
-            description="In every column the first is below the second by at most `points`, or not at all: `points` 0 "
-            "says not worse."
+            description="The first is below the second by at most `points`, or not at all: `points` 0 says not worse."
         ),
     ] = MISSING
-    leads: Annotated[
-        Pair | MISSING, Field(description="In every column the first is above the second, by at most `at_most`.")
-    ] = MISSING
+    leads: Annotated[Pair | MISSING, Field(description="The first is above the second, by at most `at_most`.")] = (
+        MISSING
+    )
     at_most: Annotated[float | MISSING, Field(gt=0, description="leads: the largest lead, in points of %.")] = MISSING
     widens: Annotated[
-        Pair | MISSING,
-        Field(description="The lead of the first method over the second grows from each of `along` to the next."),
+        Row | MISSING,
+        Field(description="The first's lead over each other is larger at the last of `along` than at the first."),
+    ] = MISSING
+    declines: Annotated[
+        Ids | MISSING,
+        Field(description="The highest mean of ten successive evaluations of each is above that of its last ten."),
+    ] = MISSING
+    unjudged: Annotated[
+        str | MISSING, Field(min_length=1, max_length=300, description="Why no run of this study can decide it.")
     ] = MISSING
     points: Annotated[
         float,
@@ -81,6 +95,7 @@ class ClaimSettings(Settings):
         ),
     ] = 0.0
     along: Annotated[Row | MISSING, Field(description="widens: ids of noises or of partitions, in order.")] = MISSING
+    beside: Annotated[str | MISSING, Field(description="Another table, whose cells count, too.")] = MISSING
     among: Annotated[Ids | MISSING, Field(description="best: of these methods only; default: all of the table.")] = (
         MISSING
     )
@@ -89,79 +104,434 @@ class ClaimSettings(Settings):
     partitions: Annotated[Ids | MISSING, Field(description="Only these columns.")] = MISSING
 
 
+class Cell(NamedTuple):
+    """What a table's CSV has of a cell: the paper's number, and by seed ours and what its interval needs."""
+
+    paper: float
+    label: str
+    metric: str
+    values: Mapping[int, float]
+    peaks: Mapping[int, float]
+    swings: Mapping[int, float]
+    runs: Mapping[int, str]
+    collapsed: frozenset[int]
+
+
+class Term(NamedTuple):
+    """A cell in a difference: +1 or -1 times its value (`end`), or its highest mean of ten evaluations (`peak`)."""
+
+    weight: int
+    what: str
+    method: str
+    cell: Cell
+
+    def value(self, seed: int) -> float:
+        """Its value with a seed."""
+        return float(self.cell.peaks[seed] if self.what == "peak" else self.cell.values[seed])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A difference that a claim says lies between `lowest` and `highest`, judged.
+
+    Attributes:
+        paper: The paper's own difference.
+        differences: Ours, one a seed that all runs have.
+        interval: Its ends; NaN where nothing was compared.
+        void: Why it does not count; "" where it does.
+    """
+
+    terms: tuple[Term, ...]
+    lowest: float
+    highest: float
+    paper: float
+    differences: tuple[float, ...]
+    interval: tuple[float, float] = (math.nan, math.nan)
+    void: str = ""
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds that all terms have."""
+        return sorted(set.intersection(*(set(term.cell.values) for term in self.terms)))
+
+    @property
+    def words(self) -> str:
+        """The difference in words, such as "FedEFC − FedAvg"."""
+        named = [f"{term.cell.label or term.method}{' at its peak' * (term.what == 'peak')}" for term in self.terms]
+        if len(named) == 4:
+            return f"({named[0]} − {named[1]}, last) − (first)"
+        return " − ".join(named)
+
+    @property
+    def state(self) -> str:
+        """One of STATES, or NOT_RUN."""
+        if self.void:
+            return VOID
+        if not self.differences:
+            return NOT_RUN
+        low, high = self.interval
+        if high < self.lowest or low > self.highest:
+            return DISAGREES
+        return AGREES if low > self.lowest and high <= self.highest else UNDECIDED
+
+    @property
+    def mean(self) -> float:
+        """Mean difference; NaN for none."""
+        return fmean(self.differences) if self.differences else math.nan
+
+
 @dataclass(frozen=True)
 class Claim:
     """A claim, judged.
 
     Attributes:
-        ours: Column in words → whether our numbers bear the claim out there; None: a number is missing.
-        theirs: The same of the paper's numbers.
+        reading: The reading of the paper that it is judged by; "": the one of the tables.
+        comparisons: Column in words → its comparisons.
         keys: The columns by their ids, in the same order.
+        missing: Why the paper's own numbers are missing where they are: "unreadable", or "not in the paper".
+        set_aside: Why the claim is void at this scale; "": it is not.
     """
 
+    table: str
     id: str
     says: str
-    ours: dict[str, bool | None]
-    theirs: dict[str, bool | None]
+    place: str
+    quantifier: str
+    reading: str
+    unjudged: str
+    comparisons: dict[str, list[Comparison]]
     keys: list[Column]
     missing: str
-    """Why the paper's own numbers are missing where they are: "unreadable", or "not in the paper"."""
+    set_aside: str = ""
+    number: int = 0
+
+    @property
+    def ours(self) -> dict[str, str]:
+        """Column in words → one of STATES, or NOT_RUN."""
+        return {column: combine_comparisons(parts) for column, parts in self.comparisons.items()}
+
+    @property
+    def theirs(self) -> dict[str, bool | None]:
+        """Column in words → whether the paper's own numbers bear the claim out; None: one is missing."""
+        return {column: _holds_in_paper(parts) for column, parts in self.comparisons.items()}
 
     @property
     def state(self) -> str:
-        """One of STATES."""
-        return combine_verdicts(self.ours.values())
+        """One of STATES, or NOT_RUN."""
+        state = combine_columns(self.ours.values(), self.quantifier)
+        return VOID if self.set_aside and state != NOT_RUN else state
 
     @property
     def counted(self) -> str:
-        """In how many columns our numbers agree."""
-        return _format_counts(self.ours.values())
+        """The columns in each state, such as "2 agrees, 10 void"."""
+        ours = list(self.ours.values())
+        counts = {state: ours.count(state) for state in (*STATES, NOT_RUN)}
+        return ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "–"
 
     @property
-    def against(self) -> list[str]:
-        """The columns in which our numbers disagree."""
-        return [column for column, holds in self.ours.items() if holds is False]
+    def decisive(self) -> Comparison | None:
+        """The comparison that the state rests on most: of those in this state the one nearest to its limit."""
+        parts = [one for parts in self.comparisons.values() for one in parts if one.differences]
+        same = [one for one in parts if one.state == self.state] or parts
+        return min(same, key=_margin, default=None)
 
     @property
-    def in_paper(self) -> str:
-        """In how many columns the paper's own numbers bear the claim out."""
-        judged = [holds for holds in self.theirs.values() if holds is not None]
-        if not judged:
-            return self.missing
-        gone = len(self.theirs) - len(judged)
-        return _format_counts(judged) + (f", {gone} {self.missing}" if gone else "")
+    def reasons(self) -> list[str]:
+        """Why columns are void, each once."""
+        voids = [one.void for parts in self.comparisons.values() for one in parts if one.void]
+        return list(dict.fromkeys([self.set_aside] * bool(self.set_aside) + voids))
 
 
-def judge_claim(frame: pd.DataFrame, claim: Mapping[str, Any]) -> Claim:
-    """Judge a claim.
+def _margin(one: Comparison) -> float:
+    """Points between a mean difference and the nearest limit; of claims that fail the most distant comes first."""
+    distance = min(abs(one.mean - limit) for limit in (one.lowest, one.highest) if math.isfinite(limit))
+    return -distance if one.state == DISAGREES else distance
+
+
+def combine_comparisons(comparisons: Sequence[Comparison]) -> str:
+    """The state of a column.
+
+    It is void if the paper's own numbers contradict the claim there. Otherwise one comparison that disagrees decides,
+    then one that is not run or undecided. If all others agree, a method at chance makes it void.
+    """
+    if any(one.void == CONTRADICTION for one in comparisons):
+        return VOID
+    states = {one.state for one in comparisons}
+    return next((state for state in (DISAGREES, NOT_RUN, UNDECIDED, VOID, AGREES) if state in states), NOT_RUN)
+
+
+def combine_columns(columns: Iterable[str], quantifier: str) -> str:
+    """The state of a claim: of the columns that are neither void nor not run all must agree, or most of them.
 
     Args:
-        frame: Of a reproduction table.
-        claim: As in `ClaimSettings`.
+        columns: States of its columns.
+        quantifier: "all" or "most".
     """
-    ours, theirs = (judge_columns(frame, claim, source) for source in ("ours", "paper"))
-    labels = _column_labels(frame, ours)
+    states = list(columns)
+    counted = [state for state in states if state not in (VOID, NOT_RUN)]
+    if not counted:
+        return VOID if VOID in states else NOT_RUN
+    agreeing, against = counted.count(AGREES), counted.count(DISAGREES)
+    if quantifier == "all":
+        return DISAGREES if against else AGREES if agreeing == len(counted) else UNDECIDED
+    return AGREES if 2 * agreeing > len(counted) else DISAGREES if 2 * against >= len(counted) else UNDECIDED
+
+
+CONTRADICTION = "the paper's own numbers contradict the claim"
+
+
+def judge_claims(frames: Mapping[str, pd.DataFrame], specs: Mapping[str, Mapping[str, Any]]) -> list[Claim]:
+    """Judge the claims of a paper, each for every reading that has runs.
+
+    Args:
+        frames: Table → its frame, or its CSV read back.
+        specs: Table → its completed settings.
+    """
+    cells = {name: _read_cells(frame) for name, frame in frames.items()}
+    every = {
+        (*column, method): cell
+        for table in cells.values()
+        for column, of in table.items()
+        for method, cell in of.items()
+    }
+    columns: dict[Column, list[Mapping[int, float]]] = {}
+    for key, cell in every.items():
+        if not cell.collapsed:
+            columns.setdefault(key[:-1], []).append(cell.values)
+    spread = pool_spread(columns.values())
+    claims: list[Claim] = []
+    for name, spec in specs.items():
+        for settings in spec["claims"]:
+            number = len({(one.table, one.id) for one in claims}) + 1
+            for reading, substitutes in {"": {}, **spec.get("readings", {})}.items():
+                claim = _judge_claim(name, settings, reading, substitutes, frames, cells, spread)
+                if not reading or (
+                    claim.state != NOT_RUN and claim.decisive and _concerns(settings, next(iter(substitutes)))
+                ):
+                    claims.append(replace(claim, number=number, set_aside=str(spec.get("void", ""))))
+    return claims
+
+
+def _concerns(claim: Mapping[str, Any], method: str) -> bool:
+    return method in {name for key in CONCERNS for name in claim.get(key, ())} | {claim.get("best")}
+
+
+def _judge_claim(
+    table: str,
+    claim: Mapping[str, Any],
+    reading: str,
+    substitutes: Mapping[str, str],
+    frames: Mapping[str, pd.DataFrame],
+    cells: Mapping[str, Mapping[Column, Mapping[str, Cell]]],
+    spread: Spread,
+) -> Claim:
+    tables = [claim["beside"], table] if claim.get("beside") in frames else [table]
+    frame = pd.concat([frames[name] for name in tables])
+    by_column = {column: of for name in tables for column, of in cells[name].items()}
+
+    def find_cell(column: Column, method: str) -> Cell:
+        of = by_column.get(column, {})
+        found = of.get(substitutes.get(method, method), NO_CELL)
+        return found._replace(paper=of.get(method, NO_CELL).paper)
+
+    groups = {} if "unjudged" in claim else _compare(_select_rows(frame, claim), claim, find_cell)
+    compared = sum(bool(one.differences) and not one.void for parts in groups.values() for one in parts)
+    judged = {key: [_judge(one, spread, compared) for one in parts] for key, parts in groups.items()}
+    labels = _column_labels(frame, judged)
     return Claim(
-        str(claim.get("id", "")),
+        table,
+        str(claim["id"]),
         str(claim["says"]),
-        {labels[key]: holds for key, holds in ours.items()},
-        {labels[key]: theirs[key] for key in ours},
-        list(ours),
+        str(claim["place"]),
+        str(claim.get("columns", "all")),
+        reading,
+        str(claim.get("unjudged", "")),
+        {labels[key]: parts for key, parts in judged.items()},
+        list(judged),
         _explain_missing(frame, claim),
     )
 
 
-def combine_verdicts(verdicts: Iterable[bool | None]) -> str:
-    """Combine the verdicts of the columns that have their numbers.
+def _judge(one: Comparison, spread: Spread, compared: int) -> Comparison:
+    """Add the interval."""
+    if not one.differences or one.void == CONTRADICTION:
+        return one
+    swings = [sum(term.cell.swings[seed] ** 2 for term in one.terms) for seed in one.seeds]
+    weights = [term.weight for term in one.terms]
+    return replace(one, interval=find_interval(one.differences, weights, swings, spread, max(1, compared)))
+
+
+NO_CELL = Cell(math.nan, "", "last", {}, {}, {}, {}, frozenset())
+
+
+def _read_cells(frame: pd.DataFrame) -> dict[Column, dict[str, Cell]]:
+    cells: dict[Column, dict[str, Cell]] = {}
+    rows = frame[(frame["ceiling"] == 0) & (frame["member"] == "")]
+    for row in rows.to_dict("records"):
+        values, peaks, swings = (_by_seed(row[f"ours_{key}by_seed"], float) for key in ("", "peak_", "swing_"))
+        finite = {seed: value for seed, value in values.items() if not math.isnan(value)}
+        collapsed = frozenset(map(int, str(row["collapsed"]).split()))
+        runs = _by_seed(row["runs"], str)
+        cells.setdefault(tuple(map(str, (row[key] for key in COLUMN))), {})[row["method"]] = Cell(
+            row["paper_mean"],
+            str(row.get("method_label", "")),
+            str(row["metric"]),
+            finite,
+            peaks,
+            swings,
+            runs,
+            collapsed,
+        )
+    return cells
+
+
+def _by_seed(text: str, read: Callable[[str], Any]) -> dict[int, Any]:
+    return {int(seed): read(value) for seed, _, value in (word.partition("=") for word in str(text).split())}
+
+
+def _compare(
+    rows: pd.DataFrame, claim: Mapping[str, Any], find_cell: Callable[[Column, str], Cell]
+) -> dict[Column, list[Comparison]]:
+    """The comparisons of a claim in each column."""
+    if "widens" in claim:
+        return dict(_compare_along(rows, claim, find_cell))
+    groups = {}
+    for setting in settings_of(rows):  # in the order of the shown table
+        column = (*setting, "")
+        methods = rows.loc[(rows[COLUMN[:3]] == list(setting)).all(axis=1), "method"]
+        pairs, low, high = _find_limits(claim, list(methods))
+        groups[column] = [
+            _make_comparison(
+                [
+                    Term(1, "peak" if first == second else "end", first, find_cell(column, first)),
+                    Term(-1, "end", second, find_cell(column, second)),
+                ],
+                low,
+                high,
+            )
+            for first, second in pairs
+        ]
+    return groups
+
+
+def _find_limits(claim: Mapping[str, Any], methods: Sequence[str]) -> tuple[list[tuple[str, str]], float, float]:
+    """Pairs of methods, and the limits between which the first's lead over the second lies."""
+    points = float(claim.get("points", 0))
+    if "best" in claim:
+        rivals = claim.get("among") or methods
+        return [(claim["best"], rival) for rival in rivals if rival != claim["best"]], 0.0, math.inf
+    if "declines" in claim:
+        return [(name, name) for name in claim["declines"]], 0.0, math.inf
+    if "above" in claim:
+        return list(pairwise(claim["above"])), points - ROUNDING if points else 0.0, math.inf
+    if "costs" in claim:
+        return [tuple(claim["costs"])], -points - ROUNDING, math.inf
+    if "within" in claim:
+        first, *others = claim["within"]
+        return [(first, other) for other in others], -points - ROUNDING, points + ROUNDING
+    return [tuple(claim["leads"])], 0.0, float(claim["at_most"]) + ROUNDING
+
+
+def _compare_along(
+    rows: pd.DataFrame, claim: Mapping[str, Any], find_cell: Callable[[Column, str], Cell]
+) -> Iterator[tuple[Column, list[Comparison]]]:
+    """By data set and by the part that does not vary."""
+    along: Sequence[str] = claim["along"]
+    axis = "noise" if set(along) & set(rows["noise"]) else "partition"
+    for ids, block in rows.groupby([name for name in COLUMN if name != axis], sort=False):
+        if not {along[0], along[-1]} <= set(block[axis]):
+            continue
+        place = dict(zip([name for name in COLUMN if name != axis], map(str, ids), strict=True))
+        ends = [
+            (sign, tuple((place | {axis: end})[name] for name in COLUMN))
+            for sign, end in ((1, along[-1]), (-1, along[0]))
+        ]
+        first, *others = claim["widens"]
+        yield (
+            tuple((place | {axis: ""})[name] for name in COLUMN),
+            [
+                _make_comparison(
+                    [
+                        Term(weight, "end", method, find_cell(column, method))
+                        for sign, column in ends
+                        for weight, method in ((sign, first), (-sign, other))
+                    ],
+                    0.0,
+                    math.inf,
+                )
+                for other in others
+            ],
+        )
+
+
+def _make_comparison(terms: Sequence[Term], lowest: float, highest: float) -> Comparison:
+    """The comparison, void where the paper contradicts it or a run of ours collapsed."""
+    is_peak = any(term.what == "peak" for term in terms)
+    paper = math.nan if is_peak else round(sum(term.weight * term.cell.paper for term in terms), 9)
+    one = Comparison(tuple(terms), lowest, highest, paper, ())
+    seeds = one.seeds
+    differences = tuple(round(sum(term.weight * term.value(seed) for term in terms), 9) for seed in seeds)
+    if _holds_in_paper([one]) is False:
+        return replace(one, differences=differences, void=CONTRADICTION)
+    fallen = [term.cell.label or term.method for term in terms if term.cell.collapsed & set(seeds)]
+    void = f"{' and '.join(dict.fromkeys(fallen))} fell to chance" if fallen else ""
+    return replace(one, differences=differences, void=void)
+
+
+def _holds_in_paper(comparisons: Sequence[Comparison]) -> bool | None:
+    holding = [one.lowest < one.paper <= one.highest for one in comparisons if not math.isnan(one.paper)]
+    if not all(holding):
+        return False
+    return True if holding and len(holding) == len(comparisons) else None
+
+
+def list_comparisons(claims: Iterable[Claim]) -> pd.DataFrame:
+    """List every comparison of claims, with all that its verdict rests on.
 
     Args:
-        verdicts: Of each column, whether the claim holds; None: a number is missing.
+        claims: Judged ones.
 
     Returns:
-        One of STATES.
+        A row for each comparison, and one for a claim that has none.
     """
-    judged = [holds for holds in verdicts if holds is not None]
-    return NOT_RUN if not judged else AGREES if all(judged) else MIXED if any(judged) else DISAGREES
+    rows = []
+    for claim in claims:
+        ours, theirs = claim.ours, claim.theirs
+        head = {"number": claim.number, "table": claim.table, "claim": claim.id, "place": claim.place}
+        head |= {
+            "says": claim.says,
+            "reading": claim.reading,
+            "columns": claim.quantifier,
+            "set_aside": claim.set_aside,
+        }
+        tail = {"state": claim.state}
+        parts = [(column, one) for column, several in claim.comparisons.items() for one in several]
+        if not parts:
+            rows.append(head | {"void": claim.unjudged, "n": 0} | tail)
+        for column, one in parts:
+            runs = "; ".join(
+                f"{term.what} {term.weight:+d} {' '.join(f'{seed}={term.cell.runs[seed]}' for seed in one.seeds)}"
+                for term in one.terms
+            )
+            low, high = one.interval
+            holds = theirs[column]
+            rows.append(
+                head
+                | {"column": column, "comparison": one.words, "metric": one.terms[0].cell.metric}
+                | {"lowest": one.lowest, "highest": one.highest, "paper": one.paper, "n": len(one.differences)}
+                | {"difference": one.mean, "low": low, "high": high, "runs": runs if one.differences else ""}
+                | {"void": one.void, "verdict": one.state, "ours": ours[column]}
+                | {"theirs": claim.missing if holds is None else AGREES if holds else DISAGREES}
+                | tail
+            )
+    return pd.DataFrame(rows, columns=CSV_COLUMNS)
+
+
+CSV_COLUMNS = [
+    *("number", "table", "claim", "place", "says", "reading", "columns", "set_aside", "column", "comparison", "metric"),
+    *("lowest", "highest", "paper", "n", "difference", "low", "high", "runs", "void", "verdict", "ours", "theirs"),
+    "state",
+]
 
 
 def format_by_seed(values: Mapping[int, float]) -> str:
@@ -202,37 +572,6 @@ def measure_lead(first: SeedValues, second: SeedValues) -> float:
     return round(first_mean - second_mean, 9)  # equal means are equal, whatever their sums
 
 
-def _format_counts(verdicts: Iterable[bool | None]) -> str:
-    """For instance "11 of 12 columns", or "3 of 4 columns run, of 12" where others lack their numbers."""
-    columns = list(verdicts)
-    judged = [holds for holds in columns if holds is not None]
-    if not judged:
-        return f"0 of {len(columns)} column{'s' * (len(columns) != 1)}"
-    text = f"{sum(judged)} of {len(judged)} column{'s' * (len(judged) != 1)}"
-    return text if len(judged) == len(columns) else f"{text} run, of {len(columns)}"
-
-
-def judge_columns(frame: pd.DataFrame, claim: Mapping[str, Any], source: str = "ours") -> dict[Column, bool | None]:
-    """Judge a claim in each column.
-
-    Args:
-        frame: Of a reproduction table.
-        claim: As in `ClaimSettings`.
-        source: The numbers that count, "ours" or "paper".
-
-    Returns:
-        Column -> whether it holds there; None: a number is missing.
-    """
-    rows = _select_rows(frame, claim)
-    if "widens" in claim:
-        return _judge_widening(rows, claim, source)
-    verdicts = {
-        tuple(map(str, ids)): _judge_column(dict(zip(part["method"], read_values(part, source), strict=True)), claim)
-        for ids, part in rows.groupby(COLUMN, sort=False)
-    }
-    return {(*setting, ""): verdicts[*setting, ""] for setting in settings_of(rows)}  # in the order of the shown table
-
-
 def _select_rows(frame: pd.DataFrame, claim: Mapping[str, Any]) -> pd.DataFrame:
     """The rows of the columns that a claim is about."""
     rows = frame[(frame["ceiling"] == 0) & (frame["member"] == "")]
@@ -260,42 +599,3 @@ def _explain_missing(frame: pd.DataFrame, claim: Mapping[str, Any]) -> str:
         rows = rows[rows["method"].isin({*named, claim.get("best")})]
     gone = rows[rows["paper_mean"].isna()]
     return "not in the paper" if not len(gone) or bool((gone["paper"] == "absent").all()) else "unreadable"
-
-
-def _judge_column(values: Mapping[str, SeedValues], claim: Mapping[str, Any]) -> bool | None:
-    """Judge a claim in one column: each lead that it speaks of is above `low` and at most `high`.
-
-    None: one is missing, and none that is there contradicts.
-    """
-    points, low, high = float(claim.get("points", 0)), 0.0, math.inf
-    if "best" in claim:
-        pairs = [(claim["best"], rival) for rival in claim.get("among") or values if rival != claim["best"]]
-    elif "above" in claim:
-        pairs, low = list(pairwise(claim["above"])), points - ROUNDING if points else 0.0
-    elif "costs" in claim:
-        pairs, low = [claim["costs"]], -points - ROUNDING
-    elif "within" in claim:
-        pairs, low, high = [claim["within"]], -points - ROUNDING, points + ROUNDING
-    else:
-        pairs, high = [claim["leads"]], float(claim["at_most"]) + ROUNDING
-    leads = [measure_lead(values.get(first, NO_VALUES), values.get(second, NO_VALUES)) for first, second in pairs]
-    holding = [low < lead <= high for lead in leads if not math.isnan(lead)]
-    if not all(holding):
-        return False
-    return True if leads and len(holding) == len(leads) else None
-
-
-def _judge_widening(rows: pd.DataFrame, claim: Mapping[str, Any], source: str) -> dict[Column, bool | None]:
-    """By data set and by the part that does not vary."""
-    along: Sequence[str] = claim["along"]
-    axis = "noise" if set(along) & set(rows["noise"]) else "partition"
-    first, second = claim["widens"]
-    verdicts: dict[Column, bool | None] = {}
-    for _, block in rows.groupby([name for name in COLUMN if name != axis], sort=False):
-        values = dict(zip(zip(block[axis], block["method"], strict=True), read_values(block, source), strict=True))
-        pairs = [[values.get((place, method), NO_VALUES) for method in (first, second)] for place in along]
-        means = [shared_means(*before, *after) for before, after in pairwise(pairs)]
-        growths = [round((c - d) - (a - b), 9) for a, b, c, d in means]
-        holds = None if any(map(math.isnan, growths)) else all(growth > 0 for growth in growths)
-        verdicts[tuple("" if name == axis else str(block[name].iloc[0]) for name in COLUMN)] = holds
-    return verdicts

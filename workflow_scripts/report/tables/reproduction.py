@@ -3,12 +3,11 @@
 The frame is one row a cell, under the ids of the paper's scale; `reproduction_layout.py` shows it.
 """
 
-import functools
 import math
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
+import numpy as np
 import pandas as pd
 from pydantic import Field
 
@@ -25,14 +24,16 @@ from workflow_scripts.report.tables.claims import (
     NO_VALUES,
     ClaimSettings,
     format_by_seed,
-    judge_columns,
     measure_lead,
     read_values,
 )
+from workflow_scripts.report.tables.intervals import find_peak, is_collapsed, measure_swing
 from workflow_scripts.report.tables.kind import HeadWords, Spec, TableKind
 from workflow_scripts.report.tables.reproduction_layout import lay_out_reproduction
 from workflow_scripts.report.tables.verdicts import JUDGED, KEYS, compare_numbers
 from workflow_scripts.report.text.footnotes import merge_marks
+
+BY_SEED = ("ours_swing_by_seed", "ours_peak_by_seed", "collapsed", "runs")
 
 
 class Reference(Settings):
@@ -52,7 +53,7 @@ class Reference(Settings):
 class ReproductionSettings(RunSelection):
     """A paper's table, cell by cell: its numbers, ours, their difference, a verdict, gains, ranks, and the claims.
 
-    Differences and verdicts are made at scale `paper` only. Claims are judged by the columns that were run.
+    Differences and verdicts are made at scale `paper` only.
     """
 
     metric: Annotated[
@@ -83,10 +84,17 @@ class ReproductionSettings(RunSelection):
     claims: Annotated[
         list[ClaimSettings],
         Field(
-            description="What the paper says of the table, each {id, says, one of best, above, within, costs, leads, "
-            "widens, and which columns}. Of the columns that were run all agree, all disagree, or it is mixed."
+            description="What the paper says of the table, each {id, says, place, one of best, above, within, costs, "
+            "leads, widens, declines, unjudged, and which columns}."
         ),
     ] = []  # noqa: RUF012 - a setting
+    readings: Annotated[
+        dict[str, dict[str, str]],
+        Field(
+            description="Reading of the paper, in words → method → the method that stands for it. Claims that name the "
+            "first of these methods are judged by it, too."
+        ),
+    ] = {}  # noqa: RUF012 - a setting
 
 
 def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
@@ -96,8 +104,9 @@ def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     value of each seed.
 
     `*_gain`: points above the `baseline` of the same column, over the seeds that both have; `*_rank`: among the methods
-    of the column that we and the paper have; `disagrees`: ids of the claims that our numbers contradict in the cell's
-    column.
+    of the column that we and the paper have. For the intervals of claims, by seed: `ours_swing_by_seed`
+    (`measure_swing`), `ours_peak_by_seed` (the highest mean of ten successive ones), and
+    `runs` (the end of a run's folder). `collapsed`: seeds whose run was at chance.
 
     At another scale than `paper` there is no difference, and the verdict is `run`. `paper` says of a cell without a
     number why: `unreadable`, or `absent` (the paper has no such cell).
@@ -134,6 +143,7 @@ def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
             "ours_low": ours.get("low", math.nan),
             "ours_high": ours.get("high", math.nan),
             "ours_by_seed": ours.get("by_seed", ""),
+            **{name: ours.get(name, "") for name in BY_SEED},
             "diverged": ours.get("diverged", 0),
             "epsilon": ours.get("epsilon", math.nan),
         }
@@ -144,7 +154,7 @@ def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
 
 
 def _add_comparisons(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFrame:
-    """The frame with what is said of its columns: gains, ranks, and claims that disagree."""
+    """The frame with gains and ranks."""
     main, columns = frame[frame["ceiling"] == 0], [key for key in KEYS if key != "method"]
     in_both = main["ours_mean"].notna() & main["paper_mean"].notna()
     base = main["method"] == spec["baseline"]
@@ -158,14 +168,7 @@ def _add_comparisons(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFra
         gain = pd.Series(leads, main.index, dtype=float).mask(base)
         rank = main[in_both].groupby(columns)[f"{source}_mean"].rank(ascending=False, method="min")
         frame = frame.assign(**{f"{source}_gain": gain, f"{source}_rank": rank})
-    against: dict[int, list[str]] = {}
-    for claim in spec["claims"]:
-        for key in (key for key, holds in judge_columns(frame, claim).items() if holds is False):
-            conditions = [(name, value) for name, value in zip(columns, key, strict=True) if value or name == "member"]
-            chosen = (main[name] == value for name, value in conditions)
-            for place in main[functools.reduce(operator.and_, chosen)].index:
-                against.setdefault(place, []).append(str(claim.get("id", "")))
-    return frame.assign(disagrees=[" ".join(against.get(place, ())) for place in frame.index])
+    return frame
 
 
 def _judge_cell(row: Mapping[str, Any], absent: bool) -> str:
@@ -218,6 +221,10 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
     metric, view = spec["metric"], spec["view"]
     frame = frames.tabulate_results(runs, view).assign(value=lambda table: table[metric], member="")
     parts = [frame, *([_by_client(runs, metric, view, frame)] if spec["clients"] else [])]
+    accuracies = frames.load_metric(runs, "accuracy", view)
+    accuracies = accuracies[accuracies["round"] > 0].sort_values("round", kind="stable")
+    series = {ids: list(part) for ids, part in accuracies.groupby(frames.RUN, sort=False)["value"]}
+    addresses = {tuple(getattr(run.listed, key) for key in frames.RUN): run.listed.folder for run in runs}
     numbers = {}
     for ids, group in pd.concat(parts).groupby(KEYS, sort=False):
         lost, values = int(group["diverged"].sum()), group["value"].astype(float)
@@ -225,11 +232,26 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
             "seeds": len(group),
             **_seed_summary([math.nan] if lost else values.tolist()),
             "by_seed": format_by_seed(dict(zip(group["seed"], values, strict=True))),
+            **_describe_series(
+                {seed: series.get((*ids[:4], seed), []) for seed in group["seed"]}, metric, group["classes"]
+            ),
+            "runs": " ".join(f"{n}={addresses[*ids[:4], n].rpartition('/')[2]}" for n in sorted(group["seed"])),
             "diverged": lost,
             "marks": merge_marks(group["marks"]),
             "epsilon": group["epsilon"].iloc[0],
         }
     return numbers
+
+
+def _describe_series(series: Mapping[int, Sequence[float]], metric: str, classes: pd.Series) -> dict[str, str]:
+    """What the intervals of claims need of a cell's evaluations (in %, by seed)."""
+    known = {seed: values for seed, values in sorted(series.items()) if len(values) and not np.isnan(values).any()}
+    chance = 100 / float(classes.iloc[0])
+    return {
+        "ours_swing_by_seed": format_by_seed({seed: measure_swing(v, metric) for seed, v in known.items()}),
+        "ours_peak_by_seed": format_by_seed({seed: find_peak(v) for seed, v in known.items()}),
+        "collapsed": " ".join(str(seed) for seed, values in known.items() if is_collapsed(values, chance)),
+    }
 
 
 def _seed_summary(values: Sequence[float]) -> dict[str, float]:
@@ -247,7 +269,7 @@ def _by_client(runs: Sequence[RecordedRun], metric: str, view: str, frame: pd.Da
         "last10_mean": lambda: groups.apply(lambda v: v.iloc[-10:].mean()),
     }
     values = reductions[metric]().reset_index()
-    shared = frame[[*frames.IDS, "seed", "diverged", "marks", "epsilon"]]
+    shared = frame[[*frames.IDS, "seed", "diverged", "marks", "epsilon", "classes"]]
     return values.assign(member=values["client"].astype(str)).merge(shared, on=[*frames.IDS, "seed"])
 
 
@@ -273,8 +295,18 @@ KIND = TableKind(
     example={
         "reference": {"file": "config/papers/tables/fedefc.csv", "table": 2},
         "metric": "last10_mean",
-        "claims": [{"id": "above-fedavg", "says": "FedEFC is above FedAvg", "above": ["fedefc", "fedavg"]}],
+        "claims": [
+            {"id": "above", "says": "FedEFC is above FedAvg", "place": "table 2", "above": ["fedefc", "fedavg"]}
+        ],
     },
-    context={"cells": (), "labels": {}, "parts": {}, "scale": "paper", "dataset_substitutes": {}, "absent": ()},
+    context={
+        "cells": (),
+        "labels": {},
+        "parts": {},
+        "scale": "paper",
+        "dataset_substitutes": {},
+        "absent": (),
+        "void": "",
+    },
     of_a_paper=True,
 )

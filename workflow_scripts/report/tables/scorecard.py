@@ -1,4 +1,4 @@
-"""Summary of a table of a paper: cells by verdict, rank correlations, and its claims, judged."""
+"""Summary of a table of a paper: cells by verdict and rank correlations. Counts of claims in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from workflow_scripts.report.tables.claims import STATES, Claim, judge_claim
+from workflow_scripts.report.tables.claims import NOT_RUN, STATES, Claim
 from workflow_scripts.report.tables.verdicts import KEYS, LEAST_RANKED
 from workflow_scripts.report.text.cells import MISSING, format_number
 
@@ -25,11 +25,10 @@ class Score:
     scale: str
     cells: Counter[str]
     ranks: list[float] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)
 
     def __add__(self, other: Score) -> Score:
         scale = self.scale if self.scale == other.scale else f"{self.scale}, {other.scale}"
-        return Score(scale, self.cells + other.cells, [*self.ranks, *other.ranks], [*self.claims, *other.claims])
+        return Score(scale, self.cells + other.cells, [*self.ranks, *other.ranks])
 
     @property
     def ran(self) -> int:
@@ -47,22 +46,26 @@ class Score:
         return f"{middle} ({low} to {high}, {len(self.ranks)} columns)"
 
 
+def count_states(claims: Iterable[Claim]) -> Counter[str]:
+    """Count the claims in each of STATES and NOT_RUN, by the reading of the tables."""
+    return Counter(claim.state for claim in claims if not claim.reading)
+
+
 def states_words(claims: Iterable[Claim]) -> str:
     """Count the claims in each state, as a sentence.
 
     Args:
         claims: Judged ones, maybe of several tables.
     """
-    counts = Counter(claim.state for claim in claims)
+    counts = count_states(claims)
     if not counts:
         return "No claim is judged here."
-    agreeing, mixed, none, left = (counts[name] for name in STATES)
+    left = counts[NOT_RUN]
     if left == counts.total():
         return f"None of the paper's {left} claims was run."
     ran = counts.total() - left
-    text = f"{ran} of the paper's {counts.total()} claims {'was' if ran == 1 else 'were'} run."
-    text += f" Our numbers support {agreeing} in every column that was run"
-    return f"{text}, {mixed} in some columns and {none} in none."
+    states = ", ".join(f"{state} {counts[state]}" for state in STATES)
+    return f"Of the paper's {counts.total()} claims {ran} {'has' if ran == 1 else 'have'} a verdict: {states}."
 
 
 def score_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
@@ -72,10 +75,9 @@ def score_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
         frame: Of the table, or its CSV read back.
         spec: Its completed settings.
     """
-    claims = [judge_claim(frame, claim) for claim in spec["claims"]]
     scale = str(frame["scale"].iloc[0]) if len(frame) else str(spec["scale"])
     correlations = [value for value, _ in column_ranks(frame).values() if not math.isnan(value)]
-    return Score(scale, count_verdicts(frame), correlations, claims)
+    return Score(scale, count_verdicts(frame), correlations)
 
 
 def count_verdicts(frame: pd.DataFrame) -> Counter[str]:

@@ -1,9 +1,8 @@
-"""A paper's claims at a glance: a square for each column of the paper's table, ours above the paper's own."""
+"""A paper's claims at a glance: a sign for each column of the paper's table, ours above the paper's own."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -17,27 +16,36 @@ from matplotlib.lines import Line2D
 from workflow_scripts.report.figures.kind import Drawn, FigureKind, FigureSettings
 from workflow_scripts.report.figures.style import FILL, QUIET, SIZE, WRONG, make_canvas, width_inches
 from workflow_scripts.report.runs.run import RecordedRun, select
-from workflow_scripts.report.tables.claims import AGREES, DISAGREES, MIXED, NOT_RUN, STATES, Claim
+from workflow_scripts.report.tables.claims import (
+    AGREES,
+    DISAGREES,
+    NOT_RUN,
+    STATES,
+    UNDECIDED,
+    VOID,
+    Claim,
+    judge_claims,
+    list_comparisons,
+)
 from workflow_scripts.report.tables.registry import complete_spec
 from workflow_scripts.report.tables.reproduction import reproduction_frame
-from workflow_scripts.report.tables.scorecard import score_table, states_words
+from workflow_scripts.report.tables.scorecard import count_states, states_words
 from workflow_scripts.report.text.cells import PARTS, count_words, settings_of
 from workflow_scripts.report.text.escape import wrap_text
 
 HEAD = SIZE - 0.5  # points, as at ticks
 LETTER = 0.56 * HEAD / 72  # inches, of a letter
 LINE = 1.3 * SIZE / 72  # inches, of a line
-SIDE, AIR = 0.18, 0.1  # inches: from a square to the next, and below a claim
-INKS = {AGREES: FILL, MIXED: "#8A6D00", DISAGREES: WRONG, NOT_RUN: QUIET}
-WORDS = {True: "agrees", False: "disagrees", None: "not run"}
-SIGNS: dict[bool | None, dict[str, Any]] = {
-    True: {"marker": "s", "linestyle": "none", "color": FILL},
-    False: {"marker": "s", "linestyle": "none", "color": WRONG},
-    None: {"marker": "s", "linestyle": "none", "color": "#b5b5b5", "markerfacecolor": "none"},
+SIDE, AIR = 0.18, 0.1  # inches: from a sign to the next, and below a claim
+INKS = {AGREES: FILL, DISAGREES: WRONG, UNDECIDED: "#8A6D00", VOID: QUIET, NOT_RUN: QUIET}
+SIGNS: dict[str, dict[str, Any]] = {
+    AGREES: {"marker": "s", "color": FILL},
+    DISAGREES: {"marker": "s", "color": WRONG},
+    UNDECIDED: {"marker": "s", "color": INKS[UNDECIDED], "markerfacecolor": "none"},
+    VOID: {"marker": "x", "color": "#8a8a8a"},
+    NOT_RUN: {"marker": ".", "color": "#b5b5b5"},
 }
 STROKE: dict[str, Any] = {"marker": [(-1, -1), (1, 1)], "color": "white", "alpha": 1}
-HELD = {AGREES: True, DISAGREES: False}
-"""Verdict of a column → True if the claim holds there. Other verdicts are unknown."""
 
 
 def table_frames(
@@ -60,31 +68,8 @@ def table_frames(
     }
 
 
-def claims_frame(claims_by_table: Mapping[str, Iterable[Claim]]) -> pd.DataFrame:
-    """List what our numbers and the paper's own say of every claim in every column.
-
-    Args:
-        claims_by_table: Id of a table → its claims, judged.
-
-    Returns:
-        A row a claim and column.
-    """
-    rows = [
-        {"table": table, "claim": claim.id, "says": claim.says, "column": column}
-        | {"ours": _holds_word(holds, NOT_RUN), "paper": _holds_word(claim.theirs[column], claim.missing)}
-        for table, claims in claims_by_table.items()
-        for claim in claims
-        for column, holds in claim.ours.items()
-    ]
-    return pd.DataFrame(rows, columns=["table", "claim", "says", "column", "ours", "paper"])
-
-
-def _holds_word(holds: bool | None, unknown: str) -> str:
-    return unknown if holds is None else AGREES if holds else DISAGREES
-
-
 class ScoreboardSettings(FigureSettings):
-    """A paper's claims that were run: a square for each column of its table, ours above the paper's own.
+    """A paper's claims that were run: a sign for each column of its table, ours above the paper's own.
 
     Claims that were not run are counted in the caption.
     """
@@ -94,21 +79,26 @@ def _draw_scoreboard(
     runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, Any]], settings: ScoreboardSettings
 ) -> Drawn:
     frames = table_frames(runs, tables)
-    claims = {name: score_table(frame, table).claims for name, (table, frame) in frames.items()}
+    claims = judge_claims(
+        {name: frame for name, (_, frame) in frames.items()}, {name: spec for name, (spec, _) in frames.items()}
+    )
     boards = [
-        _Board(str(table["title"] or name).split(":")[0], frame[(frame["ceiling"] == 0)], claims[name])
-        for name, (table, frame) in frames.items()
+        _Board(
+            str(table["title"] or name).split(":")[0],
+            pd.concat([frames[other][1] for other in _tables_beside(name, table) if other in frames]),
+            [claim for claim in claims if claim.table == name and not claim.reading],
+        )
+        for name, (table, _) in frames.items()
     ]
     figure = _draw_boards([board for board in boards if board.ran], width_inches(settings))
-    counts = Counter(claim.state for board in boards for claim in board.claims)
-    states = ", ".join(
-        f"{count} {state if count == 1 else state.removesuffix('s')}" for state in STATES if (count := counts[state])
-    )
-    head = f"{counts.total()} claims: {states}\nUpper squares: ours. Lower squares: the paper’s."
+    counts = count_states(claims)
+    states = ", ".join(f"{state} {counts[state]}" for state in (*STATES, NOT_RUN) if counts[state])
+    head = wrap_text(f"{counts.total()} claims: {states}", int(width_inches(settings) / LETTER * HEAD / SIZE) - 2)
+    head += "\nUpper signs: ours. Lower signs: the paper’s."
     if figure.axes:
         figure.suptitle(head, x=0.06 / figure.get_figwidth(), ha="left")
     title = "The paper's claims, column by column"
-    return Drawn(figure, claims_frame(claims), settings, title, *_describe_boards(boards, runs))
+    return Drawn(figure, list_comparisons(claims), settings, title, *_describe_boards(boards, runs))
 
 
 def _describe_boards(boards: Sequence[_Board], runs: Sequence[RecordedRun]) -> tuple[str, str]:
@@ -116,8 +106,8 @@ def _describe_boards(boards: Sequence[_Board], runs: Sequence[RecordedRun]) -> t
     gone = {board.title: len(board.claims) - len(board.ran) for board in boards if len(board.claims) > len(board.ran)}
     seeds = pd.Series([len({run.listed.seed for run in runs})])
     caption = (
-        "A square is a column of the paper's table. Struck through: its numbers contradict the claim. "
-        "Empty: not run, or not printed. "
+        "A sign is a column of the paper's table. Filled: it agrees. Struck through: it disagrees. Hollow: undecided. "
+        "Cross: void. Dot: not run, or not printed. "
         f"Of the runs so far, {count_words(seeds)}."
     )
     caption += f" Claims that were not run: {sum(gone.values())} ({', '.join(gone)})." if gone else ""
@@ -130,13 +120,14 @@ def _describe_boards(boards: Sequence[_Board], runs: Sequence[RecordedRun]) -> t
 
 @dataclass
 class _Board:
-    """A table's claims, and where the squares of its columns stand."""
+    """A table's claims, and where the signs of its columns stand."""
 
     title: str
     frame: pd.DataFrame = field(repr=False)
     claims: list[Claim]
 
     def __post_init__(self) -> None:
+        self.frame = self.frame[self.frame["ceiling"] == 0]
         used = {key for claim in self.ran for key in claim.keys}
         self.columns = [column for column in settings_of(self.frame) if any(_is_within(column, key) for key in used)]
 
@@ -175,7 +166,7 @@ def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
         return figure
     narrow = width < 5
     most = max(len(board.columns) for board in boards)
-    right = 0.85 if narrow else 1.75  # inches, of the words behind the squares
+    right = 0.85 if narrow else 1.75  # inches, of the words behind the signs
     step = min(SIDE, (width - right - (1.1 if narrow else 2.2)) / most)
     letters = max(12, int((width - right - most * step - 0.25) / LETTER))
     says = [[wrap_text(_start_sentence(claim.says), letters) for claim in board.ran] for board in boards]
@@ -198,25 +189,35 @@ def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
             _draw_claim(axis, board, claim, middle, step)
             look: dict[str, Any] = {"color": INKS[claim.state], "fontsize": HEAD, "fontweight": "bold"}
             axis.text(most - 0.3, middle, _state_words(claim, narrow), va="center", **look)
-    handles = [Line2D([], [], label=text, **{**SIGNS[holds], "markersize": 8}) for holds, text in WORDS.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, handlelength=1.2)
+    handles = [
+        Line2D([], [], label=state, linestyle="none", **(sign | {"markersize": 8})) for state, sign in SIGNS.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3 if narrow else 5, handlelength=1.2)
     return figure
 
 
 def _draw_claim(axis: Axes, board: _Board, claim: Claim, middle: float, step: float) -> None:
-    """Draw a claim's squares around the height `middle`. step: inches from a column to the next."""
+    """Draw a claim's signs around the height `middle`. step: inches from a column to the next."""
     for key, ours, theirs in zip(claim.keys, claim.ours.values(), claim.theirs.values(), strict=True):
-        for holds, y in ((ours, middle - SIDE / 2), (theirs, middle + SIDE / 2)):
-            sign = {**SIGNS[holds], "markersize": 72 * step - 2.5, "alpha": 1 if y < middle else 0.5}
+        printed = NOT_RUN if theirs is None else AGREES if theirs else DISAGREES
+        for state, y in ((ours, middle - SIDE / 2), (printed, middle + SIDE / 2)):
+            size = (72 * step - 2.5) * (1 if SIGNS[state]["marker"] == "s" else 0.7)
+            sign = {"linestyle": "none", "markersize": size, "alpha": 1 if y < middle else 0.5, **SIGNS[state]}
             axis.plot([board.find_column(key)], [y], **sign)
-            if holds is False:  # in a grey print the stroke tells the two colours apart
+            if state == DISAGREES:  # in a grey print the stroke tells the two colours apart
                 axis.plot([board.find_column(key)], [y], **{**sign, **STROKE})
 
 
 def _state_words(claim: Claim, narrow: bool) -> str:
-    judged = [holds for holds in claim.ours.values() if holds is not None]
-    noun = "" if narrow else f" column{'s' * (len(judged) != 1)}"
-    return f"{claim.state}\n{sum(judged)} of {len(judged)}{noun}"
+    ours = list(claim.ours.values())
+    counted = len(ours) - ours.count(VOID) - ours.count(NOT_RUN)
+    noun = "" if narrow else f" column{'s' * (counted != 1)}"
+    return f"{claim.state}\n{ours.count(AGREES)} of {counted}{noun}" if counted else claim.state
+
+
+def _tables_beside(name: str, table: Mapping[str, Any]) -> list[str]:
+    """The tables whose columns a table's claims are about: others first."""
+    return [*dict.fromkeys(claim["beside"] for claim in table["claims"] if "beside" in claim), name]
 
 
 def _start_sentence(says: str) -> str:
@@ -235,7 +236,7 @@ def _head_heights(board: _Board, step: float) -> list[tuple[bool, float]]:
 
 
 def _draw_heads(axis: Axes, board: _Board, step: float) -> None:
-    """Over the squares the words of their columns, a level above the other, and above them the table's title."""
+    """Over the signs the words of their columns, a level above the other, and above them the table's title."""
     heights = _head_heights(board, step)
     above = sum(height for _, height in heights)
     axis.set_title(f"The paper’s {board.title}", fontweight="bold", pad=3 + 72 * above)
