@@ -138,7 +138,7 @@ def test_the_study_of_the_first_page_and_of_write_a_study_are_checked(
     from workflow_scripts.study.study import Study
 
     monkeypatch.chdir(ROOT)
-    for page, count in (("start/compare.md", 4), ("write_a_study.md", 12)):
+    for page, count in (("start/compare.md", 4), ("write_a_study.md", 24)):
         first = re.search(r"```yaml\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
         assert first
         project = Project(read_yaml("config/config.yaml"))
