@@ -234,3 +234,50 @@ def test_ids_are_read_back() -> None:
     for value in ("a/b", "", "a@b", "x" * 40, "..="):
         with pytest.raises(SpecError, match="cannot be part of a path"):
             variant_id("p", {"v": value})
+
+
+def test_random_search_draws_combinations(study: Callable[..., Study]) -> None:
+    sweep = {
+        "mu": {"low": 0.001, "high": 1, "log": True},
+        "train.epochs": {"low": 1, "high": 3},
+        "train.lr": [0.1, 0.01],
+    }
+
+    def search(draws: int) -> Callable[[Any], Any]:
+        return lambda data: (data["methods"]["prox"].update(sweep=sweep, draws=draws), data.pop("figures"))
+
+    few, many = (
+        dict.fromkeys(run.method for run in study(search(draws)).runs if run.method.startswith("prox"))
+        for draws in (3, 12)
+    )
+    assert list(many)[:3] == list(few)  # more draws keep the finished runs
+    assert len(many) == 12
+    drawn = [parse_settings(method) for method in many]
+    assert all(0.001 <= float(values["mu"]) <= 1 for values in drawn)
+    assert sum(float(values["mu"]) < 0.03 for values in drawn) in range(2, 11)  # half of the draws by log
+    assert {values["train.epochs"] for values in drawn} == {"1", "2", "3"}
+    assert {values["train.lr"] for values in drawn} == {"0.1", "0.01"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sweep": {"mu": {"low": 0, "high": 1}}}, r"prox.sweep.mu: a range needs `draws` beside `sweep`"),
+        ({"sweep": {"mu": {"low": 1, "high": 0.1}}, "draws": 2}, r"prox.sweep.mu: expected low < high, got 1 and 0.1"),
+        (
+            {"sweep": {"mu": {"low": 0, "high": 1, "log": True}}, "draws": 2},
+            r"prox.sweep.mu.low: expected a number above 0",
+        ),
+        ({"sweep": {"mu": {"low": 0, "hihg": 1}}, "draws": 2}, r"prox.sweep.mu.hihg: unknown key"),
+        (
+            {"sweep": {key: list(range(11)) for key in ("mu", "train.lr", "train.clip")}},
+            r"prox.sweep: expected at most 1,000",
+        ),
+        ({"sweep": {"mu": [0, 1]}, "draws": 0}, r"prox.draws: expected integer, 1 ≤ x ≤ 500, got 0"),
+        ({"sweep": {"mu": {"low": -1, "high": -0.5}}, "draws": 2}, r"prox.mu: expected number ≥ 0, got -0"),
+    ],
+)
+def test_mistakes_in_a_random_search(study: Callable[..., Study], changes: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=rf"toy.yaml: methods.{message}") as error:
+        study(lambda data: data["methods"]["prox"].update(changes))
+    assert error.value

@@ -1,10 +1,14 @@
 """Checks of what a study or the catalogue defines by ids, such as noises and methods, each on its own."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+import numpy as np
+
+from fednoise_core import rng
 from fednoise_core.io import Problems, SpecError
 from fednoise_core.settings.declare import did_you_mean, model_of
 from fednoise_core.settings.train import Train
@@ -22,6 +26,7 @@ FAMILY_OF_KEY = {
     "figures": "figure",
 }  # key of a file → family of the schema
 LONGEST_LABEL = 100
+MOST_VARIANTS = 1000  # of a method
 TRAIN = "train."  # begins the name of a swept training setting
 LONGEST_ID = 128  # of a variant: a part of paths that file systems and people can take
 
@@ -77,7 +82,7 @@ def parse_method(schemas: Schemas, name: str, spec: Mapping[str, Any], place: Co
     fields = {key: value for key, value in spec.items() if key not in ("label", "train")}
     problems = Problems()
     with problems.catch():
-        schemas.check_kind("method", fields, place, beside=("label", "train", "sweep"))
+        schemas.check_kind("method", fields, place, beside=("label", "train", "sweep", "draws"))
     label, train = spec.get("label", name), spec.get("train", {})
     if not isinstance(label, str) or not label.strip() or len(label) > LONGEST_LABEL or not label.isprintable():
         problems.append(str((place / "label").error(f"expected one line of 1 to {LONGEST_LABEL} letters")))
@@ -110,7 +115,9 @@ def check_train(schemas: Schemas, train: Any, place: ConfigPath) -> None:
 
 
 def expand_sweep(name: str, spec: Mapping[str, Any], place: ConfigPath) -> dict[str, Mapping[str, Any]]:
-    """Expand the `sweep` of a method into its variants. A variant is an ordinary method with the values in place.
+    """Expand the `sweep` of a method into its variants, or into `draws` of them.
+
+    A variant is an ordinary method with the values in place.
 
     Args:
         name: The method's id.
@@ -125,7 +132,7 @@ def expand_sweep(name: str, spec: Mapping[str, Any], place: ConfigPath) -> dict[
     """
     if "sweep" not in spec:
         return {name: spec}
-    fixed, sweep = {key: value for key, value in spec.items() if key != "sweep"}, spec["sweep"]
+    fixed, sweep = {key: value for key, value in spec.items() if key not in ("sweep", "draws")}, spec["sweep"]
     for field in sweep:
         key = field.removeprefix(TRAIN)
         if key in (fixed if key == field else fixed.get("train", {})):
@@ -134,7 +141,7 @@ def expand_sweep(name: str, spec: Mapping[str, Any], place: ConfigPath) -> dict[
             )
     variants: dict[str, Mapping[str, Any]] = {}
     label = fixed.get("label", name)
-    for values in product(*sweep.values()):
+    for values in _draw_values(name, spec, place) if "draws" in spec else _list_values(sweep, place):
         chosen = dict(zip(sweep, values, strict=True))
         try:
             variant = variant_id(name, chosen)
@@ -145,6 +152,41 @@ def expand_sweep(name: str, spec: Mapping[str, Any], place: ConfigPath) -> dict[
         title = f"{label}, {format_settings(parse_settings(variant))}" if isinstance(label, str) else label
         variants[variant] = {**_with_swept_values(fixed, chosen), "label": title}
     return variants
+
+
+def _list_values(sweep: Mapping[str, Any], place: ConfigPath) -> Iterable[tuple[Any, ...]]:
+    """Every combination of the values of a sweep."""
+    for field, values in sweep.items():
+        if not isinstance(values, list):
+            raise (place / "sweep" / field).error("a range needs `draws` beside `sweep`; expected a list of values")
+    if (count := math.prod(map(len, sweep.values()))) > MOST_VARIANTS:
+        cure = "Name fewer, or let `draws` choose some"
+        raise (place / "sweep").error(f"expected at most {MOST_VARIANTS:,} combinations, got {count:,}. {cure}")
+    return product(*sweep.values())
+
+
+def _draw_values(name: str, spec: Mapping[str, Any], place: ConfigPath) -> Iterator[tuple[Any, ...]]:
+    """Draw combinations of the values of a sweep. More draws leave the first ones as they are."""
+    for field, values in spec["sweep"].items():
+        if isinstance(values, Mapping) and not values["low"] < values["high"]:
+            raise (place / "sweep" / field).error(f"expected low < high, got {values['low']} and {values['high']}")
+        if isinstance(values, Mapping) and values.get("log") and values["low"] <= 0:
+            raise (place / "sweep" / field / "low").error(f"expected a number above 0 with log, got {values['low']}")
+    for number in range(spec["draws"]):
+        yield tuple(
+            _draw_value(values, rng.stream(0, "sweep", name, field, number)) for field, values in spec["sweep"].items()
+        )
+
+
+def _draw_value(values: Any, draw: np.random.Generator) -> Any:
+    if isinstance(values, list):
+        return values[int(draw.integers(len(values)))]
+    low, high = values["low"], values["high"]
+    whole = isinstance(low, int) and isinstance(high, int)
+    if whole and not values.get("log"):
+        return int(draw.integers(low, high, endpoint=True))
+    number = math.exp(draw.uniform(math.log(low), math.log(high))) if values.get("log") else draw.uniform(low, high)
+    return round(number) if whole else min(max(float(f"{number:.3g}"), low), high)
 
 
 def _with_swept_values(spec: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:

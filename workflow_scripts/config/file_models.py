@@ -16,18 +16,31 @@ Seeds = Annotated[Distinct[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 SweptValues = Annotated[Distinct[bool | int | float | str | None], Field(min_length=1, max_length=50)]
 
 
+class SweptRange(Settings):
+    """Numbers of a random search: whole ones if both ends are, others with three significant digits."""
+
+    low: int | float
+    high: int | float
+    log: Annotated[bool, Field(description="Equal shares of draws for equal ratios; low is then above 0.")] = False
+
+
 class MethodEntry(Settings):
     """A method as a file defines it. Which other keys it has depends on its name."""
 
     model_config = ConfigDict(**{**CONFIG, "extra": "allow"})
 
     sweep: Annotated[
-        dict[str, SweptValues] | MISSING,
+        dict[str, SweptValues | SweptRange] | MISSING,
         Field(
             min_length=1,
-            max_length=3,
-            description="field → values: one variant for each, or for each combination, see write_a_study.md.",
+            max_length=6,
+            description="field → values: one variant for each, or for each combination, see write_a_study.md. With "
+            "`draws` also a range {low, high, log}.",
         ),
+    ] = MISSING
+    draws: Annotated[
+        int | MISSING,
+        Field(ge=1, le=500, description="Random search: so many variants with drawn values, in place of all."),
     ] = MISSING
 
 

@@ -177,8 +177,9 @@ def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
     all_won = table[table["won"] == table["pairs"]]
     counted = all_won if len(all_won) else table
     few, most = counted["pairs"].min(), counted["pairs"].max()
-    pairs = f"all {few} pairs {OF}" if few == most else f"all pairs {OF} ({few} to {most} each)"
-    pairs = f"the only pair {OF}" if most == 1 else pairs
+    whose = "their" if len(all_won) > 1 else "its"  # of the method, or of no method
+    pairs = f"all {whose} {few} pairs {OF}" if few == most else f"all {whose} pairs {OF} ({few} to {most} each)"
+    pairs = f"{whose} only pair {OF}" if most == 1 else pairs
     if not len(all_won):
         share = (table["won"] / table["pairs"]).to_numpy()
         runner_up = table.iloc[int(share.argmax())]
