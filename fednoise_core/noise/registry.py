@@ -33,6 +33,7 @@ NOISES: dict[str, str | Callable[..., NoiseResult]] = {
     "human": "fednoise_core.noise.observed:human",
     "given": "fednoise_core.noise.observed:given",
     "instance": "fednoise_core.noise.instance:instance",
+    "soft_labels": "fednoise_core.noise.soft_labels:soft_labels",
     "openset_images": "fednoise_core.noise.observed:openset_images",
     "fedcorr": "fednoise_core.noise.levels:fedcorr",
     "fednoro": "fednoise_core.noise.levels:fednoro",

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +54,14 @@ def run(kind: str, seed: int = 0) -> Labels:
     data = small(2 if kind == "matrix" else 10)
     if kind == "given":
         spec["key"] = "worse_label"
+    if kind == "soft_labels":
+        file = Path(tempfile.gettempdir(), f"soft-{os.getpid()}.csv")
+        np.savetxt(file, np.full((data.n, 10), 0.1), delimiter=",")
+        spec["file"] = str(file)
+        try:
+            return noise.inject(data, spec, seed, split(data))
+        finally:
+            file.unlink()
     return noise.inject(data, spec, seed, split(data))
 
 
@@ -65,8 +75,8 @@ def test_example_runs_and_says_what_it_did(kind, tmp_path) -> None:
     sizes = np.full(8, 50)
     assert (labels.client_rate * sizes).sum() / 400 == pytest.approx(labels.rate)
     assert labels.rate == pytest.approx(labels.wrong.mean())
-    assert (labels.T_nominal is None) == (kind in ("human", "given"))
-    assert (labels.nominal_rate is None) == (kind in ("human", "given"))
+    assert (labels.T_nominal is None) == (kind in ("human", "given", "soft_labels"))
+    assert (labels.nominal_rate is None) == (kind in ("human", "given", "soft_labels"))
     labels.save(tmp_path / "a.npz")
     run(kind).save(tmp_path / "b.npz")
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
