@@ -75,7 +75,7 @@ def test_example_runs_and_says_what_it_did(kind, tmp_path) -> None:
     sizes = np.full(8, 50)
     assert (labels.client_rate * sizes).sum() / 400 == pytest.approx(labels.rate)
     assert labels.rate == pytest.approx(labels.wrong.mean())
-    assert (labels.T_nominal is None) == (kind in ("human", "given", "soft_labels"))
+    assert (labels.T_nominal is None) == (kind in ("human", "given"))
     assert (labels.nominal_rate is None) == (kind in ("human", "given", "soft_labels"))
     labels.save(tmp_path / "a.npz")
     run(kind).save(tmp_path / "b.npz")
