@@ -284,6 +284,10 @@ BAD = {
         at("methods", "cot", "train", to={"net": {"name": "lenet"}}),
         "toy.yaml: methods.cot.train.net: lenet needs images of 12 pixels a side or more; 'digits' has 8",
     ),
+    "one image in a batch": (
+        lambda s: (s["train"].update(batch=1, net="cnn9"), s["grid"][0].update(datasets=["mnist"])),
+        "toy.yaml: train.net: cnn9 cannot train on single images of 28 pixels a side (train.batch is 1). Take",
+    ),
     "nothing to go on from": (
         at("methods", "cot", "train", to={"sampling": "continued"}),
         "toy.yaml: methods.cot.train.sampling: 'continued' needs noise that leaves its generator in the labels",

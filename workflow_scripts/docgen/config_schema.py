@@ -15,7 +15,7 @@ import yaml
 from fednoise_core.data import SOURCES, augment
 from fednoise_core.io import open_atomic
 from fednoise_core.methods import METHODS
-from fednoise_core.nets import NETS
+from fednoise_core.nets import NETS, build_net
 from fednoise_core.nets.net import Net
 from fednoise_core.noise import registry as noises
 from fednoise_core.noise.registry import NOISES
@@ -52,7 +52,8 @@ MEANINGS = {  # family → (where it is stated, what the file says)
         "the functions in fednoise_core/nets",
         "Networks: name → what it is, its options (JSON schema), which of them are required, an example, and how many "
         "parameters it has for images of the shape `input` (channels, height, width) and so many classes; `smallest`: "
-        "the shortest side it takes.",
+        "the shortest side it takes; `single_side`: the shortest with which its "
+        "batch norm takes a batch of one image.",
     ),
     "noise": (
         "the functions in fednoise_core/noise",
@@ -92,7 +93,18 @@ def _describe_family(family: str) -> dict[str, Any]:
     for name in REGISTRIES[family]:
         shared = SHARED[family](name) if family in SHARED else ()
         described[name] = describe_kind(family, name, resolve_kind({"kind": name}, REGISTRIES[family], family), *shared)
+        if family == "net" and not described[name]["required"]:
+            described[name] |= _find_single_side(name, described[name])
     return described
+
+
+def _find_single_side(name: str, facts: Mapping[str, Any]) -> dict[str, int]:
+    """The fact `single_side` of a net, if not all images can be trained on one by one."""
+    channels, largest, _ = facts["input"]
+    for side in range(facts["smallest"], max(largest, facts["smallest"]) + 1):
+        if build_net(name, (channels, side, side), facts["classes"]).single_ok:
+            return {} if side == facts["smallest"] else {"single_side": side}
+    return {"single_side": largest + 1}
 
 
 def _family_file(family: str) -> str:

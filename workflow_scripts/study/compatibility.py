@@ -99,6 +99,11 @@ def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: 
         _find_own_code(project, factory, place)
     facts, side = project.schemas.load("net"), project.facts(dataset)[2]
     for name in nets_of(train):
+        if side is not None and train.get("batch") == 1 and side < facts[name].get("single_side", 1):
+            cure = "Take `batch: 2` or more, larger images, or a net without batch norm"
+            raise place.error(
+                f"{name} cannot train on single images of {side} pixels a side (train.batch is 1). {cure}"
+            )
         if side is not None and side < (least := facts[name]["smallest"]):
             raise place.error(f"{name} needs images of {least} pixels a side or more; {dataset!r} has {side}")
 
