@@ -129,6 +129,11 @@ def test_a_method_that_lacks_a_block_has_gains_but_no_rank() -> None:
     assert frame.index[-1] == "same"
 
 
+def test_the_baseline_alone_is_a_board() -> None:
+    frame = judge_methods(make_board(2, fedavg=70.0), "last", "fedavg")
+    assert frame[["method", "rank", "gain"]].to_numpy().tolist() == [["fedavg", 1.0, 0.0]] * 2
+
+
 def test_a_diverged_run_counts_as_nothing_right() -> None:
     runs = make_board(3)
     lost = next(place for place, run in enumerate(runs) if run.listed.method == "better")

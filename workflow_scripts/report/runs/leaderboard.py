@@ -57,6 +57,8 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
         raise SpecError(f"baseline: {baseline!r} has no run on noisy labels")
     scores = results.assign(**{metric: results[metric].mask(results["diverged"], 0.0)})
     gains = paired_gains(scores.assign(diverged=False), metric, baseline)
+    if gains.empty:  # of the baseline alone, which a join gives another index
+        gains = scores.iloc[:0].assign(gain=0.0)
     gains = gains.assign(diverged=results.loc[gains.index, "diverged"])
     tuned = gains[~gains["method"].str.endswith(DEFAULT)]
     rows = _judge_by_setting(tuned, metric)
