@@ -281,9 +281,10 @@ def _progress_sentence(study: Study, paper: PaperParts | None, runs: Sequence[Re
     count = paper.made if paper else trained
     others = len({run.listed.folder for run in runs} - planned)
     share = "All" if others == trained else f"{others} of the"
+    origins = ": origins.csv has the hash of the code, versions and devices" if paper else ""
     by_others = (
         f" {share} runs {'was' if others == 1 < trained else 'were'} made with another version of the code or its "
-        "packages, or on another kind of device: origins.csv has the hash of the code, versions and devices."
+        f"packages, or on another kind of device{origins}."
     )
     return (
         f"Run so far: {count} of {len(planned):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "

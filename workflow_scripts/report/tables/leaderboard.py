@@ -83,8 +83,8 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
         for _, group in frame.groupby("method", sort=False)
     ]
     ranked = frame[frame["rank"].notna()]
-    caption = f"Test accuracy ({words}) in {len(settings)} settings. Gain: points above {base}; traffic and CPU time: "
-    caption += f"relative to {base}'s."
+    caption = f"Test accuracy ({words}) in {len(settings)} setting{'s' * (len(settings) > 1)}. Gain: points above "
+    caption += f"{base}; traffic and CPU time: relative to {base}'s."
     if len(settings) < LEAST:
         notes.append(f"With fewer than {LEAST} settings Wilcoxon's test tells no two methods apart: all share a place.")
     else:
