@@ -24,7 +24,8 @@ Side = Annotated[int, Field(ge=1, le=4096)]
 class ImageFolder(Dataset):
     """The user's images in train/<class>/… and test/<class>/…, with an optional CSV (file, label, client).
 
-    The CSV gives labels and owners. Every class needs a training image. Links must lead to images below path. With
+    The CSV gives labels and owners. With labels as collected (clean_known: false) there may be no train/: the CSV then
+    names files below path. Every class needs a training image. Links must lead to images below path. With
     clean_known: false and labels in the CSV, the folders in train/ may be any.
     """
 
@@ -46,8 +47,9 @@ class ImageFolder(Dataset):
         str | MISSING,
         Field(
             min_length=1,
-            description="CSV below path with the columns file (below train/), label (a class name), client (the owner, "
-            "any text) and drop (yes leaves the image out); label or client, and drop may be missing.",
+            description="CSV below path or the working folder with the columns file (below train/), label (a class "
+            "name), client (the owner, any text) and drop (yes leaves the image out); label or client, and drop may be "
+            "missing.",
         ),
     ] = MISSING
     clean_known: Annotated[
@@ -77,9 +79,9 @@ class ImageFolder(Dataset):
         """
         listed, left_out = _list_training(spec, places), list[str]()
         if spec.get("damaged") == "skip":
-            left_out = ImageFiles(listed.root / "train", listed.paths, size=(1, 1)).list_damaged()
+            left_out = ImageFiles(_training_folder(listed.root), listed.paths, size=(1, 1)).list_damaged()
             listed = listed.without(set(left_out))
-        train = ImageFiles(listed.root / "train", listed.paths, int(spec.get("channels", 3)), shape_of(spec))
+        train = ImageFiles(_training_folder(listed.root), listed.paths, int(spec.get("channels", 3)), shape_of(spec))
         test = None
         if "test" not in spec:
             images = _find_images(listed.root / "test", listed.names)
@@ -92,7 +94,7 @@ class ImageFolder(Dataset):
             test = tests, _class_numbers((folder for _, folder in images), listed.names)
         return from_user(
             spec,
-            str(listed.root / "train"),
+            str(_training_folder(listed.root)),
             train,  # decoded when it is saved
             listed.labels,
             test,
@@ -112,17 +114,19 @@ class ImageFolder(Dataset):
         """From the names of files and folders, the CSV, and, without `size`, the first image."""
         listed = _list_training(spec, places)
         if spec.get("damaged") == "skip":
-            listed = listed.without(set(ImageFiles(listed.root / "train", listed.paths, size=(1, 1)).list_damaged()))
+            listed = listed.without(
+                set(ImageFiles(_training_folder(listed.root), listed.paths, size=(1, 1)).list_damaged())
+            )
         share = holdout_share(spec)
         test_count = 0 if share is None else held_out(listed.labels, share)
-        size = shape_of(spec) or ImageFiles(listed.root / "train", listed.paths[:1]).size
+        size = shape_of(spec) or ImageFiles(_training_folder(listed.root), listed.paths[:1]).size
         return len(listed.paths) - test_count, len(listed.names), size
 
     @classmethod
     def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
         """List what is read: the folders and, if there is one, the CSV."""
         root = _find_root(spec, places)
-        folders = [root / "train", *([root / "test"] if "test" not in spec else [])]
+        folders = [_training_folder(root), *([root / "test"] if "test" not in spec else [])]
         return [*folders, _table_path(spec, root, places)] if "given" in spec else folders
 
 
@@ -164,7 +168,7 @@ def _list_training(spec: Mapping[str, Any], places: Sequence[Path]) -> _Listed:
     labels_in_table = "label" in columns  # else the folders alone say the classes
     if labels_in_table and not spec.get("clean_known", True):
         names = None
-        folder_of = dict(_find_images(root / "train", [""]))
+        folder_of = dict(_find_images(_training_folder(root), [""]))
     else:
         names = _folder_names(root, ("train", *tests))
         folder_of = dict(_find_images(root / "train", names))
@@ -207,9 +211,12 @@ def shape_of(spec: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _find_root(spec: Mapping[str, Any], places: Sequence[Path]) -> Path:
-    """The folder, in which there is train/ and exactly one test set: test/, or the setting `test`."""
+    """The folder, in which there is train/ and exactly one test set: test/, or the setting `test`.
+
+    Without train/ a CSV of labels may name files below the folder itself.
+    """
     root = user_path(spec, places)
-    if not (root / "train").is_dir():
+    if not (root / "train").is_dir() and ("given" not in spec or spec.get("clean_known", True)):
         raise SpecError(f"dataset imagefolder: path: {root} has no folder train/")
     there = (root / "test").is_dir()
     if "test" in spec and there:
@@ -218,6 +225,10 @@ def _find_root(spec: Mapping[str, Any], places: Sequence[Path]) -> Path:
         cure = "add trusted images there, or let a share of the given data stand in: test: {holdout: 0.2}"
         raise SpecError(f"dataset imagefolder: path: {root} has no folder test/; {cure}")
     return root
+
+
+def _training_folder(root: Path) -> Path:
+    return root / "train" if (root / "train").is_dir() else root
 
 
 def _table_path(spec: Mapping[str, Any], root: Path, places: Sequence[Path]) -> Path:

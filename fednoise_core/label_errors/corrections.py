@@ -5,13 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from fednoise_core.data.imagefolder import classes_of_files
 from fednoise_core.data.label_table import rows_of
 from fednoise_core.data.splits import all_classes_occur
+from fednoise_core.data.table import FIRST, read_frame
 from fednoise_core.data.user_npz import hash_content, is_given
 from fednoise_core.io import ArtifactError, open_atomic, plain_cell, read_npz, safe_cell, sha256_file, write_npz
 from fednoise_core.label_errors.decisions import Decision, data_digest
+from fednoise_core.label_errors.inputs import read_column
 from fednoise_core.settings.declare import did_you_mean
 
 APART = ("x_test", "y_test", "x_public", "names")  # arrays of an npz that have no entry per training image
@@ -147,6 +150,58 @@ def correct_files(path: Path, out: Path, decisions: Sequence[Decision]) -> Corre
         raise ArtifactError(f"{path}, corrected: no image would be left of {gone[0]!r}")
     _write_rows(out, columns, rows)
     return len(rows), list(chosen.values())
+
+
+def correct_table(path: Path, out: Path, decisions: Sequence[Decision], label: str | None = None) -> Corrected:
+    """Write a table with these labels changed and rows dropped. All other cells stay as they are.
+
+    What was given at first goes to the column `first_label`.
+
+    Args:
+        path: A CSV or Parquet file.
+        out: The file to write, of the same kind.
+        decisions: The decisions.
+        label: Column of labels, by default "label".
+
+    Returns:
+        The number of rows, and what was decided, one entry per row.
+
+    Raises:
+        ArtifactError: A row, a label or the data are not those that the decisions are about. Nothing is written.
+    """
+    label, frame = label or "label", read_frame(path)
+    if label not in frame.columns:
+        raise ArtifactError(f"{path}: it has no column of labels {label!r}{did_you_mean(label, frame.columns)}")
+    _check_data(path, data_digest({path.name: sha256_file(path)}), decisions)
+    column = read_column(frame[label], label)
+    cells = frame if path.suffix == ".parquet" else pd.read_csv(path, dtype=str, keep_default_na=False)
+    cell_of = {str(value): cell for value, cell in zip(column, cells[label], strict=True)}
+
+    def find_row(decision: Decision) -> int:
+        row = int(decision.source) if decision.source.isascii() and decision.source.isdecimal() else len(frame)
+        if row >= len(frame) or str(column[row]) != decision.given_name:
+            raise ArtifactError(f"{decision.where}: row {decision.source} of {path} is not {decision.given_name!r}")
+        if decision.label_name not in cell_of:
+            raise ArtifactError(f"{decision.where}: {decision.label_name!r} is not a label of {path}")
+        return row
+
+    chosen, corrected = _by_sample(decisions, find_row), cells[label].tolist()
+    for row, decision in chosen.items():
+        if decision.decision == "relabel":
+            corrected[row] = cell_of[decision.label_name]
+    firsts = cells.get(FIRST, cells[label])
+    stays = [row for row in range(len(cells)) if row not in chosen or chosen[row].decision != "drop"]
+    table = cells.copy()
+    table[label], table[FIRST] = corrected, firsts
+    table = table.iloc[stays]
+    if gone := sorted(set(map(str, cells[label])) - set(map(str, table[label]))):
+        raise ArtifactError(f"{path}, corrected: no row would be left of {gone[0]!r}")
+    with open_atomic(out, "wb") as file:
+        if path.suffix == ".parquet":
+            table.to_parquet(file, index=False)
+        else:
+            table.to_csv(file, index=False, lineterminator="\n")
+    return len(frame), list(chosen.values())
 
 
 def _write_rows(out: Path, columns: list[str], rows: Sequence[Mapping[str, str]]) -> None:

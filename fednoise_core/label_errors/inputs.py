@@ -1,12 +1,12 @@
 """Samples, labels, owners and predictions in the forms that people have them in, as plain arrays."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from fednoise_core.io import NAMED, SpecError
 
@@ -44,9 +44,10 @@ def read_samples(x: Any, y: Any = None) -> tuple[np.ndarray, Any]:
     Raises:
         SpecError: A value is no number. The message names its column and row.
     """
-    if isinstance(x, DataLoader):
+    torch_data = sys.modules.get("torch.utils.data")  # a table needs no torch, and a Dataset has loaded it
+    if torch_data and isinstance(x, torch_data.DataLoader):
         x = x.dataset  # its order, also where the loader shuffles
-    if isinstance(x, Dataset):
+    if torch_data and isinstance(x, torch_data.Dataset):
         x, y = _read_dataset(x, y)
     if y is None:
         raise SpecError("y: expected labels, or for x a torch Dataset that has them")
@@ -70,7 +71,7 @@ def read_samples(x: Any, y: Any = None) -> tuple[np.ndarray, Any]:
 
 def _read_dataset(dataset: Any, y: Any) -> tuple[np.ndarray, Any]:
     """Stack the items of a map-style data set."""
-    if isinstance(dataset, IterableDataset):
+    if not hasattr(dataset, "__len__"):
         raise SpecError(f"x: expected a map-style data set, got {type(dataset).__name__}, whose samples have no number")
     items = [dataset[row] for row in range(len(dataset))]
     if isinstance(items[0], tuple | list):

@@ -40,6 +40,7 @@ def labels_page(
     *,
     summary: Mapping[str, Any],
     donor: np.ndarray | None = None,
+    pictures: Any = None,
     per_site: int = PER_SITE,
     most: int = MOST,
 ) -> str:
@@ -53,6 +54,7 @@ def labels_page(
         title: Shown above the page.
         summary: Content of the run's summary.json.
         donor: Images of open-set noise, uint8 [n, …].
+        pictures: Pictures of feature vectors, uint8 [n, H, W] or [n, H, W, 3], or `ImageFiles`.
         per_site: How many suspects of one site the page holds at most.
         most: How many it holds at most.
 
@@ -70,8 +72,9 @@ def labels_page(
         *chosen,
         *(suspect for suspect in suspects if (suspect.client, suspect.sample) in drawn.keys() - taken),
     ]
-    images = shown_images(arrays, labels, donor, [suspect.sample for suspect in page_rows])
-    packed = pack_sheets(images, len(page_rows), max(arrays.x_train.shape[1:3]))
+    rows = [suspect.sample for suspect in page_rows]
+    images = shown_images(arrays, labels, donor, rows) if pictures is None else (pictures[row] for row in rows)
+    packed = pack_sheets(images, len(rows), max((arrays.x_train if pictures is None else pictures).shape[1:3]))
     worst_first = sorted(enumerate(sites), key=lambda pair: -_site_share(pair[1].wrong, pair[1]))
     longest = max([1.0, *(math.ceil(100 * _site_share(site.wrong_high, site)) for site in sites)])
     return render_page(

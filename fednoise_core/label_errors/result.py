@@ -1,6 +1,5 @@
 """The result of fn.find_label_errors: a DataFrame that writes its page and gives corrected labels."""
 
-import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -8,15 +7,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fednoise_core.data.array_checks import as_images
+from fednoise_core.data.array_checks import ArraysError, as_images
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.data.mean_std import mean_and_std
+from fednoise_core.data.images import ImageFiles
 from fednoise_core.data.splits import all_classes_occur
 from fednoise_core.io import ArtifactError, open_atomic
 from fednoise_core.label_errors.csv_rows import Site, read_rows
 from fednoise_core.label_errors.decisions import Decision, Suspect
 from fednoise_core.label_errors.page import labels_page
 from fednoise_core.label_errors.scope import FAR
+from fednoise_core.label_errors.thumbnails import LARGE
 from fednoise_core.noise.labels import Labels
 
 
@@ -37,22 +37,26 @@ class LabelErrors(pd.DataFrame):
 
         Args:
             path: The HTML file. It contains the pictures.
-            images: Pictures of feature vectors, integers 0..255 [n, H, W] or [n, H, W, C].
+            images: Pictures of feature vectors: integers 0..255 [n, H, W] or [n, H, W, C], or n paths of image files.
             title: Title of the page.
 
         Raises:
             ArraysError: Pictures that are none, or are not as many as the samples.
+            ArtifactError: A file is missing or damaged.
         """
         data = self.data
-        if images is not None:
-            x = as_images("images", np.asarray(images))
-            mean, std = mean_and_std(x)
-            data = dataclasses.replace(data, x_train=x, x_test=x[:1], mean=mean, std=std)
+        pictures: Any = None if images is None else np.asarray(images)
+        if pictures is not None and len(pictures) != data.n:
+            raise ArraysError(f"images: expected one for each of {data.n} samples, got {len(pictures)}")
+        if pictures is not None and pictures.ndim == 1:
+            pictures = ImageFiles(Path(), [*map(str, pictures)], size=(LARGE, LARGE))
+        elif pictures is not None:
+            pictures = as_images("images", pictures)
         rows = enumerate(self.to_dict("records"))
         suspects = [Suspect.model_validate({**row, "where": f"row {place}"}) for place, row in rows]
         sites = [Site(where=f"site {site['client']}", **site) for site in self.attrs["sites"]]
         labels = Labels.of(data.y_train, data.y_train, data.classes, False)
-        text = labels_page(data, labels, suspects, sites, title, summary={"accuracy": {}})
+        text = labels_page(data, labels, suspects, sites, title, summary={"accuracy": {}}, pictures=pictures)
         with open_atomic(path) as file:
             file.write(text)
 

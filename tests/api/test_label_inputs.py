@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from scipy import sparse
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import fednoise_core as fn
 from fednoise_core.api.find_label_errors import find_label_errors
-from fednoise_core.io import SpecError
+from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.rng import stream
 
 K, N = 4, 400
@@ -169,6 +170,19 @@ def test_the_result_writes_its_page_and_corrects_the_labels(tmp_path: Any) -> No
     assert len(kept) < N
     assert (labels == as_names(Y)[kept]).all()
     assert len(WRONG & set(kept.tolist())) < len(WRONG) / 4
+
+
+def test_pictures_of_feature_vectors_are_read_from_files(tmp_path: Any) -> None:
+    Image.fromarray(np.full((8, 8), 9, np.uint8)).save(tmp_path / "a.png")
+    frame, sizes = find(X, Y), {}
+    for name, images in {"files": [tmp_path / "a.png"] * N, "cells": None}.items():
+        frame.page(tmp_path / name, images=images)
+        sizes[name] = "image/jpeg" in (tmp_path / name).read_text(encoding="utf-8")
+    assert sizes == {"files": True, "cells": False}
+    with pytest.raises(SpecError, match=f"images: expected one for each of {N} samples, got 2"):
+        frame.page(tmp_path / "files", images=["a.png"] * 2)
+    with pytest.raises(ArtifactError, match=r"b\.png: no such file"):
+        frame.page(tmp_path / "files", images=["b.png"] * N)
 
 
 def test_training_settings_are_taken() -> None:

@@ -37,6 +37,10 @@ def small(source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         toy_data.clothing(folder / "clothing1m")
     elif source == "npz":
         np.savez(folder / "mine.npz", **toy_data.toy((4, 4)))
+    elif source == "table":
+        features = np.random.default_rng(0).normal(size=(60, 2))
+        rows = [f"{a},{b},{row % 3 + 5},site {row % 2}" for row, (a, b) in enumerate(features)]
+        (folder / "mine.csv").write_text("\n".join(["a,b,label,hospital", *rows]))
     elif source == "imagefolder":
         toy_data.photo_table(toy_data.photos(folder / "photos"))
 
@@ -52,9 +56,9 @@ def test_every_example_validates_and_is_made(source, tmp_path, monkeypatch, caps
     arrays = Arrays.load(out)
     assert arrays.spec == spec
     assert sources.read_facts(spec, [tmp_path]) == (arrays.n, arrays.classes, arrays.x_train.shape[1:3])
-    assert arrays.clean_known is (source not in ("clothing1m", "npz"))
+    assert arrays.clean_known is (source not in ("clothing1m", "npz", "table"))
     files = sources.list_files(spec, [tmp_path])
-    assert bool(files) is (source in ("clothing1m", "npz", "imagefolder"))
+    assert bool(files) is (source in ("clothing1m", "npz", "imagefolder", "table"))
     assert all(path.exists() for path in files)
     if "mean" in spec:
         assert (list(arrays.mean), list(arrays.std)) == (spec["mean"], spec["std"])

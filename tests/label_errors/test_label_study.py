@@ -3,12 +3,17 @@
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
-from workflow_scripts.commands import label_study
+import fednoise_core as fn
+from fednoise_core.data.table import find_pictures, read_frame
+from fednoise_core.label_errors.decisions import DECISIONS, data_digest
+from workflow_scripts.commands import apply_decisions, label_study
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.provenance.step_code import StepCode
@@ -118,3 +123,141 @@ def test_what_cannot_be_leaves_the_config_as_it_was(
     assert message in said
     assert len(said.splitlines()) == 1
     assert {path: path.read_bytes() for path in sorted((folder / "config").rglob("*.yaml"))} == before
+
+
+def table_of(n: int = 120) -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    y = np.arange(n) % 3
+    features = {f"f{k}": np.round(draw.normal(0, 1, n) + 4 * (y == k), 3) for k in range(3)}
+    labels = np.array(["cat", "dog", "owl"])[np.where(np.arange(n) % 15 == 0, (y + 1) % 3, y)]
+    return pd.DataFrame({**features, "animal": labels, "client": np.array(["Ulm", "Bonn"])[np.arange(n) % 2]})
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_table_from_the_command_to_corrected_data(folder: Path, tmp_path_factory: Any, ending: str) -> None:
+    """The page shows its pictures, and no other cell of the corrected table changes."""
+    table, elsewhere = table_of(), tmp_path_factory.mktemp("elsewhere")
+    Image.fromarray(np.full((9, 12, 3), 7, np.uint8)).save(elsewhere / "a.png")
+    table["image"] = "a.png"
+    file, out = elsewhere / f"mine.{ending}", elsewhere / f"mine-2.{ending}"
+    write = {"csv": table.to_csv, "parquet": table.to_parquet}[ending]
+    write(file, index=False)
+    assert label_study.main([str(file), "--label", "animal"]) == 0
+    spec = planned("mine").spec
+    assert spec["partition"] == {"kind": "natural"}
+    assert spec["train"]["net"] == "linear"
+    arrays = fn.dataset(spec["dataset"])
+    assert (arrays.n, arrays.names, set(arrays.sites)) == (109, ("cat", "dog", "owl"), {"Ulm", "Bonn"})
+    pictures = find_pictures(arrays, [])
+    assert pictures is not None
+    assert pictures[0].shape == (96, 96, 3)
+    assert (pictures[3] == 7).all()
+    digest = data_digest(arrays.source_sha256)
+    rows = {0: ("dog", "relabel", "cat"), 1: (table["animal"][1], "drop", "owl")}
+    lines = [
+        f"{row},{row},0,Ulm,{arrays.names.index(given)},{given},{word},{arrays.names.index(label)},{label},{digest}"
+        for row, (given, word, label) in rows.items()
+    ]
+    decided = folder / "decisions.csv"
+    decided.write_text("\n".join([",".join(DECISIONS), *lines]))
+    arguments = ["--decisions", str(decided), "--data", str(file), "--labels", "animal", "--out", str(out)]
+    assert apply_decisions.main(arguments) == 0
+    corrected = read_frame(out)
+    assert corrected["animal"][0] == "cat"
+    assert corrected["first_label"].tolist() == table["animal"].drop(1).tolist()
+    assert corrected.drop(columns=["animal", "first_label"]).equals(
+        table.drop(1).drop(columns="animal").reset_index(drop=True)
+    )
+    again = fn.dataset(
+        {
+            "source": "table",
+            "path": str(out),
+            "label": "animal",
+            "image": "image",
+            "client": "client",
+            "test": {"holdout": 0.1},
+        }
+    )
+    assert again.first is not None
+    assert (again.first != again.y_train).sum() <= 1
+    assert apply_decisions.main([*arguments[:3], str(out), *arguments[4:-1], str(elsewhere / f"3.{ending}")]) == 2
+
+
+def write_images(folder: Path, names: list[str]) -> None:
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((9, 9, 3), number, np.uint8)).save(folder / name)
+
+
+@pytest.mark.parametrize("sites", [("Ulm/", "Bonn/"), ("",)])
+def test_folders_of_sites_and_classes_outside_the_project(
+    folder: Path, tmp_path_factory: Any, sites: tuple[str]
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "photos"
+    write_images(
+        elsewhere, [f"{site}{animal}/{i}.png" for site in sites for animal in ("cat", "dog") for i in range(20)]
+    )
+    assert label_study.main([str(elsewhere), "--size", "8"]) == 0
+    spec = planned("photos").spec
+    arrays = fn.dataset(spec["dataset"])
+    assert arrays.n == 36 * len(sites)
+    assert arrays.names == ("cat", "dog")
+    assert arrays.sites == (("Bonn", "Ulm") if len(sites) == 2 else ())
+    assert all(
+        f"/{arrays.names[label]}/" in f"/{path}" for label, path in zip(arrays.y_train, arrays.origin, strict=True)
+    )
+    path = arrays.origin[0]
+    (folder / "decisions.csv").write_text(
+        f"{','.join(DECISIONS)}\n0,{path},0,x,0,cat,relabel,1,dog,{data_digest(arrays.source_sha256)}\n"
+    )
+    made = ["--data", "data/photos-labels.csv", "--out", "data/photos-2.csv"]
+    assert apply_decisions.main(["--decisions", "decisions.csv", *made]) == 0
+    assert label_study.main([str(elsewhere), "--name", "second", "--given", "data/photos-2.csv", "--size", "8"]) == 0
+    second = fn.dataset(planned("second").spec["dataset"])
+    assert (second.first != second.y_train).sum() <= 1
+
+
+def test_a_csv_beside_its_images(folder: Path) -> None:
+    write_images(folder / "photos", [f"{i}.png" for i in range(40)])
+    lines = [f"{i}.png,{'cat' if i % 2 else 'dog'}" for i in range(40)]
+    (folder / "photos/labels.csv").write_text("\n".join(["file,label", *lines]))
+    assert label_study.main(["photos/labels.csv", "--size", "8"]) == 0
+    assert fn.dataset(planned("labels").spec["dataset"]).n == 36
+
+
+@pytest.mark.parametrize(
+    ("table", "arguments", "message"),
+    [
+        (table_of(), [], "label: it has no column 'label', but 'f0'"),
+        (
+            table_of().rename(columns={"animal": "label", "f1": "city"}).assign(city="x"),
+            [],
+            "x: column 'city' is not numeric",
+        ),
+        (table_of().rename(columns={"animal": "label"})[["label"]], [], "it has no column of features"),
+        (table_of().mask(lambda cells: cells == "dog"), ["--label", "animal"], "y: no value in row"),
+    ],
+)
+def test_a_table_that_cannot_be_read(
+    folder: Path, capsys: pytest.CaptureFixture[str], table: pd.DataFrame, arguments: list[str], message: str
+) -> None:
+    table.to_csv("mine.csv", index=False)
+    assert label_study.main(["mine.csv", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    Path("mine.parquet").write_bytes(b"nothing")
+    assert label_study.main(["mine.parquet"]) == 2
+    assert "mine.parquet: not readable as .parquet" in capsys.readouterr().err
+
+
+def test_the_documentation_s_data_frame_becomes_corrected_data(folder: Path) -> None:
+    text = (ROOT / "docs/clean_your_labels.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
+    table = table_of().rename(columns={"animal": "diagnosis", "client": "hospital"})
+    table.to_csv("mine.csv", index=False)
+    Path("decisions.csv").write_text(
+        f"{','.join(DECISIONS)}\n3,3,0,Bonn,0,cat,relabel,2,owl,\n5,5,0,x,2,owl,drop,2,owl,\n"
+    )
+    exec(compile(code, "docs/clean_your_labels.md", "exec"), {"pd": pd, "fn": fn})
+    table.loc[3, "diagnosis"] = "owl"
+    pd.testing.assert_frame_equal(pd.read_csv("mine-2.csv"), table.drop(5).reset_index(drop=True))
+    assert Path("labels.html").is_file()

@@ -12,8 +12,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.label_errors.corrections import correct_files, correct_npz
+from fednoise_core.io import ArtifactError, SpecError, read_texts
+from fednoise_core.label_errors.corrections import correct_files, correct_npz, correct_table
 from fednoise_core.label_errors.csv_rows import read_rows
 from fednoise_core.label_errors.decisions import Decision, Suspect
 
@@ -33,9 +33,12 @@ def main(argv: list[str] | None = None) -> int:
     decided.add_argument(
         "--accept-all", type=Path, help="suspects.csv of a run: relabel every verdict wrong that is in scope, unseen"
     )
-    parser.add_argument("--data", type=Path, required=True, help="the npz, CSV of labels, or folder above train/")
-    parser.add_argument("--labels", help="array of an npz to correct; default: the given labels, else y_train")
-    parser.add_argument("--out", type=Path, required=True, help="file to write: .npz for an npz, else .csv")
+    parser.add_argument("--data", type=Path, required=True, help="the npz, CSV or Parquet file, or folder above train/")
+    parser.add_argument(
+        "--labels",
+        help="array of an npz (default: the given labels, else y_train) or column of a table (default: label)",
+    )
+    parser.add_argument("--out", type=Path, required=True, help="file to write, of the same kind; for a folder a .csv")
     args = parser.parse_args(argv)
     try:
         samples, chosen = _apply_decisions(args)
@@ -50,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _apply_decisions(args: argparse.Namespace) -> tuple[int, list[Decision]]:
     """(number of samples, what was decided, one entry per sample)."""
-    ending = ".npz" if args.data.suffix == ".npz" else ".csv"
+    ending = args.data.suffix if args.data.suffix in (".npz", ".parquet") else ".csv"
     if not args.data.exists():
         raise ArtifactError(f"--data: {args.data} does not exist")
     if args.out.suffix != ending or args.out.is_dir() or (args.out.exists() and args.out.samefile(args.data)):
@@ -60,6 +63,8 @@ def _apply_decisions(args: argparse.Namespace) -> tuple[int, list[Decision]]:
         raise ArtifactError(f"{args.decisions or args.accept_all}: it holds no decision")
     if ending == ".npz":
         return correct_npz(args.data, args.out, decisions, args.labels)
+    if ending == ".parquet" or (args.data.is_file() and "file" not in read_texts(args.data).columns):
+        return correct_table(args.data, args.out, decisions, args.labels)
     if args.labels:
         raise SpecError(f"--labels: expected an npz, got {args.data}. Its labels are the column label or the folders")
     return correct_files(args.data, args.out, decisions)

@@ -1,12 +1,15 @@
 """Write a study that finds wrong labels in your own data: config/studies/NAME.yaml.
 
 fednoise label-study mine.npz                               then: snakemake --cores 2 mine
+fednoise label-study table.csv --label diagnosis --client hospital
+fednoise label-study photos --size 64                       photos/SITE/CLASS/image.png
 fednoise label-study photos --given labels.csv --size 64
 
 docs/clean_your_labels.md. To do more than this study does, edit its file: docs/write_a_study.md.
 """
 
 import argparse
+import csv
 import json
 import re
 import sys
@@ -16,9 +19,11 @@ from typing import Any
 import yaml
 
 from fednoise_core.data import sources
+from fednoise_core.data.images import SUFFIXES as IMAGES
 from fednoise_core.data.label_table import rows_of
+from fednoise_core.data.table import SUFFIXES, read_frame
 from fednoise_core.data.user_npz import arrays_in, is_given
-from fednoise_core.io import ArtifactError, SpecError, open_atomic
+from fednoise_core.io import ArtifactError, SpecError, open_atomic, safe_cell
 from workflow_scripts import paths
 from workflow_scripts.config.project import STUDIES, Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -61,9 +66,12 @@ def main(argv: list[str] | None = None) -> int:
         The exit status, see `steps.common`. Unless it is 0, nothing was written.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="npz, or folder of images with train/ in it")
+    parser.add_argument("data", type=Path, help="npz, CSV, Parquet file, or folder of images")
     parser.add_argument("--name", help="of the study and the data set; default: the data's file name")
-    parser.add_argument("--given", help="CSV of given labels and owners in the image folder")
+    parser.add_argument("--given", help="CSV of given labels and owners of the image folder")
+    parser.add_argument("--label", default="label", help="column of a table's labels; default: %(default)s")
+    parser.add_argument("--client", help="column of a table's owners; default: client, if there is one")
+    parser.add_argument("--image", help="column of a table with paths of pictures; default: image, if there is one")
     parser.add_argument("--size", type=int, default=64, help="side in pixels that images of a folder are scaled to")
     parser.add_argument("--method", default=METHOD, help="method to judge the labels by; default: %(default)s")
     parser.add_argument("--net", help=f"net; default: {NET}, for feature vectors a linear discriminant")
@@ -86,7 +94,7 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
     file = Path(STUDIES, f"{name}.yaml")
     if file.exists():
         raise SpecError(f"{file} exists: remove it, or choose another --name")
-    spec, owners = _folder_settings(args) if args.data.is_dir() else _npz_settings(args)
+    spec, owners = _find_settings(args, name)
     *_, sides = sources.read_facts(spec)  # whether it can be read at all
     by_sums = sides == (1, 1) and args.method == METHOD and not (args.net or args.rounds)
     chosen = args.net or ("linear" if sides == (1, 1) else NET)
@@ -116,12 +124,27 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
     return run.labels_page
 
 
-def _npz_settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
-    """(settings of the data set, whether it names owners). Labels as collected are judged; without them, y_train is."""
+def _find_settings(args: argparse.Namespace, name: str) -> tuple[dict[str, Any], bool]:
+    """(settings of the data set, whether it names owners)."""
+    if args.data.is_dir():
+        return _folder_settings(args, name)
     if not args.data.is_file():
         raise SpecError(f"{args.data}: no such file or folder")
     if args.given is not None:
-        raise SpecError("--given is for folders of images; an npz holds its given labels itself")
+        raise SpecError("--given is for folders of images; a file holds its given labels itself")
+    if args.data.suffix not in SUFFIXES:
+        return _npz_settings(args)
+    columns = set(read_frame(args.data).columns)
+    if "file" in columns:  # of images, which lie beside it
+        args.data, args.given = args.data.parent, args.data.name
+        return _folder_settings(args, name)
+    chosen = {key: getattr(args, key) or (key if key in columns else None) for key in ("label", "client", "image")}
+    spec = {"source": "table", "path": str(args.data), "test": {"holdout": HOLDOUT}}
+    return {**spec, **{key: column for key, column in chosen.items() if column}}, chosen["client"] is not None
+
+
+def _npz_settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    """(settings of the data set, whether it names owners). Labels as collected are judged; without them, y_train is."""
     arrays = arrays_in(args.data)
     spec: dict[str, Any] = {"source": "npz", "path": str(args.data)}
     if "y_train" in arrays and not any(is_given(name) for name in arrays):
@@ -131,14 +154,34 @@ def _npz_settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     return spec, "client" in arrays
 
 
-def _folder_settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
-    """(settings of the data set, whether the CSV names owners)."""
+def _folder_settings(args: argparse.Namespace, name: str) -> tuple[dict[str, Any], bool]:
+    """(settings of the data set, whether its labels name owners)."""
     spec = {"source": "imagefolder", "path": str(args.data), "size": args.size, "clean_known": False}
     if not (args.data / "test").is_dir():
         spec["test"] = {"holdout": HOLDOUT}
-    if args.given is None:
+    given = args.given
+    if given is None and not (args.data / "train").is_dir():
+        given = _write_labels(args.data, Path("data", f"{name}-labels.csv"))
+    if given is None:
         return spec, False
-    return {**spec, "given": args.given}, "client" in rows_of(args.data / args.given)[0]
+    table = args.data / given if (args.data / given).exists() else Path(given)
+    return {**spec, "given": str(given)}, "client" in rows_of(table)[0]
+
+
+def _write_labels(root: Path, out: Path) -> str:
+    """Write a CSV of the labels, and perhaps of the owners, that folders CLASS/image or SITE/CLASS/image say."""
+    paths = [path.relative_to(root) for path in sorted(root.rglob("*")) if path.suffix.lower() in IMAGES]
+    depths = {len(path.parts) for path in paths}
+    if depths not in ({2}, {3}):
+        raise SpecError(f"{root}: expected images in CLASS/ or all in SITE/CLASS/, train/CLASS/, or a CSV as --given")
+    columns = ("file", "label", "client")[: depths.pop()]
+    with open_atomic(out) as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(columns)
+        for path in paths:
+            table.writerow(map(safe_cell, (path.as_posix(), path.parts[-2], path.parts[0])[: len(columns)]))
+    print(f"{out}: labels of {len(paths):,} images" + (", and their sites" if len(columns) == 3 else ""))
+    return out.as_posix()
 
 
 if __name__ == "__main__":

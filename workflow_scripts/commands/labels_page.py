@@ -5,12 +5,14 @@ real federation, which has all of these.
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 import numpy as np
 
 from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.table import find_pictures
 from fednoise_core.io import ArtifactError, open_atomic
 from fednoise_core.label_errors.csv_rows import Site, read_rows
 from fednoise_core.label_errors.decisions import Suspect
@@ -61,6 +63,7 @@ def main(argv: list[str] | None = None) -> int:
             title,
             summary=read_json(run / "summary.json", ("accuracy",)),
             donor=_donor_images(arrays, labels, args.donor),
+            pictures=find_pictures(arrays, [os.environ.get("FEDNOISE_DATA", ".")]),
             per_site=args.per_site,
             most=args.most,
         )
