@@ -105,7 +105,7 @@ class ClaimSettings(Settings):
 
 
 class Cell(NamedTuple):
-    """What a table's CSV has of a cell: the paper's number, and by seed ours and what its interval needs."""
+    """A cell of a table's CSV: the paper's number, and by seed ours and what its interval needs."""
 
     paper: float
     label: str

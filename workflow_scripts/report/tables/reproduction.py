@@ -244,7 +244,7 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
 
 
 def _describe_series(series: Mapping[int, Sequence[float]], metric: str, classes: pd.Series) -> dict[str, str]:
-    """What the intervals of claims need of a cell's evaluations (in %, by seed)."""
+    """Describe a cell's evaluations (in %, by seed), for the intervals of claims."""
     known = {seed: values for seed, values in sorted(series.items()) if len(values) and not np.isnan(values).any()}
     chance = 100 / float(classes.iloc[0])
     return {
