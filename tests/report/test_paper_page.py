@@ -400,7 +400,7 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> No
         with style.use_house_style():
             board = draw.draw_figure(found, {**paper.figures["scoreboard"], "width": width})
             gains = draw.draw_figure(found, {**paper.figures["gains"], "width": width})
-            empty = draw.draw_figure(found[:1], {**paper.figures["scoreboard"], "width": width})
+            empty = draw.draw_figure(found[:1], {**paper.figures["scoreboard"], "width": width, "of": {}})
             assert problems(board.figure) == problems(gains.figure) == problems(empty.figure) == []
     table = build_table(found, paper.tables["table3"])
     own = table[table["ours_gain"].notna() & table["paper_gain"].notna()]
