@@ -85,10 +85,7 @@ CALLS = [
     *((name, lambda v, name=name: run(**{name: v}), WRONG) for name in ("seed", "device")),
     ("method", lambda v: run(method=v), WRONG),
     ("train", lambda v: run(train=v), without(NONE, EMPTY)),
-    *(
-        (name, lambda v, name=name: run(**{name: v}), without(NONE))
-        for name in ("donor", "pool", "saving", "out", "spec")
-    ),
+    *((name, lambda v, name=name: run(**{name: v}), without(NONE)) for name in ("donor", "saving", "out", "spec")),
     ("executor", lambda v: run(executor=v), WRONG),
     ("label", lambda v: run(label=v), without(TEXT)),
     ("label", lambda v: run(label=v, progress=True), without(TEXT)),
