@@ -104,9 +104,9 @@ def judge_folder(folder: Path) -> tuple[list[str], Counter[str]]:
     for name in sorted(folder.glob("table*.csv")):
         with name.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
-                if row.get("runs") and row["ceiling"] == "0" and not row["member"]:
+                if row.get("runs_by_seed") and row["ceiling"] == "0" and not row["member"]:
                     column = "/".join(row[key] for key in ("dataset", "noise", "partition"))
-                    cells[column][row["method"]] = read_terms(f"end +1 {row['runs']}")[0][2]
+                    cells[column][row["method"]] = read_terms(f"end +1 {row['runs_by_seed']}")[0][2]
     variance, freedom = pool_columns(cells, runs, metric)
     claims: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
     for row in rows:
@@ -131,7 +131,7 @@ def judge_claim(
         if not row["column"]:
             continue
         low, high = (float(row[key]) for key in ("lowest", "highest"))
-        terms = read_terms(row["runs"]) if row["runs"] else []
+        terms = read_terms(row["runs_by_seed"]) if row["runs_by_seed"] else []
         seeds = sorted(terms[0][2]) if terms else []
         contradicted = bool(row["paper"]) and not low < float(row["paper"]) <= high
         fallen = any(is_at_chance(runs[run]) for _, _, of in terms for run in of.values())

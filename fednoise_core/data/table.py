@@ -137,11 +137,12 @@ def find_pictures(arrays: Arrays, places: Sequence[str]) -> ImageFiles | None:
         arrays: Arrays of any data set.
         places: Folders to search for the table.
     """
-    if arrays.spec.get("source") != "table" or "image" not in arrays.spec:
+    spec = getattr(arrays, "spec", {})  # the arrays of a site have none
+    if spec.get("source") != "table" or "image" not in spec:
         return None
     from fednoise_core.label_errors.thumbnails import LARGE
 
-    path = user_path(arrays.spec, [Path(place) for place in places])
-    paths = read_frame(path)[arrays.spec["image"]].astype(str)
+    path = user_path(spec, [Path(place) for place in places])
+    paths = read_frame(path)[spec["image"]].astype(str)
     rows = range(arrays.n) if arrays.origin is None else arrays.origin
     return ImageFiles(path.parent, [paths[row] for row in rows], size=(LARGE, LARGE))

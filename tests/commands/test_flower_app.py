@@ -37,7 +37,7 @@ def test_it_writes_the_app_and_a_folder_for_each_process(tmp_path: Path):
     flower_app.write_run(plan_toy_run(tmp_path, "fedavg"), out, "/srv/fl/server")
     assert {path.name for path in out.iterdir()} == {"app", "server", *(f"site-{c}" for c in range(len(world.SIZES)))}
     app = tomllib.loads((out / "app/pyproject.toml").read_text())["tool"]["flwr"]["app"]
-    assert app["config"] == {"folder": "/srv/fl/server", "deadline": 600.0, "wait": 600.0}
+    assert app["config"] == {"folder": "/srv/fl/server", "deadline": 600.0, "wait": 600.0, "strict": False, "nodes": ""}
     assert app["components"]["clientapp"] == "fednoise_core.flower.apps:client_app"
     settings = RunSettings.load(out / "site-3")
     assert settings == RunSettings.load(out / "server")

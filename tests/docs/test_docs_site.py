@@ -9,8 +9,11 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from browser import driver as driver
+from browser import find_violations, prefer_dark
 
 import fednoise_core as fn
 from workflow_scripts.docgen import gallery
@@ -101,6 +104,17 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert not re.search(r'<(?:script|link|img)[^>]+(?:src|href)="https?://', shown)  # no request leaves the site
     assert 'src="../assets/iframe-worker.js"' in shown  # with the index as a script, search works from a folder
     assert "Co-teaching" in (site / "search/search_index.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not os.environ.get("FEDNOISE_DOCS"), reason="looks at the site; FEDNOISE_DOCS=1 asks for it")
+@pytest.mark.parametrize("page", ["index", "reference", "nets", "api/runs", "results/quick/index"])
+def test_axe_finds_nothing_on_the_site(driver: Any, page: str) -> None:
+    """Of the site that the test before has built."""
+    for dark in (False, True):
+        prefer_dark(driver, dark)
+        driver.get((ROOT / f"build/site/{page}.html").as_uri())
+        assert find_violations(driver) == []
 
 
 def test_the_readme_and_the_first_page_say_what_was_found_and_how_to_start() -> None:

@@ -164,6 +164,7 @@ def test_a_publication_counts_the_runs_of_an_earlier_one(folder: Path) -> None:
     for run in finished_runs(more):
         cost = json.loads((run.dir / "cost.json").read_text())
         (run.dir / "cost.json").write_text(json.dumps(cost | {"device": "NVIDIA H100"}))
+        write_sums(run.dir)
     publish_study(more, out)
     text = (out / "README.md").read_text(encoding="utf-8")
     assert f"CPU hours, and 4 runs on a GPU; 8 of {count_runs(more)} runs; `snakemake" in text

@@ -62,7 +62,7 @@ def frame(**columns: dict[str, Any]) -> pd.DataFrame:
             row |= {"ours_by_seed": claims.format_by_seed(finite)}
             row |= {"ours_peak_by_seed": claims.format_by_seed({seed: v + 9 for seed, v in finite.items()})}
             row |= {"ours_swing_by_seed": claims.format_by_seed(dict.fromkeys(finite, 0.0))}
-            row |= {"runs": " ".join(f"{seed}={noise}-{method}" for seed in finite)}
+            row |= {"runs_by_seed": " ".join(f"{seed}={noise}-{method}" for seed in finite)}
             rows.append(row)
     return pd.DataFrame(rows).assign(paper_mean=lambda table: table["ours_mean"] + 1, paper="printed")
 
@@ -307,8 +307,8 @@ def test_the_csv_has_gains_and_ranks(made: Any) -> None:
     assert math.isnan(one["paper_gain"])  # unreadable
     assert (base["ours_rank"], base["paper_rank"]) == (1, 1)  # the only one in the column that both have
     assert math.isnan(one["ours_rank"])
-    assert one["runs"].startswith("0=")
-    assert len(one["runs"].split()) == len(one["ours_peak_by_seed"].split()) == one["seeds"]
+    assert one["runs_by_seed"].startswith("0=")
+    assert len(one["runs_by_seed"].split()) == len(one["ours_peak_by_seed"].split()) == one["seeds"]
     other, _ = made(baseline="sce")
     assert cell(other, "big", "iid", "fedavg")["ours_gain"] == pytest.approx(-one["ours_gain"], abs=1e-3)
 

@@ -21,7 +21,7 @@ PAPERS = {  # table or figure → runs at the papers' size: methods × settings 
         "table1": 0,
         "table2": (15 * 8 + 5 * 2) * 3,  # other readings at one level of noise
         "table3": 10 * 4 * 3,  # of the 11 methods two are Co-teaching, one of them for Clothing1M alone
-        "table4": 10 * 10,
+        "table4": 10 * 10 + 3,  # one row is another reading, at one budget only
         "table6": 15 * 8 * 3,
         "table7": 13 * 4 * 3,
         "table8": 3 * 16 * 3,
@@ -43,7 +43,7 @@ PAPERS = {  # table or figure → runs at the papers' size: methods × settings 
     "fedmixcon": {
         "table1": 5 * 2 * 3,
         "table2": 0,
-        "table3": (6 * 12 + 4 + 4 + 5 + 6 + 4 + 2 + 2) * 3,  # two readings at one noise; other readings and rates
+        "table3": (6 * 12 + 4 + 4 + 5 + 6 + 4 + 2 + 2 + 2) * 3,  # two readings at one noise; other readings and rates
         "table4": (5 * 2 + 8) * 3,
         "figure1": 5 * 2 * 3,
         "figure6": 5 * 6 * 3,

@@ -46,7 +46,13 @@ def start_server(packages: Sequence[str] = PACKAGES) -> subprocess.Popen[bytes] 
         listener.bind(f"{folder}/socket")
         listener.listen(128)  # jobs wait here while it loads
         server = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("fork_server.py"), str(listener.fileno()), *packages],
+            [
+                sys.executable,
+                Path(__file__).with_name("fork_server.py"),
+                str(listener.fileno()),
+                str(os.getpid()),
+                *packages,
+            ],
             pass_fds=[listener.fileno()],
             env={**os.environ, **MEMORY},
             stdin=subprocess.DEVNULL,
@@ -79,7 +85,8 @@ def run_forked(module: str, arguments: Sequence[str], python: str = sys.executab
         try:
             server.connect(address)
             sent = socket.send_fds(server, [data], [0, 1, 2])
-            server.sendall(data[sent:])
+            if sent < len(data):  # a job that is done already has closed its end
+                server.sendall(data[sent:])
             answer = server.makefile()
             pid = int(answer.readline())
         except (OSError, ValueError):  # it ended before it took the job

@@ -1,10 +1,11 @@
 """A process that has the steps' packages loaded and forks for each job, since importing torch costs a job two seconds.
 
-    python fork_server.py LISTENER MODULE ...
+    python fork_server.py LISTENER PARENT MODULE ...
 
-LISTENER is the number of an inherited socket. The first module is loaded before the first job, the others while there
-is none. The project's own code is not loaded here: each job reads it from its working folder. All jobs share the seed
-of hashes. The server ends with the process that started it. `fork_client.py` hands it jobs.
+LISTENER is the number of an inherited socket, PARENT that of the process that started the server. The first module is
+loaded before the first job, the others while there is none. The project's own code is not loaded here: each job reads
+it from its working folder. All jobs share the seed of hashes. The server ends with the process that started it.
+`fork_client.py` hands it jobs.
 """
 
 import atexit
@@ -91,20 +92,21 @@ def attend_job(client: socket.socket) -> None:
         client.sendall(f"{os.waitstatus_to_exitcode(status)} {used.ru_utime + used.ru_stime:.3f}\n".encode())
 
 
-def serve_jobs(listener: socket.socket, modules: list[str]) -> None:
+def serve_jobs(listener: socket.socket, parent: int, modules: list[str]) -> None:
     """Fork an attendant for each connection, without threads, beside which a fork may hang.
 
     Args:
         listener: The listening socket.
+        parent: Number of the process with which the server ends.
         modules: What to load.
     """
-    parent = os.pidfd_open(os.getppid())
-    watched: list[Any] = [listener, parent]
+    parent_file = os.pidfd_open(os.getppid())
+    watched: list[Any] = [listener, parent_file]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # attendants leave nothing behind
     importlib.import_module(modules.pop(0))
     while True:
         ready = select.select(watched, [], [], 0 if modules else None)[0]
-        if parent in ready:
+        if parent_file in ready or os.getppid() != parent:  # it may have ended before it could be watched
             shutil.rmtree(os.path.dirname(listener.getsockname()), ignore_errors=True)
             return
         if not ready:
@@ -121,4 +123,4 @@ def serve_jobs(listener: socket.socket, modules: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    serve_jobs(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+    serve_jobs(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), sys.argv[3:])

@@ -35,7 +35,7 @@ TEXT = (
     "ours_swing_by_seed",
     "ours_peak_by_seed",
     "collapsed",
-    "runs",
+    "runs_by_seed",
     "column",
     "class_name",
     "predicted_name",

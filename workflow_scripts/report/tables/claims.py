@@ -371,7 +371,7 @@ def _read_cells(frame: pd.DataFrame) -> dict[Column, dict[str, Cell]]:
         values, peaks, swings = (_by_seed(row[f"ours_{key}by_seed"], float) for key in ("", "peak_", "swing_"))
         finite = {seed: value for seed, value in values.items() if not math.isnan(value)}
         collapsed = frozenset(map(int, str(row["collapsed"]).split()))
-        runs = _by_seed(row["runs"], str)
+        runs = _by_seed(row["runs_by_seed"], str)
         cells.setdefault(tuple(map(str, (row[key] for key in COLUMN))), {})[row["method"]] = Cell(
             row["paper_mean"],
             str(row.get("method_label", "")),
@@ -519,7 +519,7 @@ def list_comparisons(claims: Iterable[Claim]) -> pd.DataFrame:
                 head
                 | {"column": column, "comparison": one.words, "metric": one.terms[0].cell.metric}
                 | {"lowest": one.lowest, "highest": one.highest, "paper": one.paper, "n": len(one.differences)}
-                | {"difference": one.mean, "low": low, "high": high, "runs": runs if one.differences else ""}
+                | {"difference": one.mean, "low": low, "high": high, "runs_by_seed": runs if one.differences else ""}
                 | {"void": one.void, "verdict": one.state, "ours": ours[column]}
                 | {"theirs": claim.missing if holds is None else AGREES if holds else DISAGREES}
                 | tail
@@ -529,7 +529,20 @@ def list_comparisons(claims: Iterable[Claim]) -> pd.DataFrame:
 
 CSV_COLUMNS = [
     *("number", "table", "claim", "place", "says", "reading", "columns", "set_aside", "column", "comparison", "metric"),
-    *("lowest", "highest", "paper", "n", "difference", "low", "high", "runs", "void", "verdict", "ours", "theirs"),
+    *(
+        "lowest",
+        "highest",
+        "paper",
+        "n",
+        "difference",
+        "low",
+        "high",
+        "runs_by_seed",
+        "void",
+        "verdict",
+        "ours",
+        "theirs",
+    ),
     "state",
 ]
 

@@ -33,7 +33,7 @@ from workflow_scripts.report.tables.reproduction_layout import lay_out_reproduct
 from workflow_scripts.report.tables.verdicts import JUDGED, KEYS, compare_numbers
 from workflow_scripts.report.text.footnotes import merge_marks
 
-BY_SEED = ("ours_swing_by_seed", "ours_peak_by_seed", "collapsed", "runs")
+BY_SEED = ("ours_swing_by_seed", "ours_peak_by_seed", "collapsed", "runs_by_seed")
 
 
 class Reference(Settings):
@@ -235,7 +235,7 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
             **_describe_series(
                 {seed: series.get((*ids[:4], seed), []) for seed in group["seed"]}, metric, group["classes"]
             ),
-            "runs": " ".join(f"{n}={addresses[*ids[:4], n].rpartition('/')[2]}" for n in sorted(group["seed"])),
+            "runs_by_seed": " ".join(f"{n}={addresses[*ids[:4], n].rpartition('/')[2]}" for n in sorted(group["seed"])),
             "diverged": lost,
             "marks": merge_marks(group["marks"]),
             "epsilon": group["epsilon"].iloc[0],
