@@ -107,6 +107,22 @@ def test_accept_all_takes_every_verdict_wrong(found: LabelRun) -> None:
         np.testing.assert_array_equal(file["given"][judged], found.clean[judged])
 
 
+def test_accept_all_refuses_what_would_not_help_and_drops_instead(
+    found: LabelRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = found.folder / "suspects.csv"
+    table = pd.read_csv(path, keep_default_na=False)
+    named = table["verdict"] == "wrong"
+    table.loc[named, ["p_wrong", "p_proposed"]] = 0.6, 0.3
+    table.to_csv(path, index=False)
+    assert accept_all(found) == 2
+    assert "relabelling would not help" in capsys.readouterr().err
+    assert not (found.folder / "out.npz").exists()
+    out = ["--data", str(found.folder / "mine.npz"), "--out", str(found.folder / "out.npz")]
+    assert apply_decisions.main(["--accept-all", str(path), "--drop", *out]) == 0
+    assert f"0 relabelled, {named.sum()} dropped" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("source", "other", "message"),
     [

@@ -33,6 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     decided.add_argument(
         "--accept-all", type=Path, help="suspects.csv of a run: relabel every verdict wrong that is in scope, unseen"
     )
+    parser.add_argument("--drop", action="store_true", help="with --accept-all: drop those samples instead")
     parser.add_argument("--data", type=Path, required=True, help="the npz, CSV or Parquet file, or folder above train/")
     parser.add_argument(
         "--labels",
@@ -58,7 +59,7 @@ def _apply_decisions(args: argparse.Namespace) -> tuple[int, list[Decision]]:
         raise ArtifactError(f"--data: {args.data} does not exist")
     if args.out.suffix != ending or args.out.is_dir() or (args.out.exists() and args.out.samefile(args.data)):
         raise SpecError(f"--out: expected a new file {ending}, got {args.out}")
-    decisions = read_rows(args.decisions, Decision) if args.decisions else _accept_all(args.accept_all)
+    decisions = read_rows(args.decisions, Decision) if args.decisions else _accept_all(args.accept_all, args.drop)
     if not decisions:
         raise ArtifactError(f"{args.decisions or args.accept_all}: it holds no decision")
     if ending == ".npz":
@@ -70,8 +71,8 @@ def _apply_decisions(args: argparse.Namespace) -> tuple[int, list[Decision]]:
     return correct_files(args.data, args.out, decisions)
 
 
-def _accept_all(suspects: Path) -> list[Decision]:
-    """Every verdict "wrong", by its first row, which is the most suspect one.
+def _accept_all(suspects: Path, drop: bool) -> list[Decision]:
+    """Every verdict "wrong", by its first row, which is the most suspect one: relabelled, or dropped.
 
     All other rows keep their label, so that their given labels are compared with the data, too. What is out of
     scope or blank has no right label.
@@ -87,6 +88,14 @@ def _accept_all(suspects: Path) -> list[Decision]:
     }
     if out:
         print(f"{suspects}: {len(out):,} with the verdict wrong are out of scope or blank, and keep their label")
+    accepted = [suspect for suspect in rows if suspect.verdict == "wrong" and suspect.source not in out]
+    right = sum(suspect.p_proposed for suspect in accepted)
+    lost = sum(1 - suspect.p_wrong for suspect in accepted)
+    if accepted and right <= lost and not drop:
+        raise ArtifactError(
+            f"{suspects}: relabelling would not help: of {len(accepted):,} labels with the verdict wrong {lost:,.0f} are "
+            f"expected to be right, and {right:,.0f} of the proposed labels. Decide by hand on the page, or add --drop"
+        )
     for suspect in rows:
         wrong = suspect.verdict == "wrong" and suspect.source not in out
         decision = Decision(
@@ -94,9 +103,9 @@ def _accept_all(suspects: Path) -> list[Decision]:
             source=suspect.source,
             given=suspect.given,
             given_name=suspect.given_name,
-            decision="relabel" if wrong else "keep",
-            label=suspect.proposed if wrong else suspect.given,
-            label_name=suspect.proposed_name if wrong else suspect.given_name,
+            decision="keep" if not wrong else "drop" if drop else "relabel",
+            label=suspect.proposed if wrong and not drop else suspect.given,
+            label_name=suspect.proposed_name if wrong and not drop else suspect.given_name,
         )
         decisions.setdefault(suspect.source, decision)
     return list(decisions.values())
