@@ -11,7 +11,7 @@ from fednoise_core.data.array_checks import ArraysError, as_images
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.images import ImageFiles
 from fednoise_core.data.splits import all_classes_occur
-from fednoise_core.io import ArtifactError, open_atomic
+from fednoise_core.io import ArtifactError, SpecError, open_atomic
 from fednoise_core.label_errors.csv_rows import Site, read_rows
 from fednoise_core.label_errors.decisions import Decision, Suspect
 from fednoise_core.label_errors.page import labels_page
@@ -76,6 +76,7 @@ class LabelErrors(pd.DataFrame):
 
         Raises:
             ArtifactError: A decision is about another label than the data have.
+            SpecError: Without decisions: relabelling is not expected to help.
             ArraysError: No sample of a class would be left.
         """
         given = self.data.y_train
@@ -85,6 +86,12 @@ class LabelErrors(pd.DataFrame):
             classless = (wrong["out_of_scope"] > FAR) | wrong["blank"]
             stays[wrong["sample"].to_numpy(int)] = not drop
             relabelled = wrong[~classless]
+            right, lost = relabelled["p_proposed"].sum(), (1 - relabelled["p_wrong"]).sum()
+            if len(relabelled) and right <= lost and not drop:
+                raise SpecError(
+                    f"corrected: relabelling would not help: {lost:,.0f} of {len(relabelled):,} labels are expected to be "
+                    f"right, and {right:,.0f} of the proposed ones. Decide by hand on the page, or pass drop=True"
+                )
             corrected[relabelled["sample"].to_numpy(int)] = relabelled["proposed"].to_numpy(int)
         else:
             rows = {self.data.source(row): row for row in range(len(given))}

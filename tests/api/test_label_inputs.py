@@ -185,6 +185,17 @@ def test_pictures_of_feature_vectors_are_read_from_files(tmp_path: Any) -> None:
         frame.page(tmp_path / "files", images=["b.png"] * N)
 
 
+def test_relabelling_that_would_not_help_is_refused(expected: Any) -> None:
+    doubtful = expected.copy()
+    doubtful.data, doubtful.classes = expected.data, expected.classes
+    doubtful["p_proposed"] = 0.1
+    doubtful["p_wrong"] = 0.6
+    with pytest.raises(SpecError, match="corrected: relabelling would not help"):
+        type(expected).corrected(doubtful)
+    kept, _ = type(expected).corrected(doubtful, drop=True)
+    assert len(kept) < N
+
+
 def test_training_settings_are_taken() -> None:
     frame = find(X, Y, rounds=2, lr=0.01)
     assert set(frame["sample"].head(20).tolist()) <= WRONG | set(range(N))
