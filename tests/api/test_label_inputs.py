@@ -185,14 +185,13 @@ def test_pictures_of_feature_vectors_are_read_from_files(tmp_path: Any) -> None:
         frame.page(tmp_path / "files", images=["b.png"] * N)
 
 
-def test_relabelling_that_would_not_help_is_refused(expected: Any) -> None:
-    doubtful = expected.copy()
-    doubtful.data, doubtful.classes = expected.data, expected.classes
+def test_relabelling_that_would_not_help_is_refused() -> None:
+    doubtful = find(X, Y)
     doubtful["p_proposed"] = 0.1
     doubtful["p_wrong"] = 0.6
     with pytest.raises(SpecError, match="corrected: relabelling would not help"):
-        type(expected).corrected(doubtful)
-    kept, _ = type(expected).corrected(doubtful, drop=True)
+        doubtful.corrected()
+    kept, _ = doubtful.corrected(drop=True)
     assert len(kept) < N
 
 
