@@ -89,8 +89,8 @@ class LabelErrors(pd.DataFrame):
             right, lost = relabelled["p_proposed"].sum(), (1 - relabelled["p_wrong"]).sum()
             if len(relabelled) and right <= lost and not drop:
                 raise SpecError(
-                    f"corrected: relabelling would not help: {lost:,.0f} of {len(relabelled):,} labels are expected to be "
-                    f"right, and {right:,.0f} of the proposed ones. Decide by hand on the page, or pass drop=True"
+                    f"corrected: relabelling would not help: {lost:,.0f} of {len(relabelled):,} labels are expected to "
+                    f"be right, and {right:,.0f} of the proposed ones. Decide by hand on the page, or pass drop=True"
                 )
             corrected[relabelled["sample"].to_numpy(int)] = relabelled["proposed"].to_numpy(int)
         else:
