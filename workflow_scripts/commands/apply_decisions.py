@@ -94,7 +94,7 @@ def _accept_all(suspects: Path, drop: bool) -> list[Decision]:
     if accepted and right <= lost and not drop:
         raise ArtifactError(
             f"{suspects}: relabelling would not help: of {len(accepted):,} verdicts wrong {lost:,.0f} labels "
-            f"are expected to be right, and {right:,.0f} of the proposed labels. Decide by hand on the page, or add --drop"
+            f"are expected to be right, and {right:,.0f} proposals. Decide by hand on the page, or add --drop"
         )
     for suspect in rows:
         wrong = suspect.verdict == "wrong" and suspect.source not in out
