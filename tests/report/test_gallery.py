@@ -78,6 +78,10 @@ def shown_examples(tmp_path_factory: pytest.TempPathFactory) -> list[SettingArti
         images = np.random.default_rng(0).integers(0, 256, (20_000, 4, 4), np.uint8)
         y = np.arange(len(images)) % classes
         arrays = Arrays(images, y, images[:9], y[:9], classes, (0.5,), (0.25,), x_public=images[:50])
+        if "file" in noise_spec:  # probabilities of one's own
+            soft = np.full((len(images), classes), 0.04) + 0.6 * np.eye(classes)[y]
+            np.savetxt(folder / "soft.csv", soft, delimiter=",", fmt="%.2f")
+            noise_spec = {**noise_spec, "file": str(folder / "soft.csv")}
         labels = noise.inject(arrays, noise_spec, 0, partition.make(arrays, equal, 0))
         split = partition.make(arrays, partition_spec, 0, labels)
         for name, artifact in (("labels", labels), ("partition", split), ("arrays", arrays)):

@@ -102,13 +102,13 @@ def serve_jobs(listener: socket.socket, parent: int, modules: list[str]) -> None
     """
     parent_file = os.pidfd_open(os.getppid())
     watched: list[Any] = [listener, parent_file]
+    orphan = os.getppid() != parent  # the parent ended before it could be watched
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # attendants leave nothing behind
     importlib.import_module(modules.pop(0))
-    while True:
+    while not orphan:
         ready = select.select(watched, [], [], 0 if modules else None)[0]
-        if parent_file in ready or os.getppid() != parent:  # it may have ended before it could be watched
-            shutil.rmtree(os.path.dirname(listener.getsockname()), ignore_errors=True)
-            return
+        if parent_file in ready:
+            break
         if not ready:
             importlib.import_module(modules.pop(0))
             continue
@@ -120,6 +120,7 @@ def serve_jobs(listener: socket.socket, parent: int, modules: list[str]) -> None
             attend_job(client)
             os._exit(0)
         client.close()
+    shutil.rmtree(os.path.dirname(listener.getsockname()), ignore_errors=True)
 
 
 if __name__ == "__main__":
