@@ -1,5 +1,10 @@
-"""What the rules share: the checked config, targets and plans. Code and config lie beside the Snakefile; data and results
-in the working folder (`snakemake --directory`). What is planned stands in workflow_scripts/study/targets.py and store.py.
+"""What the rules share: the checked config, targets and plans. Code and config lie beside the Snakefile; data and
+results in the working folder (`snakemake --directory`). Planning is in workflow_scripts/study/targets.py and store.py.
+
+A step writes to an address: `{where}` has words of its settings, for people. `{digest}` stands for its settings, the
+code that it imports (without comments and docstrings), versions of packages, and the digests of its inputs. A changed
+method is another address, so it is trained again; a comment is not. Steps write SHA256SUMS last, so an address that has
+it is finished. Outputs are `update(...)`, as Snakemake would else delete finished ones before a job that may fail.
 """
 
 import atexit
@@ -22,7 +27,7 @@ from workflow_scripts.study.targets import Targets
 
 
 def exit_on_error(function, *arguments):
-    """Call a function; what is wrong with the settings ends the workflow with that one message."""
+    """Call a function, and end the workflow with its message if the settings are wrong."""
     try:
         return function(*arguments)
     except (SpecError, ArtifactError) as error:
