@@ -259,21 +259,27 @@ def find_address(folder: str | os.PathLike[str]) -> str:
     return match[1] if match else ""
 
 
-def check_address(folder: str | os.PathLike[str]) -> None:
-    """Refuse a folder of the store that holds what was made for another address.
+def find_other_address(folder: str | os.PathLike[str]) -> str | None:
+    """Find the address that a folder of the store was made for, if it is not its own.
 
     Args:
-        folder: The folder. One of another place, or without the file that names an address, is not checked.
-
-    Raises:
-        ArtifactError: It was made for another address. The message names both.
+        folder: The folder. One of another place, or without the file that names an address, is not judged.
     """
     address = find_address(folder)
     try:
         made_for = Path(folder, ADDRESS).read_text(encoding="utf-8").strip() if address else ""
     except (OSError, UnicodeDecodeError):  # missing or damaged, which the audit finds
-        return
-    if made_for != address:
+        return None
+    return made_for if made_for != address else None
+
+
+def check_address(folder: str | os.PathLike[str]) -> None:
+    """Refuse a folder of the store that holds what was made for another address.
+
+    Raises:
+        ArtifactError: It was made for another address (`find_other_address`). The message names both.
+    """
+    if (made_for := find_other_address(folder)) is not None:
         cure = "`fednoise audit --remove` moves it away, and `snakemake` makes it again"
         raise ArtifactError(f"{folder}: holds what was made for {made_for}. {cure}")
 

@@ -12,6 +12,7 @@ SETTING_PAGE = "build/settings/{root}/{dataset}/{noise}/{partition}/seed{seed}.h
 TABLE_SUFFIXES = ("csv", "md", "tex")
 FIGURE_SUFFIXES = ("svg", "png", "pdf", "csv")
 INDEX = "index.csv"
+DEFAULT = "-default"  # ends the id of a leaderboard's method at its default settings, beside the tuned one
 STUDY_FILES = {  # in results/<study>/ → in the store, of the page or the summary
     "report.html": "report.html",
     "metrics.json": "metrics.json",

@@ -13,10 +13,10 @@ from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.from_arrays import arrays
 from fednoise_core.data.mean_std import mean_and_std
 from fednoise_core.data.partition import Partition
+from fednoise_core.data.user_values import number_labels, read_owners, read_probabilities, read_samples
 from fednoise_core.io import SpecError
 from fednoise_core.label_errors.estimate import SiteLabels, estimate_held_out
 from fednoise_core.label_errors.files import SITES, list_columns, list_sites, list_suspects
-from fednoise_core.label_errors.inputs import number_labels, read_owners, read_probabilities, read_samples
 from fednoise_core.label_errors.result import LabelErrors
 from fednoise_core.partition.registry import make as make_partition
 from fednoise_core.rng import stream

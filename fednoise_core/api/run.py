@@ -333,11 +333,10 @@ ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's n
 
 
 def _tell_rate(method: Any, labels: Any) -> Any:
-    told = (
-        [key for key, value in method.items() if isinstance(value, str) and value == ORACLE]
-        if (isinstance(method, Mapping) and isinstance(labels, Labels))
-        else []
-    )
+    """Replace `ORACLE` in a method's settings by the nominal rate of the labels. SpecError: none is known."""
+    if not (isinstance(method, Mapping) and isinstance(labels, Labels)):
+        return method
+    told = [key for key, value in method.items() if isinstance(value, str) and value == ORACLE]
     if not told:
         return method
     rate = oracle_rate(labels.spec["noise"], labels.classes)

@@ -19,7 +19,7 @@ from fednoise_core.io import ArtifactError, SpecError, sha256_file
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fednoise_core.label_errors.inputs import ClassLabels
+    from fednoise_core.data.user_values import ClassLabels
 
 SUFFIXES = (".csv", ".parquet")
 FIRST = "first_label"  # column of labels as first given
@@ -94,7 +94,7 @@ class _Columns(NamedTuple):
 
 
 def _read(spec: Mapping[str, Any], places: Sequence[Path]) -> _Columns:
-    from fednoise_core.label_errors.inputs import number_labels, read_owners, read_samples  # imports pandas
+    from fednoise_core.data.user_values import number_labels, read_owners, read_samples  # imports pandas
 
     path = user_path(spec, places)
     frame = read_frame(path)
@@ -130,19 +130,18 @@ def read_frame(path: Path) -> "pd.DataFrame":
         raise ArtifactError(f"{path}: not readable as {path.suffix} ({type(error).__name__}: {error})") from error
 
 
-def find_pictures(arrays: Arrays, places: Sequence[str]) -> ImageFiles | None:
+def find_pictures(arrays: Arrays, places: Sequence[str], size: tuple[int, int]) -> ImageFiles | None:
     """Find the pictures of the samples of a table, None if it has no column of them.
 
     Args:
         arrays: Arrays of any data set.
         places: Folders to search for the table.
+        size: Height and width of the pictures.
     """
     spec = getattr(arrays, "spec", {})  # the arrays of a site have none
     if spec.get("source") != "table" or "image" not in spec:
         return None
-    from fednoise_core.label_errors.thumbnails import LARGE
-
     path = user_path(spec, [Path(place) for place in places])
     paths = read_frame(path)[spec["image"]].astype(str)
     rows = range(arrays.n) if arrays.origin is None else arrays.origin
-    return ImageFiles(path.parent, [paths[row] for row in rows], size=(LARGE, LARGE))
+    return ImageFiles(path.parent, [paths[row] for row in rows], size=size)

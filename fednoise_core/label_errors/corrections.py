@@ -12,9 +12,9 @@ from fednoise_core.data.label_table import rows_of
 from fednoise_core.data.splits import all_classes_occur
 from fednoise_core.data.table import FIRST, read_frame
 from fednoise_core.data.user_npz import hash_content, is_given
+from fednoise_core.data.user_values import read_column
 from fednoise_core.io import ArtifactError, open_atomic, plain_cell, read_npz, safe_cell, sha256_file, write_npz
 from fednoise_core.label_errors.decisions import Decision, data_digest
-from fednoise_core.label_errors.inputs import read_column
 from fednoise_core.settings.declare import did_you_mean
 
 APART = ("x_test", "y_test", "x_public", "names")  # arrays of an npz that have no entry per training image

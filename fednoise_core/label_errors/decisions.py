@@ -1,6 +1,6 @@
 """Rows of suspects.csv and decisions.csv, and the digest that ties a decision to its data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -48,6 +48,20 @@ class Decision(CsvRow):
     label: Count
     label_name: str
     data: str = ""
+
+
+def describe_harm(p_wrong: Sequence[float], p_proposed: Sequence[float]) -> str:
+    """Say why relabelling is not expected to help, or "" if it is.
+
+    Args:
+        p_wrong: P(wrong) of the labels that would be replaced.
+        p_proposed: P that the proposed label is right.
+    """
+    right, lost = sum(p_proposed), sum(1 - p for p in p_wrong)
+    if not len(p_wrong) or right > lost:
+        return ""
+    count = f"of {len(p_wrong):,} labels {lost:,.0f} are expected to be right, and {right:,.0f} of the proposed ones"
+    return f"relabelling would not help: {count}. Decide by hand on the page"
 
 
 def data_digest(source_sha256: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from fednoise_core.data.images import ImageFiles
 from fednoise_core.data.splits import all_classes_occur
 from fednoise_core.io import ArtifactError, SpecError, open_atomic
 from fednoise_core.label_errors.csv_rows import Site, read_rows
-from fednoise_core.label_errors.decisions import Decision, Suspect
+from fednoise_core.label_errors.decisions import Decision, Suspect, describe_harm
 from fednoise_core.label_errors.page import labels_page
 from fednoise_core.label_errors.scope import FAR
 from fednoise_core.label_errors.thumbnails import LARGE
@@ -86,12 +86,9 @@ class LabelErrors(pd.DataFrame):
             classless = (wrong["out_of_scope"] > FAR) | wrong["blank"]
             stays[wrong["sample"].to_numpy(int)] = not drop
             relabelled = wrong[~classless]
-            right, lost = relabelled["p_proposed"].sum(), (1 - relabelled["p_wrong"]).sum()
-            if len(relabelled) and right <= lost and not drop:
-                raise SpecError(
-                    f"corrected: relabelling would not help: {lost:,.0f} of {len(relabelled):,} labels are expected to "
-                    f"be right, and {right:,.0f} of the proposed ones. Decide by hand on the page, or pass drop=True"
-                )
+            harm = describe_harm(relabelled["p_wrong"].tolist(), relabelled["p_proposed"].tolist())
+            if harm and not drop:
+                raise SpecError(f"corrected: {harm}, or pass drop=True")
             corrected[relabelled["sample"].to_numpy(int)] = relabelled["proposed"].to_numpy(int)
         else:
             rows = {self.data.source(row): row for row in range(len(given))}

@@ -16,6 +16,7 @@ from fednoise_core.io import ArtifactError
 from workflow_scripts.commands import audit
 from workflow_scripts.docgen.publish import refuse_damage
 from workflow_scripts.provenance.checksums import read_sums
+from workflow_scripts.provenance.dvc_record import read_record
 
 pytestmark = pytest.mark.workflow
 
@@ -95,7 +96,7 @@ def draw_file(folder: Path, draw: random.Random) -> Path:
 def test_forty_damages_are_named_refused_and_mended(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawn over all kinds of folders and of damage; the command that the audit prints brings everything back."""
     monkeypatch.chdir(workflow.folder)
-    draw, record = random.Random(20261128), audit.read_record()
+    draw, record = random.Random(20261128), read_record()
     folders = sorted(audit.find_folders())
     whole = {file: file.read_bytes() for folder in folders for file in folder.iterdir()}
     assert {folder.parts[1] for folder in folders} >= {"arrays", "labels", "partitions", "runs", "tables", "figures"}

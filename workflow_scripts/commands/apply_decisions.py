@@ -15,7 +15,7 @@ from pathlib import Path
 from fednoise_core.io import ArtifactError, SpecError, read_texts
 from fednoise_core.label_errors.corrections import correct_files, correct_npz, correct_table
 from fednoise_core.label_errors.csv_rows import read_rows
-from fednoise_core.label_errors.decisions import Decision, Suspect
+from fednoise_core.label_errors.decisions import Decision, Suspect, describe_harm
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -89,13 +89,9 @@ def _accept_all(suspects: Path, drop: bool) -> list[Decision]:
     if out:
         print(f"{suspects}: {len(out):,} with the verdict wrong are out of scope or blank, and keep their label")
     accepted = [suspect for suspect in rows if suspect.verdict == "wrong" and suspect.source not in out]
-    right = sum(suspect.p_proposed for suspect in accepted)
-    lost = sum(1 - suspect.p_wrong for suspect in accepted)
-    if accepted and right <= lost and not drop:
-        raise ArtifactError(
-            f"{suspects}: relabelling would not help: of {len(accepted):,} verdicts wrong {lost:,.0f} labels "
-            f"are expected to be right, and {right:,.0f} proposals. Decide by hand on the page, or add --drop"
-        )
+    harm = describe_harm([suspect.p_wrong for suspect in accepted], [suspect.p_proposed for suspect in accepted])
+    if harm and not drop:
+        raise ArtifactError(f"{suspects}: {harm}, or add --drop")
     for suspect in rows:
         wrong = suspect.verdict == "wrong" and suspect.source not in out
         decision = Decision(

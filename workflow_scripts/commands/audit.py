@@ -10,14 +10,11 @@ them out. Other files in results/ are not looked at.
 import argparse
 import contextlib
 import datetime
-import hashlib
-import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -27,6 +24,7 @@ from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.machine.locks import is_locked
 from workflow_scripts.provenance.checksums import SUMS, find_damage, read_sums
+from workflow_scripts.provenance.dvc_record import find_forgeries, read_record
 from workflow_scripts.study.targets import Targets
 
 ROOTS = ("store", "data/arrays")
@@ -57,40 +55,6 @@ def running_process() -> str:
         return "Snakemake's lock is held. Wait for the run (after a crash: snakemake --unlock)"
     training = next((path.parent for path in Path("work").rglob("lock") if is_locked(path)), None)
     return f"{training}: a process trains here. Wait for it" if training else ""
-
-
-def read_record() -> dict[str, str]:
-    """Read from DVC what was recorded of the store.
-
-    Returns:
-        Folder → MD5 of its SHA-256 list; nothing where no results are recorded, or DVC does not have the record.
-    """
-    if not Path("dvc.lock").exists():
-        return {}
-    command = [sys.executable, "-m", "dvc", "ls", "--recursive", "--show-hash", "--json", ".", "store"]
-    listing = subprocess.run(command, capture_output=True, text=True, check=False)
-    entries = json.loads(listing.stdout) if listing.returncode == 0 else []
-    files = {Path("store", entry["path"]): str(entry.get("md5")) for entry in entries if entry["isout"]}
-    return {str(file.parent): number for file, number in files.items() if file.name == SUMS}
-
-
-def find_forgeries(folders: Iterable[Path], record: Mapping[str, str]) -> dict[Path, list[str]]:
-    """Compare SHA-256 lists with what DVC recorded: a file may have been changed together with its line in the list.
-
-    Args:
-        folders: Folders whose files are those of their lists.
-        record: As `read_record` answers.
-
-    Returns:
-        Folder → what is wrong with it.
-    """
-    changed = [
-        folder
-        for folder in folders
-        if (number := record.get(str(folder)))
-        and hashlib.md5(Path(folder, SUMS).read_bytes(), usedforsecurity=False).hexdigest() != number
-    ]
-    return {folder: [f"{folder}: is not what was recorded"] for folder in changed}
 
 
 def find_missing_copies() -> list[str]:
@@ -166,12 +130,13 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(f"AUDIT: {problem}" for problem in problems))
         if options.remove and path.exists():
             discard_path(path, now)
-    if not problems_by_path:
+    if not problems_by_path and not any(find_folders()):
         origin = "`dvc pull` brings recorded results" if Path("dvc.lock").exists() else "`fednoise run` makes results"
-        print(
-            "audit:", "every file is what its step wrote" if any(find_folders()) else f"nothing is here yet. {origin}"
-        )
-        if not record and any(find_folders()):
+        print(f"audit: nothing is here yet. {origin}")
+        return 0
+    if not problems_by_path:
+        print("audit: every file is what its step wrote")
+        if not record:
             print("audit: DVC has no record of results, so only accidents are found. To keep one: fednoise record")
         return 0
     recorded = [str(folder) for folder in problems_by_path if str(folder) in record]

@@ -17,6 +17,7 @@ from fednoise_core.io import ArtifactError, open_atomic
 from fednoise_core.label_errors.csv_rows import Site, read_rows
 from fednoise_core.label_errors.decisions import Suspect
 from fednoise_core.label_errors.page import MOST, PER_SITE, labels_page
+from fednoise_core.label_errors.thumbnails import LARGE
 from fednoise_core.noise.labels import Labels
 from workflow_scripts.report.runs.run import read_json
 from workflow_scripts.steps import common
@@ -63,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
             title,
             summary=read_json(run / "summary.json", ("accuracy",)),
             donor=_donor_images(arrays, labels, args.donor),
-            pictures=find_pictures(arrays, [os.environ.get("FEDNOISE_DATA", ".")]),
+            pictures=find_pictures(arrays, [os.environ.get("FEDNOISE_DATA", ".")], (LARGE, LARGE)),
             per_site=args.per_site,
             most=args.most,
         )

@@ -11,6 +11,7 @@ goes on where it was. The results are in build/leaderboard/<method>; docs/leader
 """
 
 import argparse
+import functools
 import json
 import re
 import subprocess
@@ -26,8 +27,9 @@ import yaml
 
 from fednoise_core.io import ArtifactError, SpecError, json_digest, open_atomic
 from fednoise_core.settings.variants import base_method, parse_settings
+from workflow_scripts.config.overrides import nest_value
 from workflow_scripts.config.project import STUDIES, Project
-from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, parse_yaml, read_yaml
 from workflow_scripts.docgen.publish import RESULTS, finished_runs, publish_study
 from workflow_scripts.docgen.published_runs import RUNS, read_packed, unpack_runs
 from workflow_scripts.report.runs.frames import RUN, tabulate_results
@@ -96,15 +98,8 @@ def parse_arguments(words: Sequence[str]) -> dict[str, list[Any]]:
         key, sign, values = word.partition("=")
         if not sign or not key or not values:
             raise SpecError(f"{word}: expected a setting such as mu=0.1")
-        settings[key] = [yaml.safe_load(value) for value in values.split(",")]
+        settings[key] = parse_yaml(f"[{values}]", ConfigPath("fednoise leaderboard", (key,)))
     return settings
-
-
-def nest_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a method as a study has them: `train.lr` below `train`."""
-    train = {key.removeprefix("train."): value for key, value in settings.items() if key.startswith("train.")}
-    own = {key: value for key, value in settings.items() if not key.startswith("train.")}
-    return own | ({"train": train} if train else {})
 
 
 def select_blocks(
@@ -321,7 +316,9 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         if several := [key for key, value in values.items() if len(value) > 1]:
             raise SpecError(f"{several[0]}: several values need --tune")
-        settings = nest_settings({key: value for key, (value,) in values.items()})
+        settings: dict[str, Any] = functools.reduce(
+            deep_merge, (nest_value(key, value) for key, (value,) in values.items()), {}
+        )
         by_dataset = dict.fromkeys(datasets, settings)
     write_study(name, enter_method(board, id_, args.method, grid, by_dataset))
     make_runs(name, args.cores, [*config, f"subset={ENTRY}"])

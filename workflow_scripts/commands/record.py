@@ -11,8 +11,9 @@ import subprocess
 import sys
 from collections.abc import Collection
 
-from workflow_scripts.commands.audit import audit_store, read_record, running_process
+from workflow_scripts.commands.audit import audit_store, running_process
 from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.provenance.dvc_record import read_record
 
 CURE = "`fednoise audit --remove && snakemake` makes them again"
 

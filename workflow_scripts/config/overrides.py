@@ -26,11 +26,15 @@ def parse_overrides(texts: Iterable[str], place: ConfigPath) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for text in texts:
         keys, _, value = text.partition("=")
-        part: Any = parse_yaml(value, place / keys)
-        for key in reversed(keys.split(".")):
-            part = {key: part}
-        nested = deep_merge(nested, part)
+        nested = deep_merge(nested, nest_value(keys, parse_yaml(value, place / keys)))
     return nested
+
+
+def nest_value(keys: str, value: Any) -> dict[str, Any]:
+    """Write a value as a study's file has it: "train.lr" and 0.1 as {"train": {"lr": 0.1}}."""
+    for key in reversed(keys.split(".")):
+        value = {key: value}
+    return value
 
 
 def folder_ending(texts: Iterable[str]) -> str:

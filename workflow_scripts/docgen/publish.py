@@ -23,11 +23,11 @@ from types import MappingProxyType
 from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError, json_digest, open_atomic, raise_all, read_texts, write_json
-from workflow_scripts.commands.audit import find_forgeries, read_record
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.docgen.published_runs import RUNS, pack_runs, read_packed, unpack_runs
 from workflow_scripts.provenance.checksums import SUMS, find_damage
+from workflow_scripts.provenance.dvc_record import find_forgeries, read_record
 from workflow_scripts.report.figures import draw
 from workflow_scripts.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.report.figures.style import read_words

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from fednoise_core.io import (
     ADDRESS,
-    ArtifactError,
-    check_address,
     find_address,
+    find_other_address,
     open_atomic,
     remove_unfinished,
     sha256_file,
@@ -72,11 +71,11 @@ def find_damage(folder: str | os.PathLike[str]) -> list[tuple[str, str]]:
         elif sha256_file(Path(folder, name)) != value:
             damage.append((name, "changed"))
     damage += [(name, "not made by the workflow") for name in sorted(there - sums.keys())]
-    try:
-        check_address(folder)
-    except ArtifactError as error:
-        damage.append((ADDRESS, str(error).partition(": ")[2].partition(". ")[0]))
-    return damage if ADDRESS in there or not find_address(folder) else [*damage, (ADDRESS, "missing")]
+    if (made_for := find_other_address(folder)) is not None:
+        damage.append((ADDRESS, f"holds what was made for {made_for}"))
+    elif find_address(folder) and ADDRESS not in {*there, *sums}:
+        damage.append((ADDRESS, "missing"))
+    return damage
 
 
 def _list_files(folder: str | os.PathLike[str]) -> list[str]:

@@ -12,10 +12,10 @@ from workflow_scripts.config.file_models import StudyFile
 from workflow_scripts.config.project import CATALOGUE, SCALES, Project
 from workflow_scripts.config.validation import check_model
 from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, read_yaml
+from workflow_scripts.paths import DEFAULT
 
 Defined = tuple[str, Mapping[str, Any], ConfigPath]  # id, settings, where they are defined
 TUNED = "config/tuned"
-DEFAULT = "-default"  # ends the id of a method without its tuned settings
 AXES = ("datasets", "noises", "partitions", "methods")  # lists of ids in a block of the grid
 
 

@@ -14,12 +14,12 @@ from scipy import stats
 
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.rng import stream
+from workflow_scripts.paths import DEFAULT
 from workflow_scripts.report.runs import frames
 from workflow_scripts.report.runs.ranking import compared_runs, paired_gains
 from workflow_scripts.report.runs.run import RecordedRun
 from workflow_scripts.report.runs.statistics import LEVEL
 
-DEFAULT = "-default"  # ends the id of a method at its default settings, which stands beside the tuned one
 DRAWS = 2000
 LEAST = 6  # settings below which Wilcoxon's test cannot reach .05
 SETTING, BLOCK = frames.IDS[:3], [*frames.IDS[:3], "seed"]

@@ -1,0 +1,44 @@
+"""What DVC recorded of the store, by which files that were changed together with their SHA-256 list are found."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from workflow_scripts.provenance.checksums import SUMS
+
+
+def read_record() -> dict[str, str]:
+    """Read from DVC what was recorded of the store.
+
+    Returns:
+        Folder → MD5 of its SHA-256 list; nothing where no results are recorded, or DVC does not have the record.
+    """
+    if not Path("dvc.lock").exists():
+        return {}
+    command = [sys.executable, "-m", "dvc", "ls", "--recursive", "--show-hash", "--json", ".", "store"]
+    listing = subprocess.run(command, capture_output=True, text=True, check=False)
+    entries = json.loads(listing.stdout) if listing.returncode == 0 else []
+    files = {Path("store", entry["path"]): str(entry.get("md5")) for entry in entries if entry["isout"]}
+    return {str(file.parent): number for file, number in files.items() if file.name == SUMS}
+
+
+def find_forgeries(folders: Iterable[Path], record: Mapping[str, str]) -> dict[Path, list[str]]:
+    """Compare SHA-256 lists with what DVC recorded: a file may have been changed together with its line in the list.
+
+    Args:
+        folders: Folders whose files are those of their lists.
+        record: As `read_record` answers.
+
+    Returns:
+        Folder → what is wrong with it.
+    """
+    changed = [
+        folder
+        for folder in folders
+        if (number := record.get(str(folder)))
+        and hashlib.md5(Path(folder, SUMS).read_bytes(), usedforsecurity=False).hexdigest() != number
+    ]
+    return {folder: [f"{folder}: is not what was recorded"] for folder in changed}
