@@ -9,11 +9,11 @@ from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts.commands.leaderboard import (
     compare_machines,
     enter_method,
-    nest_settings,
     parse_arguments,
     select_blocks,
     write_tuned,
 )
+from workflow_scripts.config.overrides import nest_value
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.docgen.published_runs import read_packed
 from workflow_scripts.report.runs.run import ListedRun, RecordedRun
@@ -31,7 +31,7 @@ def test_arguments_become_settings() -> None:
         "train.lr": [0.03, 0.1],
         "per": ["batch"],
     }
-    assert nest_settings({"mu": 0.1, "train.lr": 0.3}) == {"mu": 0.1, "train": {"lr": 0.3}}
+    assert nest_value("train.lr", 0.3) == {"train": {"lr": 0.3}}
     with pytest.raises(SpecError, match=r"mu: expected a setting such as mu=0\.1"):
         parse_arguments(["mu"])
 

@@ -148,7 +148,7 @@ def test_a_table_from_the_command_to_corrected_data(folder: Path, tmp_path_facto
     assert spec["train"]["net"] == "linear"
     arrays = fn.dataset(spec["dataset"])
     assert (arrays.n, arrays.names, set(arrays.sites)) == (109, ("cat", "dog", "owl"), {"Ulm", "Bonn"})
-    pictures = find_pictures(arrays, [])
+    pictures = find_pictures(arrays, [], (96, 96))
     assert pictures is not None
     assert pictures[0].shape == (96, 96, 3)
     assert (pictures[3] == 7).all()
