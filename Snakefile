@@ -65,7 +65,11 @@ if not IS_MODULE:  # another workflow has targets of its own
 
 
 onstart:
-    if workflow.is_main_process and workflow.local_exec and not (GPU or workflow.deployment_settings.deployment_method):
+    if (
+        workflow.is_main_process
+        and workflow.local_exec
+        and not (GPU or workflow.deployment_settings.deployment_method)
+    ):
         _server = start_server()  # in a variable, so that it is not collected
     if workflow.is_main_process and sys.stderr.isatty():
         report_totals(
