@@ -1,4 +1,4 @@
-"""What DVC recorded of the store, by which files that were changed together with their SHA-256 list are found."""
+"""Compares the store with DVC's record, which finds files that were changed together with their SHA-256 list."""
 
 import hashlib
 import json
