@@ -18,6 +18,7 @@ from workflow_scripts.report.runs.run import ListedRun, RecordedRun
 from workflow_scripts.report.tables import registry
 
 LEVELS = {"fedavg": 70.0, "better": 75.0, "same": 70.0, "worse": 60.0}
+CLASSES = {"better": "feddf"}
 
 
 def make_run(method: str, noise: str, seed: int, accuracy: float | None, labels: str = "a", **told: Any) -> RecordedRun:
@@ -31,7 +32,12 @@ def make_run(method: str, noise: str, seed: int, accuracy: float | None, labels:
         **told,
     }
     listed = ListedRun("digits", noise, "iid", method, seed, Path(method, noise, str(seed)), label=method.title())
-    spec = {"noise": {"kind": "symmetric", "rate": 0.4}, "method": {"name": method}, "dataset": {}, "partition": {}}
+    spec = {
+        "noise": {"kind": "symmetric", "rate": 0.4},
+        "method": {"name": CLASSES.get(method, "fedavg")},
+        "dataset": {},
+        "partition": {},
+    }
     run = RecordedRun(listed, {"spec": spec, "inputs": {"labels": labels}}, summary | {"method_label": listed.label})
     run.__dict__["cost"] = {"cpu_seconds": 30.0 if method == "better" else 20.0, "seconds": 1.0}  # no file is read
     return run
@@ -70,7 +76,7 @@ def test_gains_and_intervals_are_those_of_a_paired_t_test() -> None:
 
 
 def test_the_mean_rank_is_over_blocks_and_its_interval_holds_it() -> None:
-    runs = make_board(5)
+    runs = make_board(6)
     frame = judge_methods(runs, "last", "fedavg").drop_duplicates("method").set_index("method")
     blocks: dict[Any, dict[str, float]] = {}
     for run in runs:
@@ -115,6 +121,7 @@ def test_wins_losses_and_places_of_methods_that_differ() -> None:
 def test_too_few_settings_tell_nothing_apart_and_the_table_says_so() -> None:
     frame = judge_methods(make_board(leaderboard.LEAST - 1, 0.01), "last", "fedavg")
     assert set(zip(frame["place_low"], frame["place_high"], strict=True)) == {(1, 4)}
+    assert frame[["rank_low", "mean_gain_high"]].isna().all(axis=None)
     wilcoxon = stats.wilcoxon(np.arange(1.0, leaderboard.LEAST), method="exact").pvalue
     assert wilcoxon > 0.05  # even if every setting agrees
     assert stats.wilcoxon(np.arange(1.0, leaderboard.LEAST + 1), method="exact").pvalue < 0.05
@@ -173,6 +180,7 @@ def test_table_says_what_the_frame_says(tmp_path: Path) -> None:
     assert [cell.text for cell in first.cells[1:2] + first.cells[3:6]] == ["1", "10", "0", "0 of 10"]
     assert [cell.text for cell in next(row for row in grid.rows if row.stub == "Fedavg").cells[2:6]] == ["–"] * 4
     assert [row.cells[2].bold for row in grid.rows] == [True, False, False, False]
+    assert [row.cells[9].text for row in grid.rows] == ["needed", "–", "–", "–"]
     by_setting = registry.lay_out_table(frame, {**spec, "show": "settings"})
     assert [row.stub for row in by_setting.rows] == ["Better", "Same", "Worse"]
     assert by_setting.rows[0].cells[0].text.startswith("+")

@@ -21,7 +21,7 @@ from workflow_scripts.report.runs.run import RecordedRun
 from workflow_scripts.report.runs.statistics import LEVEL
 
 DRAWS = 2000
-LEAST = 6  # settings below which Wilcoxon's test cannot reach .05
+LEAST = 6  # settings: with fewer Wilcoxon's test cannot reach .05, and a bootstrap over them is too narrow
 SETTING, BLOCK = frames.IDS[:3], [*frames.IDS[:3], "seed"]
 
 
@@ -40,9 +40,10 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
         A row a method and setting, the best mean rank first. By setting: mean `gain` over the baseline in points, its
         95 % t interval `gain_low`, `gain_high`, and `ahead` (1 ahead, -1 behind, 0 undecided) by t tests, at a false
         discovery rate of 5 % over all rows. Over the settings: `rank` and `mean_gain`, with 95 % bootstrap intervals
-        over settings and seeds; `place_low` and `place_high`, 1 + the number of methods that are ahead of and behind it
-        by Wilcoxon's test over settings, at the same rate over all pairs; `default_gain`; `traffic` and `cpu`, relative
-        to the baseline's; and how many settings and blocks there are (`of_settings`).
+        over settings and seeds if there are at least `LEAST` settings; `place_low` and `place_high`, 1 + the number of
+        methods that are ahead of and behind it by Wilcoxon's test over settings, at the same rate over all pairs;
+        `default_gain`; `traffic` and `cpu`, relative to the baseline's; and how many settings and blocks there are
+        (`of_settings`).
 
     Raises:
         ArtifactError: Two runs of a block have other labels or clients.
@@ -144,6 +145,8 @@ def _summarize_ranks(ranks: pd.DataFrame, scores: pd.DataFrame, baseline: str) -
             [block[random.integers(len(block), size=len(block))].mean(axis=0) for block in chosen], axis=0
         )
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    if len(blocks) < LEAST:
+        low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
     columns: dict[str, Any] = {}
     for place, name in enumerate(("rank", "mean_gain")):
         columns |= {name: mean[:, place], f"{name}_low": low[:, place], f"{name}_high": high[:, place]}

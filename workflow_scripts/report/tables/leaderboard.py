@@ -30,7 +30,8 @@ from workflow_scripts.report.text.cells import (
 )
 from workflow_scripts.report.text.footnotes import marks_of, merge_marks
 
-HEADS = ("mean rank", "place", "gain", "ahead", "behind", "undecided", "at defaults", "traffic", "CPU time")
+VERDICTS = ("ahead", "behind", "undecided")
+HEADS = ("mean rank", "place", "gain", *VERDICTS, "at defaults", "traffic", "CPU time", "public images")
 
 
 class LeaderboardSettings(RunSelection):
@@ -49,6 +50,8 @@ class LeaderboardSettings(RunSelection):
 
 
 def _leaderboard_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
+    from fednoise_core.methods import method_class  # whose classes import torch
+
     frame, names = judge_methods(runs, spec["metric"], spec["baseline"]), Names.of_runs(runs)
     words = [names.of(Setting(*ids)) for ids in frame[list(PARTS)].itertuples(index=False, name=None)]
     for place, part in enumerate(PARTS):
@@ -57,7 +60,9 @@ def _leaderboard_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
         method: merge_marks(marks_of(run.summary) for run in runs if run.listed.method == method)
         for method in frame["method"].unique()
     }
-    return frame.assign(marks=frame["method"].map(marks))
+    classes = {run.listed.method: run.record["spec"]["method"]["name"] for run in runs}
+    needs = {method: method_class(classes[method]).needs_public for method in frame["method"].unique()}
+    return frame.assign(marks=frame["method"].map(marks), needs_public=frame["method"].map(needs).astype(int))
 
 
 def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
@@ -86,7 +91,10 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
     caption = f"Test accuracy ({words}) in {len(settings)} setting{'s' * (len(settings) > 1)}. Gain: points above "
     caption += f"{base}; traffic and CPU time: relative to {base}'s."
     if len(settings) < LEAST:
-        notes.append(f"With fewer than {LEAST} settings Wilcoxon's test tells no two methods apart: all share a place.")
+        notes.append(
+            f"With fewer than {LEAST} settings ranks and gains have no interval over settings, and all methods share a "
+            "place."
+        )
     else:
         notes.append("Place: of all that Wilcoxon's test over settings does not exclude, at 5 % false discoveries.")
     if left := list(dict.fromkeys(frame.loc[~frame["method"].isin(ranked["method"]), "method_label"])):
@@ -110,6 +118,7 @@ def _overall_cells(group: pd.DataFrame, baseline: str) -> list[Cell]:
         *([Cell(MISSING)] * 4 if row["method"] == baseline else of_baseline),
         Cell(MISSING if pd.isna(row["default_gain"]) else format_signed(row["default_gain"], 1)),
         *(Cell(MISSING if pd.isna(row[key]) else f"{format_number(row[key], 1)} ×") for key in ("traffic", "cpu")),
+        Cell("needed" if row["needs_public"] else MISSING),
     ]
 
 

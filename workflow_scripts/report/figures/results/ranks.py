@@ -54,8 +54,10 @@ def _draw_ranks(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     count = int(ranks["of_settings"].iloc[0])
     caption = (
         f"Mean rank by test accuracy ({METRIC_WORDS[settings.metric]}) in {count} setting{'s' * (count > 1)}, "
-        f"{count_words(table['seeds'])}. Lines: 95 % bootstrap intervals over settings and seeds."
+        f"{count_words(table['seeds'])}."
     )
+    if ranks["rank_low"].notna().any():
+        caption += " Lines: 95 % bootstrap intervals over settings and seeds."
     each = [f"{row['method_label']} {format_number(row['rank'], 1)}" for _, row in ranks.iterrows()]
     shown = ranks[["method", "method_label", "rank", "rank_low", "rank_high", "place_low", "place_high", "of_settings"]]
     return Drawn(figure, shown, settings, "Ranks", caption, f"mean ranks: {', '.join(each)}.")
