@@ -29,6 +29,7 @@ class ArtifactError(RuntimeError):
 
 
 NAMED = 20  # problems that one error names
+PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")  # of Linux
 ADDRESS = "address.txt"  # in a folder of the workflow's store: the address that its files were made for
 ADDRESS_PATTERN = re.compile(r"(?:.*/)?((?:store|data/arrays)/.+/[0-9a-f]{16})")
 
@@ -348,17 +349,27 @@ def read_headers(
     return headers
 
 
+def _find_memory() -> float:
+    """Bytes that the machine has free, or the limit of a container or cluster job if it is less; infinite: unknown."""
+    free = [math.inf]
+    with contextlib.suppress(OSError, ValueError):
+        free += [int(kb) << 10 for kb in re.findall(r"MemAvailable:\s*(\d+) kB", (PROC / "meminfo").read_text())]
+        for line in (PROC / "self/cgroup").read_text().splitlines():
+            _, kind, group = line.split(":", 2)
+            root, name = (CGROUPS, "memory.max") if not kind else (CGROUPS / kind, "memory.limit_in_bytes")
+            for above in (Path(group[1:]), *Path(group[1:]).parents):  # a container sees its own group as the root
+                with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+                    free.append(int((root / above / name).read_text()))
+    return min(free)
+
+
 def _check_memory(path: str | os.PathLike[str], headers: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
     """Raise ArtifactError if arrays with these headers do not fit into the memory that is free (where it is known)."""
     sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in headers.items()}
-    try:
-        free = int(re.findall(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())[0]) << 10
-    except (OSError, IndexError):
-        return
-    if sum(sizes.values()) > free:
+    if sum(sizes.values()) > (free := _find_memory()):
         largest = max(sizes, key=lambda name: sizes[name])
         needed = f"{sum(sizes.values()) / 1e9:.1f} GB, {sizes[largest] / 1e9:.1f} for {largest} {headers[largest][0]}"
-        raise ArtifactError(f"{path}: its arrays need {needed}. This machine has {free / 1e9:.1f} GB free")
+        raise ArtifactError(f"{path}: its arrays need {needed}. This process may take {free / 1e9:.1f} GB")
 
 
 def read_npz(

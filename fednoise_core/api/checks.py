@@ -105,7 +105,7 @@ def resolve_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any]
 
 
 def check_pools(name: str, method: FedAvg, settings: Train, world: World) -> None:
-    """Check that augmentations fit the images, and that a method has the public images that it needs.
+    """Check that augmentations and batches fit images and nets, and that a method has the public images that it needs.
 
     Args:
         name: The method's name.
@@ -114,7 +114,7 @@ def check_pools(name: str, method: FedAvg, settings: Train, world: World) -> Non
         world: Pools of images.
 
     Raises:
-        SpecError: An augmentation does not fit, or public images are missing.
+        SpecError: An augmentation or `batch` does not fit, or public images are missing.
     """
     views = [(view, "method: a view of its own") for view in method.get_augmentations()]
     for spec, place in ((settings.augment, "train.augment"), *views):
@@ -124,6 +124,8 @@ def check_pools(name: str, method: FedAvg, settings: Train, world: World) -> Non
                 augmentation.check_shape(world.pools["train"].shape)
         except SpecError as error:
             raise SpecError(f"{place}: {error}") from error
+    if settings.batch == 1 and not all(net.single_ok for net in world.nets):
+        raise SpecError("train.batch: batch norm cannot take single images. Take 2 or more, or a net without it")
     if method.needs_public and "public" not in world.pools:
         raise SpecError(f"method: {name} needs public images: give the data set a `public` part")
 

@@ -13,7 +13,7 @@ from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.from_arrays import arrays
 from fednoise_core.data.mean_std import mean_and_std
 from fednoise_core.data.partition import Partition
-from fednoise_core.data.user_values import number_labels, read_owners, read_probabilities, read_samples
+from fednoise_core.data.user_values import number_labels, read_plain_column, read_probabilities, read_samples
 from fednoise_core.io import SpecError
 from fednoise_core.label_errors.estimate import SiteLabels, estimate_held_out
 from fednoise_core.label_errors.files import SITES, list_columns, list_sites, list_suspects
@@ -71,7 +71,7 @@ def find_label_errors(
         labels = number_labels(y)
     else:
         p, labels = read_probabilities(pred_probs, y)
-    owner = None if owner is None else read_owners(owner)
+    owner = None if owner is None else read_plain_column(owner, "owner")
     for name, rows in {"y": labels.numbers, "owner": owner, "pred_probs": pred_probs}.items():
         if rows is not None and len(rows) != len(x):
             raise SpecError(f"{name}: expected one for each of the {len(x)} samples of x, got {len(rows)}")

@@ -9,6 +9,7 @@ from fednoise_core.data.array_checks import ArraysError, as_images, as_labels, o
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.from_user import from_user
 from fednoise_core.data.settings import Holdout
+from fednoise_core.data.user_values import read_plain_column, read_samples
 from fednoise_core.settings.declare import check_value, did_you_mean
 
 
@@ -24,17 +25,18 @@ def arrays(
 ) -> Arrays:
     """Your own images as a data set for `inject`, `partition_of` and `run`.
 
-    x: images, integers 0..255, [n, H, W] or [n, H, W, C], or feature vectors, floats [n, d]. y: their labels [n], class
-    numbers from 0 or class names.
-    test: (images, labels) to measure accuracy on, which should be right; `{"holdout": share}` sets a share of the given
-    data aside instead, and what is measured on it is called agreement with given labels. owner: who holds each image
-    [n], numbers or texts; then `fn.partition_of(data, "natural")` makes each owner a client, in sorted order of owners.
+    x: images, integers 0..255, [n, H, W] or [n, H, W, C], or feature vectors, numbers [n, d]; an array, a DataFrame or
+    a torch Dataset. y: their labels [n], class numbers from 0 or class names; None for those of a Dataset. test:
+    (images, labels) to measure accuracy on, which should be right; `{"holdout": share}` sets a share of the given data
+    aside instead, and what is measured on it is called agreement with given labels. owner: who holds each image [n],
+    numbers or texts; then `fn.partition_of(data, "natural")` makes each owner a client, in sorted order of owners.
     classes: their number, or their names in order of the class numbers; default: the names in sorted order, or as many
     as the greatest label says. public: images [p, …] that nobody owns. clean_known: whether `y` is known to be right;
     if not, they are trained on as they are (`fn.run(data, y, …)`), and nothing is reported that needs the truth.
 
-    Raises ArraysError (a SpecError), naming the argument, for whatever does not fit: floats, channels first, labels out
-    of range, a class without an image, vectors of another length. Raises TypeError for what is no array.
+    Raises SpecError, naming the argument, for whatever does not fit: floats, channels first, labels out of range, a
+    class without an image, a missing value (with its row), vectors of another length. Raises TypeError for what is no
+    array.
     """
     spec: dict[str, Any] = {"source": "arrays"}
     if isinstance(test, Mapping):
@@ -42,12 +44,12 @@ def arrays(
     elif not isinstance(test, tuple | list) or len(test) != 2:
         raise TypeError("test: pass a pair (images, labels) to measure accuracy on, or {'holdout': 0.2}")
     clean_known = check_value(bool, clean_known, "clean_known")
-    x_train, y = as_images("x", _as_array(x, "x")), _as_array(y, "y")
-    label_sets = {"y": y}
+    x, y = read_samples(x, y)
+    x_train, label_sets = as_images("x", x), {"y": read_plain_column(y, "y")}
     x_test = None
     if not isinstance(test, Mapping):
-        x_test = as_images("test[0]", _as_array(test[0], "test[0]"))
-        label_sets["test[1]"] = _as_array(test[1], "test[1]")
+        images, labels = read_samples(*test, "test[0]")
+        x_test, label_sets["test[1]"] = as_images("test[0]", images), read_plain_column(labels, "test[1]")
     names, count = _class_names(label_sets, classes)
     numbers = {name: _number_labels(name, values, names) for name, values in label_sets.items()}
     return from_user(
@@ -57,25 +59,14 @@ def arrays(
         numbers["y"],
         None if x_test is None else (x_test, numbers["test[1]"]),
         classes=count,
-        owners=(None, ()) if owner is None else owners_of(_as_array(owner, "owner"), "owner"),
+        owners=(None, ()) if owner is None else owners_of(read_plain_column(owner, "owner"), "owner"),
         names=names,
-        x_public=None if public is None else as_images("public", _as_array(public, "public")),
+        x_public=None if public is None else as_images("public", read_samples(public, (), "public")[0]),
         clean_known=clean_known,
         origin=np.arange(len(x_train)),
         spec=spec,
         source_sha256={"x_train": content_sha256(x_train), "y_train": content_sha256(numbers["y"])},
     )
-
-
-def _as_array(value: Any, name: str) -> np.ndarray:
-    """`value` as an array: numpy's, torch's on the CPU, or a list. Raises TypeError for anything else."""
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{name}: no array can be made of it ({error})") from error
-    if array.dtype.hasobject or not array.ndim:
-        raise TypeError(f"{name}: expected an array of numbers or texts, got a {type(value).__name__}")
-    return array
 
 
 def _class_names(label_sets: dict[str, np.ndarray], classes: Any) -> tuple[tuple[str, ...], int]:

@@ -94,7 +94,7 @@ class _Columns(NamedTuple):
 
 
 def _read(spec: Mapping[str, Any], places: Sequence[Path]) -> _Columns:
-    from fednoise_core.data.user_values import number_labels, read_owners, read_samples  # imports pandas
+    from fednoise_core.data.user_values import number_labels, read_plain_column, read_samples  # imports pandas
 
     path = user_path(spec, places)
     frame = read_frame(path)
@@ -108,7 +108,7 @@ def _read(spec: Mapping[str, Any], places: Sequence[Path]) -> _Columns:
         features, _ = read_samples(frame.drop(columns=[*special.values(), FIRST], errors="ignore"), given)
         labels = number_labels(given, None if firsts is None else sorted({*given, *firsts}))
         first = None if firsts is None else number_labels(firsts, labels.classes.tolist()).numbers
-        owners = read_owners(frame[special["client"]], special["client"]) if "client" in special else None
+        owners = read_plain_column(frame[special["client"]], special["client"]) if "client" in special else None
     except SpecError as error:
         raise ArtifactError(f"{path}: {error}") from error
     if not features.size:

@@ -30,49 +30,58 @@ class ClassLabels:
         return () if names == tuple(map(str, range(len(names)))) else names
 
 
-def read_samples(x: Any, y: Any = None) -> tuple[np.ndarray, Any]:
+def read_samples(x: Any, y: Any = None, name: str = "x") -> tuple[np.ndarray, Any]:
     """Read samples, and labels from where they are.
 
     Args:
         x: An array of numbers, a DataFrame of numbers, a sparse matrix, or a map-style torch Dataset or a DataLoader of
             one, whose items are (sample, label). An image in it may be PIL's, or a tensor [C, H, W] in 0..1.
         y: The labels. Left out, they are those of the Dataset.
+        name: The argument's name, for messages.
 
     Returns:
         Images or float32 feature vectors [n, …], and labels in any form.
 
     Raises:
         SpecError: A value is no number. The message names its column and row.
+        TypeError: No array can be made of the samples.
     """
     torch_data = sys.modules.get("torch.utils.data")  # a table needs no torch, and a Dataset has loaded it
     if torch_data and isinstance(x, torch_data.DataLoader):
         x = x.dataset  # its order, also where the loader shuffles
     if torch_data and isinstance(x, torch_data.Dataset):
-        x, y = _read_dataset(x, y)
+        x, y = _read_dataset(x, y, name)
     if y is None:
-        raise SpecError("y: expected labels, or for x a torch Dataset that has them")
+        raise SpecError(f"y: expected labels, or for {name} a torch Dataset that has them")
     if isinstance(x, pd.DataFrame):
         for column in x.columns:
             if not (pd.api.types.is_numeric_dtype(x[column]) or pd.api.types.is_bool_dtype(x[column])):
                 value = next((value for value in x[column] if not isinstance(value, int | float)), None)
-                raise SpecError(f"x: column {column!r} is not numeric (it has {value!r}); leave it out or encode it")
+                raise SpecError(
+                    f"{name}: column {column!r} is not numeric (it has {value!r}); leave it out or encode it"
+                )
         columns, x = [repr(column) for column in x.columns], x.to_numpy(np.float64, na_value=np.nan)
     else:
-        x = np.asarray(x.toarray() if hasattr(x, "toarray") else x)
+        try:
+            x = np.asarray(x.toarray() if hasattr(x, "toarray") else x)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"{name}: no array can be made of it ({error})") from error
         columns = [str(number) for number in range(x.shape[1])] if x.ndim == 2 else []
     if x.ndim == 2 and x.dtype.kind in "bui":
         x = x.astype(np.float32)
     if x.ndim == 2 and x.dtype.kind == "f" and not np.isfinite(x).all():
         rows, bad = np.nonzero(~np.isfinite(x))
         others = f", and so are {len(rows) - 1} other values" if len(rows) > 1 else ""
-        raise SpecError(f"x: column {columns[bad[0]]} is {x[rows[0], bad[0]]} in row {rows[0]}{others}. Fill them in")
+        raise SpecError(
+            f"{name}: column {columns[bad[0]]} is {x[rows[0], bad[0]]} in row {rows[0]}{others}. Fill them in"
+        )
     return x, y
 
 
-def _read_dataset(dataset: Any, y: Any) -> tuple[np.ndarray, Any]:
+def _read_dataset(dataset: Any, y: Any, name: str) -> tuple[np.ndarray, Any]:
     """Stack the items of a map-style data set."""
     if not hasattr(dataset, "__len__"):
-        raise SpecError(f"x: expected a map-style data set, got {type(dataset).__name__}, whose samples have no number")
+        raise SpecError(f"{name}: expected a map-style data set, got {type(dataset).__name__} without a length")
     items = [dataset[row] for row in range(len(dataset))]
     if isinstance(items[0], tuple | list):
         labels = [item[1] for item in items]
@@ -80,13 +89,13 @@ def _read_dataset(dataset: Any, y: Any) -> tuple[np.ndarray, Any]:
         items = [item[0] for item in items]
     samples = [np.asarray(item) for item in items]
     if shapes := {sample.shape for sample in samples} - {samples[0].shape}:
-        raise SpecError(f"x: items of shapes {samples[0].shape} and {shapes.pop()}; add a Resize to the transform")
+        raise SpecError(f"{name}: items of shapes {samples[0].shape} and {shapes.pop()}; add a Resize to the transform")
     x = np.stack(samples)
     if x.ndim == 4 and hasattr(items[0], "numel"):  # torch has channels first
         x = x.transpose(0, 2, 3, 1)
     if x.ndim > 2 and x.dtype.kind == "f":
         if x.min() < 0 or x.max() > 1:
-            raise SpecError(f"x: images of {x.min():.3g} to {x.max():.3g}; expected 0..1. Leave Normalize out")
+            raise SpecError(f"{name}: images of {x.min():.3g} to {x.max():.3g}; expected 0..1. Leave Normalize out")
         x = np.rint(255 * x).astype(np.uint8)
     return x, y
 
@@ -158,9 +167,9 @@ def number_labels(y: Any, classes: Sequence[Any] | None = None) -> ClassLabels:
     return ClassLabels(np.array([numbers[value] for value in column], np.int64), order)
 
 
-def read_owners(owner: Any, name: str = "owner") -> np.ndarray:
-    """Read who holds each sample, as integers or texts [n]."""
-    column = read_column(owner, name)
+def read_plain_column(values: Any, name: str) -> np.ndarray:
+    """Read a value for each sample, as `read_column`, as integers or texts [n]."""
+    column = read_column(values, name)
     return column.to_numpy(np.int64 if pd.api.types.is_integer_dtype(column) else str)
 
 

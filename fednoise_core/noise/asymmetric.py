@@ -31,7 +31,13 @@ def asymmetric(
     rng: np.random.Generator | np.random.RandomState,
     *,
     rate: Annotated[float, Field(ge=0, lt=1, description="Mean noise rate over classes, below 1 - 1/K.")],
-    sparsity: Annotated[Share, Field(description="Share of the off-diagonal entries that are 0, at most (K-2)/(K-1).")],
+    sparsity: Annotated[
+        Share,
+        Field(
+            description="Share of the off-diagonal entries that are 0, at most (K-2)/(K-1). Flips between look-alike "
+            "classes of CIFAR-10, which papers call asymmetric too, are kind semantic."
+        ),
+    ],
     diag: Annotated[
         Literal["random", "constant"],
         Shown(display_name="{} diagonal"),

@@ -286,7 +286,7 @@ def _describe_group(problems: Sequence[Any], value: Any, schema: Schema) -> tupl
     problem, keys = max(((entry, _error_keys(entry, value)) for entry in about_first), key=lambda pair: len(pair[1]))
     last = keys[-1] if keys else ""
     if problem["type"] == "missing":
-        return keys[:-1], f"the key {last!r} is missing"
+        return keys[:-1], missing_key(last, _schema_at(schema, keys))
     if problem["type"] == "invalid_key" or "[key]" in problem["loc"]:
         return keys[:-1], f"expected texts as keys, got {last!r}"
     if problem["type"] == "extra_forbidden":
@@ -307,6 +307,19 @@ def unknown_key(key: object, allowed: Iterable[object]) -> str:
         Text with the nearest known key.
     """
     return f"unknown key{did_you_mean(key, allowed)}"
+
+
+def missing_key(key: object, schema: Schema) -> str:
+    """Message for a missing key.
+
+    Args:
+        key: The key.
+        schema: What its value would be.
+
+    Returns:
+        Text with the key's description.
+    """
+    return ": ".join([f"the key {key!r} is missing", *filter(None, [schema.get("description")])])
 
 
 def describe_mismatch(value: Any, schema: Schema) -> str:

@@ -326,8 +326,9 @@ BAD = {
     ),
     "asymmetric as papers call it": (
         at("noises", "mine", to={"kind": "asymmetric", "rate": 0.4}),
-        "toy.yaml: noises.mine: the key 'sparsity' is missing. Flips between look-alike classes of CIFAR-10, which "
-        "papers call asymmetric too, are kind semantic",
+        "toy.yaml: noises.mine: the key 'sparsity' is missing: Share of the off-diagonal entries that are 0, at most "
+        "(K-2)/(K-1). Flips between look-alike classes of CIFAR-10, which papers call asymmetric too, are kind "
+        "semantic.",
     ),
     "unknown noise id": (
         at("grid", 0, "noises", to=["mien"]),

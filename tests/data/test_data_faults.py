@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from toy_data import clothing, photo_table, photos, picture, toy
 
+from fednoise_core import io
 from fednoise_core.data import sources
 from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts.steps import download
@@ -45,7 +46,7 @@ def grey(*shape: int) -> np.ndarray:
         ({"x_train": grey(N, 8, 8, 0), "x_test": grey(10, 8, 8, 0)}, r"x_train has shape \(40, 8, 8, 0\): .*no pixel"),
         ({"x_train": np.array(3)}, r"x_train has shape \(\), not"),
         ({"x_test": np.array(3)}, r"x_test has shape \(\), not"),
-        ({"x_train": np.full((N, 6, 7, 3), np.nan)}, "x_train holds NaN or infinite values; images are integers"),
+        ({"x_train": np.full((N, 6, 7, 3), np.nan)}, r"x_train holds NaN .* at \[0, 0, 0, 0\]; images are integers"),
         ({"names": np.array("cat")}, r"names is .*\[\]; a vector of texts"),
         ({"names": np.arange(4)}, "names is int64"),
         ({"names": np.array(["a", "b", "b", "c"])}, "names: 'b' comes twice"),
@@ -82,10 +83,33 @@ def test_nothing_is_unpacked_that_cannot_fit(tmp_path, monkeypatch):
         np.lib.format.write_array_header_1_0(
             member, {"descr": "|u1", "fortran_order": False, "shape": (10**9, 1000, 1000)}
         )
-    with pytest.raises(ArtifactError, match=r"mine\.npz: its arrays need 1000000\.0 GB, .* for x_public .* GB free"):
+    with pytest.raises(ArtifactError, match=r"mine\.npz: its arrays need 1000000\.0 GB, .* for x_public .* may take"):
         sources.read(spec)
     with pytest.raises(ArtifactError, match=r"mine\.npz: given has shape \(41,\), and x_train has 40 images"):
         sources.read(npz(tmp_path, given=np.zeros(41, int)))
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits"),
+    [
+        ("0::/job/step", {"job/memory.max": "6000", "job/step/memory.max": "max"}),  # version 2, the limit is above
+        ("0::/", {"memory.max": "6000"}),  # as a container sees it
+        ("4:memory:/docker/1f\n0::/", {"memory/memory.limit_in_bytes": "6000"}),  # version 1, of a container
+        ("4:memory:/docker/1f", {"memory/docker/1f/memory.limit_in_bytes": "6000"}),
+    ],
+)
+def test_the_memory_limit_of_a_container_counts(tmp_path, monkeypatch, groups, limits):
+    spec = npz(tmp_path)  # of 6,350 bytes
+    for file, text in {"proc/self/cgroup": groups, "proc/meminfo": "MemAvailable: 9999 kB", **limits}.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(f"{text}\n")
+    monkeypatch.setattr(io, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(io, "CGROUPS", tmp_path)
+    with pytest.raises(ArtifactError, match=r"its arrays need .* This process may take"):
+        sources.read(spec)
+    for file in limits:
+        (tmp_path / file).write_text("7000\n")
+    sources.read(spec)
 
 
 def test_more_classes_than_images_are_named_before_any_job(tmp_path):

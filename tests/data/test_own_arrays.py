@@ -3,8 +3,10 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from torch.utils.data import Dataset
 
 import fednoise_core as fn
 from fednoise_core.data.mean_std import mean_and_std
@@ -13,6 +15,17 @@ from fednoise_core.io import SpecError
 DRAW = np.random.default_rng(0)
 X, Y = DRAW.integers(0, 256, (12, 6, 5, 3), dtype=np.uint8), np.arange(12) % 3
 TEST = (DRAW.integers(0, 256, (4, 6, 5, 3), dtype=np.uint8), np.array([2, 1, 0, 1]))
+VECTORS = DRAW.normal(size=(12, 4))
+
+
+class Uneven(Dataset[Any]):
+    """Images of two sizes."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, row: int) -> Any:
+        return torch.zeros(3, 4 + row // 6, 4 + row // 6), row % 3
 
 
 def test_numbers_are_taken_as_they_are_and_the_rest_is_worked_out():
@@ -51,12 +64,21 @@ def test_names_of_classes_and_owners_are_numbered():
         ({"x": np.repeat(X[:1], 12, 0)}, "x_train holds the same image everywhere"),
         ({"x": X.astype(int) + 1}, r"x holds 1\.\.256"),
         ({"x": X.transpose(0, 3, 1, 2), "test": (TEST[0].transpose(0, 3, 1, 2), TEST[1])}, "channels first"),
-        ({"x": X[0, 0]}, r"x has shape \(5, 3\)"),
+        ({"x": X[0, 0, 0]}, r"x has shape \(3,\)"),
+        (
+            {"x": np.where(np.arange(4) == 2, np.nan, VECTORS)},
+            "x: column 2 is nan in row 0, and so are 11 other values",
+        ),
+        ({"x": pd.DataFrame(VECTORS, columns=list("abcd")).assign(c="red")}, "x: column 'c' is not numeric .*'red'"),
+        ({"x": Uneven(), "y": None}, r"x: items of shapes \(3, 4, 4\) and \(3, 5, 5\); add a Resize"),
+        ({"test": (np.where(VECTORS > 9, 1, np.nan), Y)}, r"test\[0\]: column 0 is nan in row 0"),
         ({"x": X[:0], "y": Y[:0]}, "holds no pixel"),
         ({"y": Y[:-1]}, r"y_train has shape \(11,\)"),
-        ({"y": Y[:, None]}, r"y has shape \(12, 1\); a vector"),
-        ({"y": Y / 1.0}, "y is float64; integers are needed"),
-        ({"y": Y - 1}, r"y holds -1\.\.1; they count from 0"),
+        ({"y": Y[None]}, r"y: expected one value for each sample, got shape \[1, 12\]"),
+        ({"y": [None, *Y[1:].tolist()]}, r"y: no value in row 0\."),
+        ({"y": Y + 0.5}, r"y: expected whole numbers or names, got 0\.5 in row 0"),
+        ({"y": Y - 1}, r"y: no value in row 0, 3, 6, 9\."),
+        ({"y": Y * 2 - 2}, r"y holds -2\.\.2; they count from 0"),
         ({"y": Y + 1}, r"y: no training image has class 0 of 0\.\.3; labels count from 0"),
         ({"classes": 2}, r"y_train holds 0\.\.2; labels are 0\.\.1"),
         ({"classes": 4}, r"y: no training image has class 3 of 0\.\.3"),
@@ -68,7 +90,8 @@ def test_names_of_classes_and_owners_are_numbered():
         ({"test": (TEST[0], TEST[1] + 5), "classes": 3}, r"y_test holds 5\.\.7; labels are 0\.\.2"),
         ({"test": (TEST[0][:, :5], TEST[1])}, r"x_test has images \(5, 5, 3\), x_train \(6, 5, 3\)"),
         ({"owner": np.arange(11)}, r"client has shape \(11,\); \(12,\) is needed"),
-        ({"owner": np.arange(12) / 2}, r"owner: got float64"),
+        ({"owner": np.arange(12) / 2}, r"owner: expected whole numbers or names, got 0\.5 in row 1"),
+        ({"owner": ["a", None] * 6}, r"owner: no value in row 1, 3, 5, 7, 9, 11\."),
         ({"public": X[:2, :, :, :1]}, "x_public has images"),
         ({"clean_known": "no"}, "clean_known: expected"),
     ],

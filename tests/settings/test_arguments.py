@@ -129,6 +129,8 @@ def test_a_name_stands_for_its_settings():
     assert type(by_numpy.spec["noise"]["noise_seed"]) is int  # else the file could not be written
     with pytest.raises(SpecError, match="noise: the key 'rate' is missing"):
         fn.inject(data(), "symmetric", 0)
+    with pytest.raises(SpecError, match=r"noise: the key 'sparsity' is missing: Share .* are kind semantic\."):
+        fn.inject(data(), {"kind": "asymmetric", "rate": 0.4}, 0)
     with pytest.raises(SpecError, match="partition natural: this data set has no client ids"):
         fn.partition_of(data(), "natural", 0)
     with pytest.raises(SpecError, match=r"source: unknown dataset 'cifar'; did you mean 'cifar10"):
@@ -148,6 +150,11 @@ def test_whole_numbers_as_keys_are_those_of_yaml():
 def test_numbers_beyond_all_use_are_refused(key):
     with pytest.raises(SpecError, match=rf"train.{key}: expected .*1000000"):
         run(train={"net": "mlp", key: 10**30})
+
+
+def test_batches_of_one_are_refused_where_a_net_cannot_normalise_them():
+    with pytest.raises(SpecError, match=r"^train\.batch: batch norm cannot take single images"):
+        run(train={**ONE_ROUND, "net": "resnet10", "batch": 1})
 
 
 def test_an_unknown_argument_and_device_are_named():

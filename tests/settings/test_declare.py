@@ -139,7 +139,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("map", {"a": 1.5}, ".map.a: expected integer, got 1.5"),
     ("groups", [{"share": 2}], ".groups[0].share: expected number, 0 ≤ x ≤ 1, got 2"),
     ("groups", [{"shar": 1}], ".groups[0].shar: unknown key; did you mean 'share'?"),
-    ("groups", [{}], ".groups[0]: the key 'share' is missing"),
+    ("groups", [{}], ".groups[0]: the key 'share' is missing: How many."),
     ("groups", [3], f".groups[0]: expected {GROUP}, got 3"),
     ("either", 1.5, f".either: expected integer ≥ 0, or {GROUP}, got 1.5"),
     ("either", {"share": 3}, ".either.share: expected number, 0 ≤ x ≤ 1, got 3"),

@@ -24,6 +24,7 @@ from fednoise_core.settings.declare import (
     describe_problems,
     did_you_mean,
     json_schema,
+    missing_key,
     unknown_key,
 )
 from workflow_scripts.config.kind_schema import KIND_KEYS, describe_kind
@@ -44,9 +45,6 @@ REGISTRIES = {  # family whose schema is made from the code → where its names 
     "figure": ("workflow_scripts/report/figures/results/__init__.py", "RESULT_FIGURES"),
 }
 
-OTHER_NAMES = {  # kind → another one that papers call so, for who misses a setting
-    "asymmetric": ". Flips between look-alike classes of CIFAR-10, which papers call asymmetric too, are kind semantic"
-}
 Schema = Mapping[str, Any]
 
 
@@ -263,7 +261,6 @@ def _to_spec_error(error: ValidationError, place: ConfigPath) -> SpecError:
         key = next(key for key in value if key not in properties)
         return (place / key).error(unknown_key(key, properties))
     if error.validator == "required":
-        missing = next(key for key in expected if key not in value)
-        kind = schema["properties"].get("kind", {}).get("const")
-        return place.error(f"the key {missing!r} is missing{OTHER_NAMES.get(kind, '')}")
+        key = next(key for key in expected if key not in value)
+        return place.error(missing_key(key, schema["properties"][key]))
     return place.error(describe_mismatch(value, schema))
