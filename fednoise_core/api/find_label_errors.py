@@ -1,8 +1,8 @@
 """fn.find_label_errors: the list of wrong labels of arrays in memory, in one call."""
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,20 @@ from fednoise_core.settings.train import Train
 
 TRAIN = {"rounds": 8, "fraction": 1.0, "epochs": 2, "batch": 32, "lr": 0.05, "momentum": 0.9, "eval_every": 1000}
 TRAINING = {field.name for field in fields(Train)}
+LITTLE = 0.6  # agreement with labels not seen, below which a pretrained net is advised; docs/wrong_labels.md
 NO_VOTE = ("-1", "nan", "None", "")
 
 
 def find_label_errors(
-    x: Any, y: Any = None, owner: Any = None, *, pred_probs: Any = None, net: Any = None, seed: int = 0, **options: Any
+    x: Any,
+    y: Any = None,
+    owner: Any = None,
+    *,
+    pred_probs: Any = None,
+    encoder: Any = None,
+    net: Any = None,
+    seed: int = 0,
+    **options: Any,
 ) -> LabelErrors:
     """Find wrong labels with models that have not seen them (`cross_fitted`). docs/wrong_labels.md explains the result.
 
@@ -42,6 +51,8 @@ def find_label_errors(
         owner: Who holds each sample [n], numbers or texts. Left out, all samples lie in one place.
         pred_probs: Probabilities [n, K] by models of your own that have not seen the sample, for example from
             cross-validation at each site. Nothing is trained then.
+        encoder: Pretrained net of torchvision that turns images into feature vectors: a name such as "resnet18", or
+            {"name": …, "weights": a state dict, or a folder with torchvision's file}. Each site can do this alone.
         net: Net to train in rounds. By default feature vectors get a linear discriminant from sums of one round, images
             of at least 12 pixels a side "small_cnn" of width 16, and smaller ones "mlp".
         seed: Whole number from 0.
@@ -81,11 +92,13 @@ def find_label_errors(
         test = x[:1], labels.numbers[:1]  # accuracy is not asked for
         data = arrays(x, labels.numbers, test=test, owner=owner, classes=classes)
         split = make_partition(data, kind, seed=seed)
-        suspects = train_and_judge(data, split, net, seed, options)
+        suspects = train_and_judge(_encode_data(data, encoder, options), split, net, seed, options)
+        _advise_encoder(data, suspects, encoder)
     else:
         options.pop("progress", None)
-        if net is not None or options:
-            raise SpecError(f"{next(iter(options), 'net')}: nothing is trained with pred_probs; leave it out")
+        options |= {name: value for name, value in (("encoder", encoder), ("net", net)) if value is not None}
+        if options:
+            raise SpecError(f"{next(iter(options))}: nothing is trained with pred_probs; leave it out")
         data = _describe_data(x, labels.numbers, p.shape[1], labels.names, owner)
         split = make_partition(data, kind, seed=seed)
         suspects = judge_probabilities(p, labels.numbers, split)
@@ -121,6 +134,33 @@ def train_and_judge(
     method = {"name": "cross_fitted", "fit": "sums" if by_sums else "rounds"}
     settings = build_settings(Train, train | chosen, "train")
     return run(data, data.y_train, split, method, settings, seed, **options).outcome.suspects
+
+
+def _encode_data(data: Arrays, encoder: Any, options: Mapping[str, Any]) -> Arrays:
+    """The same data with feature vectors in place of the images."""
+    if encoder is None:
+        return data
+    if data.x_train.shape[1:3] == (1, 1):
+        raise SpecError("encoder: x has feature vectors already; leave it out")
+    from fednoise_core.nets.encoder import encode_images
+
+    x = encode_images(data.x_train, encoder, options.get("device", "cpu"))[:, None, None]
+    mean, std = mean_and_std(x)
+    return replace(data, x_train=x, x_test=x[:1], mean=mean, std=std)
+
+
+def _advise_encoder(data: Arrays, suspects: Sequence[SiteLabels], encoder: Any) -> None:
+    """Advise a pretrained net where the nets have learnt little from the images."""
+    counts = [len(one.samples) for one in suspects]
+    if encoder is not None or data.x_train.shape[1:3] == (1, 1) or not counts:
+        return
+    agreement = float(np.average([one.agreement for one in suspects], weights=counts))
+    if agreement < LITTLE:
+        warnings.warn(
+            f"the models agree with {100 * agreement:.0f} % of the labels that they have not seen. A pretrained net "
+            'finds more: encoder="resnet18"',
+            stacklevel=3,
+        )
 
 
 def _describe_data(x: np.ndarray, y: np.ndarray, K: int, names: tuple[str, ...], owner: np.ndarray | None) -> Arrays:

@@ -11,6 +11,7 @@ SOURCES: dict[str, str] = {  # source → its class, a subclass of fednoise_core
     "svhn": "fednoise_core.data.official:SVHN",
     "npz": "fednoise_core.data.user_npz:Npz",
     "imagefolder": "fednoise_core.data.imagefolder:ImageFolder",
+    "encoded": "fednoise_core.data.encoded:Encoded",
     "table": "fednoise_core.data.table:Table",
     "clothing1m": "fednoise_core.data.clothing1m:Clothing1M",
 }

@@ -48,6 +48,7 @@ class SiteLabels:
         estimated: True if `wrong` is an estimate to rely on. False: wrong labels look like images that are hard for
             the model.
         columns: Further columns of suspects.csv, name -> [n].
+        agreement: Share of the given labels that models which have not seen them predict, where there are such models.
     """
 
     site: int
@@ -60,6 +61,7 @@ class SiteLabels:
     high: float
     estimated: bool = True
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+    agreement: float | None = None
 
 
 def classify_labels(p_wrong: np.ndarray) -> np.ndarray:
@@ -254,7 +256,8 @@ def estimate_held_out(
         low, wrong, high = (min(max(bound - less, 0.0), len(rows)) for bound in (count.low, count.wrong, count.high))
         columns = {} if extra_columns is None else extra_columns[number]
         judged = (p_now[of_site], proposed[of_site], p_proposed[of_site])
-        results.append(SiteLabels(name, rows, *judged, wrong, low, high, count.agree, columns))
+        agreement = float((held_out[of_site].argmax(1) == y[of_site]).mean())
+        results.append(SiteLabels(name, rows, *judged, wrong, low, high, count.agree, columns, agreement))
     return results
 
 

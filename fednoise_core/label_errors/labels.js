@@ -63,21 +63,22 @@
   const target = (row) => (decided.get(row[SAMPLE])?.choice === "relabel" ? decided.get(row[SAMPLE]).label
     : wished.get(row[SAMPLE]) ?? row[PROPOSED]);
 
+  // what may be decided unseen: the rule of fednoise_core.label_errors.decisions
   function acceptable() {
     const seen = new Set();
     if (at("view").value) return []; // a random sample is to be looked at
     return shown.map((i) => data.rows[i]).filter((row) => {
-      const right = data.verdicts[row[VERDICT]] !== "keep" && !data.classless.includes(row[KIND]);
-      const open = right && !decided.has(row[SAMPLE]) && !seen.has(row[SAMPLE]);
+      const wrong = data.verdicts[row[VERDICT]] === "wrong" && !data.classless.includes(row[KIND]);
+      const open = wrong && !decided.has(row[SAMPLE]) && !seen.has(row[SAMPLE]);
       seen.add(row[SAMPLE]);
       return open;
     });
   }
 
-  function accept() {
-    const rows = acceptable();
-    if (rows.length) change(rows.map((row) => [row[SAMPLE], { choice: "relabel", label: target(row), unseen: true }]),
-      `${rows.length.toLocaleString("en")} relabelled as proposed.`);
+  function decideAll(choice) {
+    const rows = acceptable(), label = (row) => (choice === "relabel" ? target(row) : row[GIVEN]);
+    change(rows.map((row) => [row[SAMPLE], { choice, label: label(row), unseen: true }]),
+      `${rows.length.toLocaleString("en")} ${DONE[choice]}${choice === "relabel" ? " as proposed" : ""}.`);
   }
 
   function store() {
@@ -329,12 +330,17 @@
   function status() {
     const counts = { keep: 0, relabel: 0, drop: 0 }, number = (n) => n.toLocaleString("en");
     for (const { choice } of decided.values()) counts[choice]++;
-    const open = acceptable().length;
+    const open = acceptable(), sum = (amount) => open.reduce((total, row) => total + amount(row), 0);
+    const lost = sum((row) => 1 - row[WRONG]), right = sum((row) => row[RIGHT]), helps = right > lost;
     data.sites.forEach((_, site) => rate(site));
     at("count").textContent = `${number(shown.length)} of ${number(offered)} shown · decided: `
       + Object.entries(counts).map(([choice, n]) => `${number(n)} ${DONE[choice]}`).join(", ");
-    at("accept").textContent = `Relabel ${number(open)} undecided as proposed`;
-    at("accept").disabled = !open;
+    at("accept").textContent = `Relabel ${number(open.length)} “wrong” as proposed`;
+    at("accept").disabled = !helps;
+    at("drop").textContent = `Drop ${number(open.length)} “wrong”`;
+    at("drop").disabled = !open.length;
+    at("gain").textContent = open.length ? `Of these ${number(open.length)} labels ${number(Math.round(lost))} are expected to be right, and `
+      + `${number(Math.round(right))} of the proposed ones.` + (helps ? "" : " Relabelling them all would not help: drop them, or decide by hand.") : "";
     at("undo").disabled = !past.length;
     if (shown.length) list.setAttribute("aria-activedescendant", "row" + current);
     else list.removeAttribute("aria-activedescendant");
@@ -462,7 +468,8 @@
         at("suspects").scrollIntoView();
         list.focus({ preventScroll: true });
       });
-    at("accept").addEventListener("click", accept);
+    at("accept").addEventListener("click", () => decideAll("relabel"));
+    at("drop").addEventListener("click", () => decideAll("drop"));
     at("undo").addEventListener("click", undo);
     at("save").addEventListener("click", save);
     at("load").addEventListener("click", () => at("file").click());

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import fednoise_core as fn
+from fednoise_core.data.encoded import find_images
 from fednoise_core.data.table import find_pictures, read_frame
 from fednoise_core.label_errors.decisions import DECISIONS, data_digest
 from workflow_scripts.commands import apply_decisions, label_study
@@ -78,6 +79,32 @@ def test_feature_vectors_get_a_linear_net(folder: Path) -> None:
     np.savez("vectors.npz", x_train=draw.normal(0, 1, (60, 5)).astype(np.float32), given=np.arange(60) % 3)
     assert label_study.main(["vectors.npz"]) == 0
     assert planned("vectors").spec["train"]["net"] == "linear"
+
+
+@pytest.mark.parametrize("kind", ["npz", "folder"])
+def test_images_become_vectors_by_a_pretrained_net(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    y, images = np.arange(40) % 2, np.arange(40 * 64, dtype=np.int64).reshape(40, 8, 8) % 251
+    if kind == "npz":
+        np.savez("mine.npz", x_train=images.astype(np.uint8), given=y)
+    for row, image in enumerate(images if kind == "folder" else ()):
+        path = folder / f"photos/{'ab'[y[row]]}" / f"{row:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image.astype(np.uint8)).save(path)
+    data, size = {"npz": ("mine.npz", 8), "folder": ("photos", 16)}[kind]
+    assert label_study.main([data, "--size", "16", "--encoder", "{name: resnet18, weights: none.pth}"]) == 2
+    assert "none.pth: no such file" in capsys.readouterr().err
+    monkeypatch.setattr("fednoise_core.nets.encoder.load_encoder", lambda encoder: None)
+    monkeypatch.setattr(
+        "fednoise_core.nets.encoder.encode_images", lambda x, encoder: np.asarray(x, np.float32).reshape(len(x), -1)
+    )
+    assert label_study.main([data, "--size", "16", "--encoder", "resnet18"]) == 0
+    spec = planned(Path(data).stem).spec
+    assert spec["method"]["fit"] == "sums"
+    arrays = fn.dataset(spec["dataset"])
+    assert arrays.x_train.shape == (36, 1, 1, size * size * (3 if kind == "folder" else 1))
+    np.testing.assert_array_equal(np.asarray(find_images(arrays, [])).reshape(36, -1), arrays.x_train.reshape(36, -1))
 
 
 def test_a_folder_with_a_csv(folder: Path) -> None:

@@ -1,13 +1,16 @@
 """labels.html in a real Chromium: filter, decide, undo, save, load, apply; readable on a phone and in the dark."""
 
 import csv
+import dataclasses
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from browser import click, find_violations, load, prefer_dark, texts
 from browser import driver as driver
@@ -115,7 +118,9 @@ def test_decide_by_keyboard_undo_save_and_apply(page: Any, found: LabelRun, tmp_
 
 
 def test_all_at_once_is_one_step_and_decisions_come_back(page: Any, found: LabelRun, tmp_path: Path) -> None:
-    rows = listed(found)
+    rows = [one for one in listed(found) if one.verdict == "wrong"]
+    right = round(sum(one.p_proposed for one in rows))
+    assert texts(page, "#gain")[0].endswith(f"are expected to be right, and {right} of the proposed ones.")
     press(page, "k")
     click(page, "#accept")
     assert f"{len(rows) - 1} relabelled" in texts(page, "#count")[0]
@@ -132,6 +137,21 @@ def test_all_at_once_is_one_step_and_decisions_come_back(page: Any, found: Label
     click(page, "#accept")
     click(page, "#undo")
     assert [row["decision"] for row in saved(page, tmp_path)] == ["keep"]
+
+
+def test_relabelling_all_is_refused_where_it_would_not_help(page: Any, found: LabelRun, tmp_path: Path) -> None:
+    run = dataclasses.replace(found, folder=Path(shutil.copytree(found.folder, tmp_path / "run")))
+    table = pd.read_csv(run.folder / "suspects.csv", dtype=str).assign(p_proposed="0.1")
+    table.to_csv(run.folder / "suspects.csv", index=False)
+    assert labels_page.main([*run.arguments(), "--out", str(tmp_path / "labels.html")]) == 0
+    load(page, tmp_path / "labels.html", 1280)
+    wrong = [one for one in listed(run) if one.verdict == "wrong"]
+    assert not page.find_element(By.ID, "accept").is_enabled()
+    assert texts(page, "#gain")[0].endswith("Relabelling them all would not help: drop them, or decide by hand.")
+    click(page, "#drop")
+    assert {row["decision"] for row in saved(page, tmp_path)} == {"drop"}
+    assert f"{len(wrong)} dropped" in texts(page, "#count")[0]
+    assert texts(page, "#gain") == [""]
 
 
 def reopened(page: Any, found: LabelRun, file: str = "labels.html") -> None:
@@ -176,7 +196,7 @@ def test_what_a_shorter_page_does_not_show_stays_decided(
     page: Any, found: LabelRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fednoise_core.label_errors.page.RANDOM", 0)
-    rows = listed(found)
+    rows = [one for one in listed(found) if one.verdict == "wrong"]
     click(page, "#accept")
     everything = saved(page, tmp_path)
     earlier = (tmp_path / "decisions.csv").rename(tmp_path / "earlier.csv")
@@ -263,11 +283,12 @@ def test_what_the_models_keep_is_not_relabelled_with_the_others(
     load(page, found.folder / "copies.html", 1280)
     suspects = len(listed(found))
     assert texts(page, "#count")[0].startswith(f"{suspects + 4} of {suspects + 4} shown")
-    assert texts(page, "#accept") == [f"Relabel {suspects - 2} undecided as proposed"]
+    wrong = sum(one.verdict == "wrong" for one in listed(found)) - 2
+    assert texts(page, "#accept, #drop") == [f"Relabel {wrong} “wrong” as proposed", f"Drop {wrong} “wrong”"]
     choose(page, "kind", 1)
     assert texts(page, "#count")[0].startswith("4 of ")
     assert all("contradicting copy" in text for text in texts(page, ".row .sure"))
-    assert texts(page, "#accept") == ["Relabel 0 undecided as proposed"]
+    assert texts(page, "#accept") == ["Relabel 0 “wrong” as proposed"]
 
 
 def test_the_grid_groups_what_is_wrong_and_leads_to_the_list(page: Any, found: LabelRun) -> None:

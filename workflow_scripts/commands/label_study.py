@@ -72,7 +72,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--label", default="label", help="column of a table's labels; default: %(default)s")
     parser.add_argument("--client", help="column of a table's owners; default: client, if there is one")
     parser.add_argument("--image", help="column of a table with paths of pictures; default: image, if there is one")
-    parser.add_argument("--size", type=int, default=64, help="side in pixels that images of a folder are scaled to")
+    parser.add_argument(
+        "--size", type=int, help="side in pixels that images of a folder are scaled to; default: 64, or 224"
+    )
+    parser.add_argument(
+        "--encoder", help="pretrained net of torchvision, such as resnet18, for feature vectors of images"
+    )
     parser.add_argument("--method", default=METHOD, help="method to judge the labels by; default: %(default)s")
     parser.add_argument("--net", help=f"net; default: {NET}, for feature vectors a linear discriminant")
     parser.add_argument("--rounds", type=int, help=f"rounds of training; default: {ROUNDS}, or 30 with another method")
@@ -95,20 +100,19 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
     if file.exists():
         raise SpecError(f"{file} exists: remove it, or choose another --name")
     spec, owners = _find_settings(args, name)
+    if args.encoder:
+        spec |= {"source": "encoded", "encoder": _load_yaml(args.encoder, "--encoder")}
+        _check_encoder(spec["encoder"])
     *_, sides = sources.read_facts(spec)  # whether it can be read at all
     by_sums = sides == (1, 1) and args.method == METHOD and not (args.net or args.rounds)
     chosen = args.net or ("linear" if sides == (1, 1) else NET)
-    try:
-        net = json.dumps(yaml.safe_load(chosen))
-    except (yaml.YAMLError, TypeError, ValueError) as error:  # YAML has dates, JSON has none
-        raise SpecError(f"--net: expected a name or {{name: …, options…}}, got {args.net!r}") from error
     values = {
         "path": json.dumps(str(args.data)),
         "title": json.dumps(f"Wrong labels in {args.data.name}"),
         "partition": "{kind: natural}" if owners else "{kind: iid, clients: 1}",
         "method": json.dumps(args.method),
         "fit": "fit: sums, " if by_sums else "",
-        "net": net,
+        "net": json.dumps(_load_yaml(chosen, "--net")),
         "rounds": 1 if by_sums else args.rounds or (ROUNDS if args.method == METHOD else 30),
         "momentum": MOMENTUM if args.method == METHOD else 0.0,
         "dataset": json.dumps(name),
@@ -124,6 +128,21 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
     return run.labels_page
 
 
+def _load_yaml(text: str, option: str) -> Any:
+    """Read a name, or {name: …, options…}."""
+    try:
+        return json.loads(json.dumps(yaml.safe_load(text)))
+    except (yaml.YAMLError, TypeError, ValueError) as error:  # YAML has dates, JSON has none
+        raise SpecError(f"{option}: expected a name or {{name: …, options…}}, got {text!r}") from error
+
+
+def _check_encoder(encoder: Any) -> None:
+    """Check that the net and its weights are there, and download them if not."""
+    from fednoise_core.nets.encoder import load_encoder  # imports torch
+
+    load_encoder(encoder)
+
+
 def _find_settings(args: argparse.Namespace, name: str) -> tuple[dict[str, Any], bool]:
     """(settings of the data set, whether it names owners)."""
     if args.data.is_dir():
@@ -135,6 +154,8 @@ def _find_settings(args: argparse.Namespace, name: str) -> tuple[dict[str, Any],
     if args.data.suffix not in SUFFIXES:
         return _npz_settings(args)
     columns = set(read_frame(args.data).columns)
+    if args.encoder and "file" not in columns:
+        raise SpecError(f"--encoder: {args.data} has feature vectors already; leave it out")
     if "file" in columns:  # of images, which lie beside it
         args.data, args.given = args.data.parent, args.data.name
         return _folder_settings(args, name)
@@ -156,7 +177,8 @@ def _npz_settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
 
 def _folder_settings(args: argparse.Namespace, name: str) -> tuple[dict[str, Any], bool]:
     """(settings of the data set, whether its labels name owners)."""
-    spec = {"source": "imagefolder", "path": str(args.data), "size": args.size, "clean_known": False}
+    size = args.size or (224 if args.encoder else 64)
+    spec = {"source": "imagefolder", "path": str(args.data), "size": size, "clean_known": False}
     if not (args.data / "test").is_dir():
         spec["test"] = {"holdout": HOLDOUT}
     given = args.given

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.encoded import find_images
 from fednoise_core.data.table import find_pictures
 from fednoise_core.io import ArtifactError, open_atomic
 from fednoise_core.label_errors.csv_rows import Site, read_rows
@@ -55,7 +56,8 @@ def main(argv: list[str] | None = None) -> int:
         if len(labels.noisy) != arrays.n:
             raise ArtifactError(f"{args.labels}: {len(labels.noisy)} labels for {arrays.n} samples of {args.arrays}")
         suspects, sites = read_rows(run / "suspects.csv", Suspect), read_rows(run / "sites.csv", Site)
-        title = args.title or run.as_posix()
+        title, places = args.title or run.as_posix(), [os.environ.get("FEDNOISE_DATA", ".")]
+        encoded = getattr(arrays, "spec", {}).get("source") == "encoded"
         page = labels_page(
             arrays,
             labels,
@@ -64,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
             title,
             summary=read_json(run / "summary.json", ("accuracy",)),
             donor=_donor_images(arrays, labels, args.donor),
-            pictures=find_pictures(arrays, [os.environ.get("FEDNOISE_DATA", ".")], (LARGE, LARGE)),
+            pictures=find_images(arrays, places) if encoded else find_pictures(arrays, places, (LARGE, LARGE)),
             per_site=args.per_site,
             most=args.most,
         )

@@ -6,21 +6,14 @@ Used as `train.net: {name: resnet50, weights: data/weights/resnet50.safetensors}
 --file or a copy in a searched folder, a network.
 """
 
-from __future__ import annotations
-
 import argparse
-import pickle
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fednoise_core.data.fetch import fetch, is_intact
 from fednoise_core.io import ArtifactError, SpecError, open_atomic, sha256_file
 from workflow_scripts.config.published_weights import PUBLISHED
 from workflow_scripts.steps import common
 from workflow_scripts.steps.download import search_folders
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -66,9 +59,10 @@ def convert_weights(source: Path, net: str, out: Path) -> int:
     from safetensors.torch import save
 
     from fednoise_core.nets import build_net
-    from fednoise_core.nets.weights import fill_weights, read_tensors, rename_torchvision
+    from fednoise_core.nets.encoder import read_state_dict
+    from fednoise_core.nets.weights import fill_weights, rename_torchvision
 
-    named = read_tensors(source) if source.suffix == ".safetensors" else rename_torchvision(_state_dict(source))
+    named = rename_torchvision(read_state_dict(source))
     named = {name: tensor for name, tensor in named.items() if not name.startswith("head.")}
     small = "conv1.weight" in named and named["conv1.weight"].shape[-1] == 3
     weights = build_net({"name": net, "stem": "3x3" if small else "7x7"}, (3, 224, 224), 2).layout.zeros()
@@ -95,18 +89,3 @@ def _find_published(net: str, folders: list[str], cache: Path) -> Path:
         looked = ", ".join([*folders, str(cache)])
         help = f"looked in {looked}. Put {name} into one of these folders, or give --file"
         raise ArtifactError(f"{error}; {help}") from error
-
-
-def _state_dict(path: Path) -> dict[str, Tensor]:
-    import torch
-
-    if not path.is_file():
-        raise ArtifactError(f"{path}: no such file")
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise ArtifactError(f"{path}: not a file of plain tensors ({str(error).splitlines()[0]})") from error
-    loaded = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else loaded
-    if not isinstance(loaded, dict) or not all(isinstance(value, torch.Tensor) for value in loaded.values()):
-        raise ArtifactError(f"{path}: not a state dict of tensors")
-    return loaded

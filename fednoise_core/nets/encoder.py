@@ -1,0 +1,144 @@
+"""Feature vectors of images by a net that torchvision has trained on ImageNet.
+
+Every image is encoded alone, so each site can encode its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.nets.weights import read_tensors
+from fednoise_core.settings.declare import did_you_mean
+from fednoise_core.settings.functions import spec_of
+
+BATCH = 64
+
+
+def encode_images(images: Any, encoder: Any, device: str | torch.device = "cpu") -> np.ndarray:
+    """Encode images by the last layer but one of a pretrained net. Equal images get equal vectors.
+
+    Args:
+        images: uint8 [n, H, W] or [n, H, W, C] with 1 or 3 channels. They are scaled to the side that the net was
+            trained with, and are cut to the middle where they are not square.
+        encoder: Name of a net of torchvision for classification, such as "resnet18", whose weights are downloaded from
+            its address once, or {"name": …, "weights": folder or file} (`read_weights`).
+        device: Where to compute.
+
+    Returns:
+        float32 [n, d].
+
+    Raises:
+        SpecError: There is no such net, or images have another number of channels.
+        ArtifactError: The weights are missing, damaged or of another net.
+    """
+    net, prepare = load_encoder(encoder)
+    if len(images.shape) == 4 and images.shape[3] not in (1, 3):
+        raise SpecError(f"encoder: expected images of 1 or 3 channels, got {images.shape[3]}")
+    net.to(device)
+    first, parts = dict[bytes, int](), list[Tensor]()
+    places = np.empty(len(images), np.int64)  # of each image's first copy, as sums in another batch may round otherwise
+    for start in range(0, len(images), BATCH):
+        part = np.ascontiguousarray(images[start : start + BATCH])
+        for row, image in enumerate(part, start):
+            places[row] = first.setdefault(hashlib.sha256(image).digest(), row)
+        x = torch.from_numpy(part.reshape(*part.shape[:3], -1)).to(device).permute(0, 3, 1, 2)
+        with torch.inference_mode():
+            parts.append(net(prepare(x.expand(-1, 3, -1, -1))).flatten(1).float().cpu())
+    return torch.cat(parts).numpy()[places]
+
+
+def load_encoder(encoder: Any) -> tuple[nn.Module, nn.Module]:
+    """Load a pretrained net without its last layer, and what prepares images for it.
+
+    Args:
+        encoder: As in `encode_images`.
+
+    Returns:
+        The net in evaluation mode, and a module that takes uint8 [B, 3, H, W].
+
+    Raises:
+        SpecError: There is no such net.
+        ArtifactError: The weights are missing, damaged or of another net.
+    """
+    try:
+        import torchvision
+    except ImportError as error:
+        raise SpecError("encoder: torchvision is not installed; `pip install torchvision`") from error
+    spec = spec_of(encoder, "name", "encoder")
+    name, names = spec.pop("name", None), torchvision.models.list_models(module=torchvision.models)
+    if name not in names:
+        raise SpecError(f"encoder: unknown net {name!r}{did_you_mean(str(name), names)}")
+    if unknown := spec.keys() - {"weights"}:
+        raise SpecError(f"encoder: expected a name, or name and weights, got {unknown.pop()}")
+    with torch.random.fork_rng(devices=[]):  # the first weights, which nobody sees
+        net = torchvision.models.get_model(name)
+    layers = [layer for layer, module in net.named_modules() if isinstance(module, nn.Linear)]
+    if not layers:
+        raise SpecError(f"encoder: {name} has no linear last layer, whose inputs would be the features")
+    published, weights = torchvision.models.get_model_weights(name).DEFAULT, spec.get("weights")
+    named = read_weights(published, weights)
+    net.set_submodule(layers[-1], nn.Identity())
+    heads = (f"{layers[-1]}.", "head.")  # "head" in files of our own
+    try:
+        net.load_state_dict({key: tensor for key, tensor in named.items() if not key.startswith(heads)})
+    except RuntimeError as error:
+        problem = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
+        raise ArtifactError(f"{weights or published.url}: weights of another net than {name}? {problem}") from error
+    side = published.transforms().crop_size[0]
+    return net.eval().requires_grad_(False), published.transforms(resize_size=side)
+
+
+def read_weights(published: Any, weights: str | None = None) -> Mapping[str, Tensor]:
+    """Read a net's tensors by name.
+
+    Args:
+        published: Weights of torchvision.
+        weights: A state dict (.pth, .pt or .safetensors), or a folder with torchvision's file. The file is downloaded
+            into this folder if it isn't there. Default: the folder that torch keeps downloads in.
+
+    Raises:
+        ArtifactError: The file is missing or damaged, or cannot be downloaded. The message names it.
+    """
+    if weights is not None and not Path(weights).is_dir():
+        return read_state_dict(Path(weights))
+    folder = Path(weights or Path(torch.hub.get_dir(), "checkpoints"))
+    path = folder / published.url.rpartition("/")[2]
+    if path.is_file():
+        return read_state_dict(path)
+    try:
+        return published.get_state_dict(model_dir=str(folder), progress=False, check_hash=True, weights_only=True)
+    except (OSError, RuntimeError) as error:
+        cure = f"put this file into {folder}, or name another folder as the encoder's weights"
+        raise ArtifactError(f"{path}: missing, and {published.url} gave none ({error}); {cure}") from error
+
+
+def read_state_dict(path: Path) -> Mapping[str, Tensor]:
+    """Read a state dict by the names in it.
+
+    Args:
+        path: A file .pth, .pt or .safetensors.
+
+    Raises:
+        ArtifactError: It is missing or damaged, or holds more than tensors. The message names it.
+    """
+    if path.suffix == ".safetensors":
+        return read_tensors(path)
+    if not path.is_file():
+        raise ArtifactError(f"{path}: no such file")
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+        raise ArtifactError(f"{path}: not a file of plain tensors ({str(error).splitlines()[0]})") from error
+    loaded = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else loaded
+    if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
+        raise ArtifactError(f"{path}: not a state dict of tensors")
+    return loaded

@@ -1,0 +1,110 @@
+"""Pretrained nets of torchvision as encoders. The weights here are random numbers in a file: tests have no network."""
+
+import urllib.error
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from safetensors.torch import save_file
+
+import fednoise_core as fn
+from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.nets.encoder import encode_images
+
+NAME = "shufflenet_v2_x0_5"
+
+
+@pytest.fixture(scope="module")
+def net() -> torch.nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = torchvision.models.get_model(NAME)
+    return module.eval()
+
+
+@pytest.fixture
+def weights(net: torch.nn.Module, tmp_path: Path) -> Path:
+    """A folder with torchvision's file."""
+    address = torchvision.models.get_model_weights(NAME).DEFAULT.url
+    torch.save(net.state_dict(), tmp_path / address.rpartition("/")[2])
+    return tmp_path
+
+
+def drawn_images(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+
+
+def test_vectors_are_the_inputs_of_the_last_layer(
+    net: torch.nn.Module, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = drawn_images(5, 12, 9, 3)
+    images[4] = images[0]
+    monkeypatch.setattr("fednoise_core.nets.encoder.BATCH", 3)
+    before = torch.random.get_rng_state()
+    vectors = encode_images(images, {"name": NAME, "weights": str(weights)})
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert vectors.dtype == np.float32
+    np.testing.assert_array_equal(vectors[4], vectors[0])
+    preset = torchvision.models.get_model_weights(NAME).DEFAULT.transforms(resize_size=224)
+    logits = net(preset(torch.from_numpy(images).permute(0, 3, 1, 2))).detach().numpy()
+    head = net.fc
+    np.testing.assert_allclose(vectors @ head.weight.detach().numpy().T + head.bias.detach().numpy(), logits, atol=1e-5)
+    named = {name: tensor for name, tensor in net.state_dict().items() if not name.startswith("fc.")}
+    save_file(named, weights / "own.safetensors")  # a head of one's own, or none, does not matter
+    again = encode_images(images, {"name": NAME, "weights": str(weights / "own.safetensors")})
+    np.testing.assert_array_equal(again, vectors)
+    grey = encode_images(images[..., 0], {"name": NAME, "weights": str(weights)})
+    np.testing.assert_array_equal(grey, encode_images(images[..., [0, 0, 0]], {"name": NAME, "weights": str(weights)}))
+
+
+def test_without_a_network_the_file_and_its_place_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    monkeypatch.setattr("torch.hub.urlopen", refuse)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    place = tmp_path / "hub/checkpoints"
+    with pytest.raises(ArtifactError, match=rf"{place}/resnet18-\w+\.pth: missing.* put this file into {place}"):
+        encode_images(drawn_images(2, 8, 8), "resnet18")
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        ("resnet81", "encoder: unknown net 'resnet81'; did you mean 'resnet18'"),
+        ("squeezenet1_1", "squeezenet1_1 has no linear last layer"),
+        ({"name": NAME, "side": 3}, "expected a name, or name and weights, got side"),
+        ({"name": NAME, "weights": "nowhere.pth"}, "nowhere.pth: no such file"),
+        ({"name": NAME, "weights": "text.pth"}, "text.pth: not a file of plain tensors"),
+        ({"name": "resnet18", "weights": "other.pth"}, "other.pth: weights of another net than resnet18"),
+    ],
+)
+def test_what_cannot_be_is_named(
+    net: torch.nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoder: Any, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.pth").write_text("no tensors")
+    torch.save(net.state_dict(), "other.pth")
+    with pytest.raises((SpecError, ArtifactError), match=message):
+        encode_images(drawn_images(2, 8, 8), encoder)
+
+
+def test_images_are_judged_by_their_vectors(weights: Path, tmp_path: Path) -> None:
+    """What is checked in the pictures, and shown, stays the pictures."""
+    images, y = drawn_images(60, 8, 8), np.arange(60) % 2
+    images[:, :4] //= 4 - 3 * y[:, None, None].astype(np.uint8)
+    images[7] = 90
+    encoder = {"name": NAME, "weights": str(weights)}
+    found = fn.find_label_errors(images, y, encoder=encoder, progress=False)
+    assert set(found.loc[found["blank"], "sample"]) == {7}
+    vectors = fn.find_label_errors(encode_images(images, encoder), y, progress=False)
+    np.testing.assert_array_equal(found["p_wrong"], vectors["p_wrong"])
+    found.page(tmp_path / "labels.html")
+    with pytest.raises(SpecError, match="encoder: x has feature vectors already"):
+        fn.find_label_errors(np.eye(4), [0, 1] * 2, encoder=encoder)
+    with pytest.raises(SpecError, match="encoder: nothing is trained with pred_probs"):
+        fn.find_label_errors(None, [0, 1] * 2, pred_probs=np.full((4, 2), 0.5), encoder=encoder)
