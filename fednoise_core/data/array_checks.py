@@ -42,8 +42,8 @@ def as_images(name: str, x: np.ndarray) -> np.ndarray:
         ArraysError: the type, the shape or a value does not fit.
     """
     if x.dtype.kind == "f" and not (finite := np.isfinite(x)).all():
-        place = f"NaN or infinite values, first at {np.argwhere(~finite)[0].tolist()}"
-        raise ArraysError(f"{name} holds {place}; images are integers 0..255, features finite floats")
+        place = f"first at {np.argwhere(~finite)[0].tolist()}; images are integers 0..255, features finite floats"
+        raise ArraysError(f"{name} holds NaN or infinite values, {place}")
     if x.dtype.kind == "f" and x.size and (x.ndim == 2 or x.shape[1:-1] == (1, 1)):
         _require_valid(np.abs(x).max() < 1e30, f"{name} holds values beyond 1e30")
         return np.ascontiguousarray(x.reshape(len(x), 1, 1, -1), np.float32)
