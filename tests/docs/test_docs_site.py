@@ -146,17 +146,17 @@ def test_the_gallery_has_every_kind_of_figure_with_its_picture_and_lines() -> No
 def test_the_study_of_the_first_page_and_of_write_a_study_are_checked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Both YAML files are studies as they stand, and the keys that the pages name are theirs."""
+    """Their YAML files are studies as they stand, and the keys that the pages name are theirs."""
     from workflow_scripts.config.project import Project
     from workflow_scripts.config.yaml_file import read_yaml
     from workflow_scripts.study.study import Study
 
     monkeypatch.chdir(ROOT)
-    for page, count in (("start/compare.md", 4), ("write_a_study.md", 24)):
-        first = re.search(r"```yaml\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
-        assert first
+    pages = [(ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("start/compare.md", "write_a_study.md")]
+    printed = re.findall(r"```yaml\n(title:.*?)```", "".join(pages), re.DOTALL)
+    for text, count in zip(printed, (4, 24, 30), strict=True):
         project = Project(read_yaml("config/config.yaml"))
         file = tmp_path / "mine.yaml"
-        file.write_text(first[1], encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
         monkeypatch.setitem(project.study_files, "mine", str(file))
         assert len(Study(project, "mine").runs) == count

@@ -177,9 +177,9 @@ def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
     all_won = table[table["won"] == table["pairs"]]
     counted = all_won if len(all_won) else table
     few, most = counted["pairs"].min(), counted["pairs"].max()
-    whose = "their" if len(all_won) > 1 else "its"  # of the method, or of no method
-    pairs = f"all {whose} {few} pairs {OF}" if few == most else f"all {whose} pairs {OF} ({few} to {most} each)"
-    pairs = f"{whose} only pair {OF}" if most == 1 else pairs
+    pairs = f"all pairs {OF} ({few} to {most} each)"
+    if few == most:
+        pairs = {1: f"the only pair {OF}", 2: f"both pairs {OF}"}.get(most, f"all {most} pairs {OF}")
     if not len(all_won):
         share = (table["won"] / table["pairs"]).to_numpy()
         runner_up = table.iloc[int(share.argmax())]
