@@ -26,7 +26,7 @@ def instance(
     ] = 0.1,
     scale: Annotated[
         Literal["raw", "unit"],
-        Shown(display_name="pixels from 0 to 1"),
+        Shown(display_name={"raw": "pixels from 0 to 255", "unit": "pixels from 0 to 1"}),
         Field(description="Pixels as 0..255 (the authors' code) or 0..1, which makes the flips less certain."),
     ] = "raw",
 ) -> NoiseResult:

@@ -175,7 +175,7 @@ def pair(
     offset: Annotated[
         Literal[1, -1],
         NoBool,
-        Shown(display_name="to the class before"),
+        Shown(display_name={1: "to the class after", -1: "to the class before"}),
         Field(description="-1: the class before, as in FedRN, FedLSR and FNBench."),
     ] = 1,
     within_superclass: Superclass = None,

@@ -81,6 +81,11 @@ def test_a_default_is_named_where_others_differ_from_it() -> None:
     ]
     alone = names.disambiguate_specs({"usual": specs["usual"]})
     assert alone["usual"] == "clients lack classes (Bernoulli–Dirichlet), p = 0.5"
+    images = {"raw": {"kind": "instance", "rate": 0.4}, "unit": {"kind": "instance", "rate": 0.4, "scale": "unit"}}
+    assert list(names.disambiguate_specs(images).values()) == [
+        "40 % of labels wrong, by image, pixels from 0 to 255",
+        "40 % of labels wrong, by image, pixels from 0 to 1",
+    ]
 
 
 def test_equal_words_are_told_apart_by_the_settings_that_differ(
