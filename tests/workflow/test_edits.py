@@ -72,6 +72,18 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
         [(SCHEMES, BY_OWNER, BY_OWNER.replace("order", "ranks"))],
         {"partition": 2, **ALL_RUNS, "figure": 2},
     ),
+    "an annotation": (
+        [(SCHEMES, "def by_owner(owner: np.ndarray", "def by_owner(owner: object")],
+        {"partition": 2, **ALL_RUNS, "figure": 2},
+    ),
+    "a help text": (
+        [(STEPS + "noise.py", 'help="partition artifact', 'help="other words')],
+        {"noise": 2, "partition": 1, **ALL_RUNS, "figure": 2},
+    ),
+    "how partitions are kept": (  # labels of each kind of noise are made again, since some kinds are told the partition
+        [(CORE + "data/partition.py", "import numpy as np\n", "import numpy as np\n\nNEVER_USED = 1\n")],
+        {"noise": 2, "partition": 2, **ALL_RUNS, "figure": 2},
+    ),
     "an error's text": (
         [(CORE + "noise/labels.py", "its images are", "it has images of")],
         {"noise": 2, "partition": 2, **ALL_RUNS, "figure": 2},
