@@ -32,7 +32,7 @@ COLUMNS = ("dataset", "kind", "seed", "samples", "sites", "planted_at", "site_na
 
 
 def make_federation(name: str, folder: str, kind: str, seed: int) -> tuple[Any, ...]:
-    """Draw images, labels [n], sites [n] and annotators [n], and where a kind is planted: site, samples [n], classes."""
+    """Draw images, labels, sites and annotators [n], and where a kind is planted: site, samples [n], classes."""
     arrays = fn.dataset(name, [folder])
     draw = np.random.default_rng([seed, DATASETS.index(name), (*KINDS, RANDOM).index(kind)])
     site = np.repeat(np.arange(count := int(draw.integers(3, 6))), draw.permutation(SIZES)[:count])

@@ -112,8 +112,8 @@ def find_label_errors(
     if skipped := [name for number, name in enumerate(split.sites) if number not in judged]:
         warnings.warn(
             f"{len(skipped)} of {split.clients} sites are left out ({', '.join(skipped[:5])}): the models agree with "
-            "their labels no more often than chance. Classes may be exchanged there. Else other features, or a larger net "
-            "trained longer, may help",
+            "their labels no more often than chance. Classes may be exchanged there. Else other features, or a larger "
+            "net trained longer, may help",
             stacklevel=2,
         )
     frame = LabelErrors(list_suspects(suspects, data, data.y_train, split.sites), columns=list_columns(suspects))
