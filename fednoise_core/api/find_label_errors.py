@@ -18,6 +18,7 @@ from fednoise_core.io import SpecError
 from fednoise_core.label_errors.estimate import SiteLabels, estimate_held_out
 from fednoise_core.label_errors.files import SITES, list_columns, list_sites, list_suspects
 from fednoise_core.label_errors.result import LabelErrors
+from fednoise_core.label_errors.systematic import find_systematic_errors
 from fednoise_core.partition.registry import make as make_partition
 from fednoise_core.rng import stream
 from fednoise_core.settings.declare import build_settings
@@ -34,6 +35,7 @@ def find_label_errors(
     y: Any = None,
     owner: Any = None,
     *,
+    annotator: Any = None,
     pred_probs: Any = None,
     encoder: Any = None,
     net: Any = None,
@@ -49,6 +51,7 @@ def find_label_errors(
         y: Labels [n]: whole numbers, bools, names or categories. Or the votes of m annotators [n, m], with -1, NaN,
             None or an empty name where an annotator has not voted. Left out, they are those of the Dataset.
         owner: Who holds each sample [n], numbers or texts. Left out, all samples lie in one place.
+        annotator: Who gave each label [n], numbers or texts, to tell whose labels are wrong more often.
         pred_probs: Probabilities [n, K] by models of your own that have not seen the sample, for example from
             cross-validation at each site. Nothing is trained then.
         encoder: Pretrained net of torchvision that turns images into feature vectors: a name such as "resnet18", or
@@ -62,7 +65,8 @@ def find_label_errors(
     Returns:
         A DataFrame with a row a sample and the columns of suspects.csv, most suspect first. `sample` is the row of `x`.
         Sites on whose labels the models are no better than chance are left out, with a warning. Its `attrs["sites"]`
-        has a dict a site, with the columns of sites.csv. `page(path)` writes the page to decide on, and `corrected()`
+        has a dict a site, with the columns of sites.csv, and `attrs["findings"]` one for each systematic error, with a
+        `text`. `page(path)` writes the page to decide on, and `corrected()`
         gives corrected labels.
         With votes the given label is the one with the most votes, and `agreement` is the share of the votes for it.
         `attrs["annotators"]` has a dict an annotator: number of votes, and share of those that are the given label.
@@ -83,7 +87,9 @@ def find_label_errors(
     else:
         p, labels = read_probabilities(pred_probs, y)
     owner = None if owner is None else read_plain_column(owner, "owner")
-    for name, rows in {"y": labels.numbers, "owner": owner, "pred_probs": pred_probs}.items():
+    annotator = None if annotator is None else read_plain_column(annotator, "annotator")
+    columns = {"y": labels.numbers, "owner": owner, "annotator": annotator, "pred_probs": pred_probs}
+    for name, rows in columns.items():
         if rows is not None and len(rows) != len(x):
             raise SpecError(f"{name}: expected one for each of the {len(x)} samples of x, got {len(rows)}")
     kind = "natural" if owner is not None else {"kind": "iid", "clients": 1}
@@ -106,7 +112,8 @@ def find_label_errors(
     if skipped := [name for number, name in enumerate(split.sites) if number not in judged]:
         warnings.warn(
             f"{len(skipped)} of {split.clients} sites are left out ({', '.join(skipped[:5])}): the models agree with "
-            "their labels no more often than chance. Other features, or a larger net trained longer, may help",
+            "their labels no more often than chance. Classes may be exchanged there. Else other features, or a larger "
+            "net trained longer, may help",
             stacklevel=2,
         )
     frame = LabelErrors(list_suspects(suspects, data, data.y_train, split.sites), columns=list_columns(suspects))
@@ -116,6 +123,7 @@ def find_label_errors(
         frame["agreement"] = (agreed.sum(1) / voted.sum(1))[frame["sample"]]
         counts = zip(voted.sum(0).tolist(), agreed.sum(0).tolist(), strict=True)
         frame.attrs["annotators"] = [{"votes": n, "agreement": k / n if n else None} for n, k in counts]
+    frame.attrs["findings"] = find_systematic_errors(frame, annotator)
     frame.attrs["sites"] = [dict(zip(SITES, row, strict=True)) for row in list_sites(suspects, split.sites)]
     return frame
 
@@ -192,7 +200,8 @@ def judge_probabilities(p: np.ndarray, labels: np.ndarray, split: Partition) -> 
     if not rows:
         return []
     parts, given = [log_p[of] for of in rows.values()], [labels[of] for of in rows.values()]
-    return estimate_held_out(parts, parts, given, list(rows.values()), list(rows))
+    predicted = [{"predicted": part.argmax(1)} for part in parts]
+    return estimate_held_out(parts, parts, given, list(rows.values()), list(rows), extra_columns=predicted)
 
 
 def find_votes(votes: np.ndarray) -> np.ndarray:

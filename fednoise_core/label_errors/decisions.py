@@ -15,7 +15,7 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Suspect(CsvRow):
-    """One row of suspects.csv. sample: row in the arrays artifact. Not all methods have the last two columns."""
+    """One row of suspects.csv. sample: row in the arrays artifact. Not all methods have the last three columns."""
 
     sample: Count
     source: str
@@ -32,6 +32,7 @@ class Suspect(CsvRow):
     blank: bool
     out_of_scope: Amount = 0.0
     near_copy: bool = False
+    predicted: int = -1
 
 
 class Decision(CsvRow):

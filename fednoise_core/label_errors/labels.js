@@ -403,14 +403,14 @@
     if (!event.target.matches("select, option")) list.focus({ preventScroll: true });
   }
 
-  // ---- the grid: the largest groups of given -> proposed with the verdict wrong, each most suspect first
+  // ---- the grid: the largest groups of a site's given -> proposed with the verdict wrong, each most suspect first
 
   const GROUPS = 12, EACH = 10, TILE = 44;
 
   function fillGrid() {
     const groups = new Map();
     suspects.forEach((row, i) => {
-      const key = row[GIVEN] * data.classes.length + row[PROPOSED];
+      const key = [row[SITE], row[GIVEN], row[PROPOSED]].join();
       if (row[VERDICT] !== 0) return;
       if (!groups.has(key)) groups.set(key, []);
       groups.get(key).push(i);
@@ -418,7 +418,8 @@
     const largest = [...groups.values()].sort((a, b) => b.length - a.length).slice(0, GROUPS);
     at("grid").append(...largest.map((rows) => {
       const group = make("div"), first = data.rows[rows[0]];
-      const text = `${name(first[GIVEN])} → ${name(first[PROPOSED])} (${rows.length.toLocaleString("en")})`;
+      const site = data.sites.length > 1 ? data.sites[first[SITE]][1] + ": " : "";
+      const text = `${site}${name(first[GIVEN])} → ${name(first[PROPOSED])} (${rows.length.toLocaleString("en")})`;
       const tiles = rows.slice(0, EACH).map((i) => {
         const tile = makeButton("tile", "", i);
         paint(tile, i, TILE);
@@ -434,8 +435,9 @@
     const button = make("button", className, text);
     button.type = "button";
     button.addEventListener("click", () => {
-      for (const id of ["view", "site", "kind", "state"]) at(id).value = "";
-      [at("given").value, at("proposed").value, at("verdict").value] = [data.rows[i][GIVEN], data.rows[i][PROPOSED], 0];
+      for (const id of ["view", "kind", "state"]) at(id).value = "";
+      for (const [id, column] of [["site", SITE], ["given", GIVEN], ["proposed", PROPOSED], ["verdict", VERDICT]])
+        at(id).value = data.rows[i][column];
       filter(true);
       move(shown.indexOf(i));
       list.scrollIntoView({ block: "nearest" });

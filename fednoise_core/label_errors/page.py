@@ -19,6 +19,7 @@ from fednoise_core.label_errors.csv_rows import Site
 from fednoise_core.label_errors.decisions import DECISIONS, Suspect, data_digest
 from fednoise_core.label_errors.image_checks import SENT_BYTES
 from fednoise_core.label_errors.scope import FAR
+from fednoise_core.label_errors.systematic import Finding
 from fednoise_core.label_errors.thumbnails import COLUMNS, PER_SHEET, Sheets, pack_sheets, shown_images
 from fednoise_core.noise.labels import Labels
 from fednoise_core.rng import stream
@@ -41,6 +42,7 @@ def labels_page(
     summary: Mapping[str, Any],
     donor: np.ndarray | None = None,
     pictures: Any = None,
+    findings: Sequence[Finding] = (),
     per_site: int = PER_SITE,
     most: int = MOST,
 ) -> str:
@@ -55,6 +57,7 @@ def labels_page(
         summary: Content of the run's summary.json.
         donor: Images of open-set noise, uint8 [n, …].
         pictures: Pictures of feature vectors, uint8 [n, H, W] or [n, H, W, 3], or `ImageFiles`.
+        findings: Its systematic errors.
         per_site: How many suspects of one site the page holds at most.
         most: How many it holds at most.
 
@@ -84,6 +87,7 @@ def labels_page(
         folder=Path(__file__).parent,
         title=title,
         tiles=_summary_counts(sites),
+        findings=[finding["text"] for finding in findings],
         sites=[_site_row(number, site, longest) for number, site in worst_first],
         longest=f"{longest:.0f}",
         accuracy=_describe_accuracy(summary),

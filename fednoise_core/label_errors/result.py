@@ -56,7 +56,8 @@ class LabelErrors(pd.DataFrame):
         suspects = [Suspect.model_validate({**row, "where": f"row {place}"}) for place, row in rows]
         sites = [Site(where=f"site {site['client']}", **site) for site in self.attrs["sites"]]
         labels = Labels.of(data.y_train, data.y_train, data.classes, False)
-        text = labels_page(data, labels, suspects, sites, title, summary={"accuracy": {}}, pictures=pictures)
+        given = {"pictures": pictures, "findings": self.attrs["findings"]}
+        text = labels_page(data, labels, suspects, sites, title, summary={"accuracy": {}}, **given)
         with open_atomic(path) as file:
             file.write(text)
 

@@ -143,9 +143,11 @@ class CrossFitted(FedAvg):
 
     def predict_held_out(self, client: Client, broadcast: Mapping[str, Any]) -> HeldOut:
         held_out, seen = (client.state[name] / client.state[name].sum(1, keepdim=True) for name in ("held", "seen"))
+        predicted = held_out.argmax(1)  # without the votes, which would vouch for what is wrong at the whole client
         if self.fit == "sums":  # a vote has not seen the sample's own label either
             both = (held_out * client.state["votes"]).sqrt()
             held_out = seen = both / both.sum(1, keepdim=True)
         mixed, (mean, nearest) = (held_out + seen) / 2, client.state["distances"]
         near_copies = find_near_copies(mean, nearest, client.net.features_size)
-        return held_out, mixed, {"out_of_scope": score_scope(mean, mixed), "near_copy": near_copies}
+        columns = {"out_of_scope": score_scope(mean, mixed), "near_copy": near_copies, "predicted": predicted}
+        return held_out, mixed, columns

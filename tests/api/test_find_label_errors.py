@@ -1,5 +1,7 @@
 """fn.find_label_errors: one call from arrays to the list of suspects; feature vectors as well as images."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,7 +31,7 @@ def test_feature_vectors_of_several_owners():
     x[20], y[20] = 1.0001 * x[23], "owl" if y[23] == "cat" else "cat"  # at one site
     wrong[[7, 8, 20]] = True
     frame = fn.find_label_errors(x, y, OWNERS, progress=False)
-    assert list(frame.columns) == [*SUSPECTS, "out_of_scope", "near_copy"]
+    assert list(frame.columns) == [*SUSPECTS, "out_of_scope", "near_copy", "predicted"]
     assert set(frame.loc[frame["near_copy"], "sample"]) == {20, 23}
     assert set(frame.loc[frame["contradicts"], "sample"]) == {7, 8}
     assert not frame["blank"].any()
@@ -63,6 +65,21 @@ def test_images_and_a_seed():
     again = fn.find_label_errors(images, pd.Series(y), pd.Series(OWNERS), seed=0, progress=False)
     assert one.equals(again)
     assert not one.equals(other)
+
+
+def test_an_annotator_who_is_often_wrong_is_named_first_on_the_page(tmp_path: Path):
+    x, y, _ = made_data(0.0)
+    annotator = np.array(["Ann", "Bo", "Cy", "Di"])[np.arange(360) // 3 % 4]
+    chosen = (annotator == "Cy") & (OWNERS == "Turin")
+    y[chosen] = y[np.roll(np.flatnonzero(chosen), 1)]
+    frame = fn.find_label_errors(x, y, OWNERS, annotator=pd.Series(annotator), progress=False)
+    (finding,) = frame.attrs["findings"]
+    assert (finding["site"], finding["kind"]) == ("Turin", "annotator")
+    assert "labels by annotator Cy (elsewhere" in finding["text"]
+    frame.page(tmp_path / "labels.html")
+    assert finding["text"] in (tmp_path / "labels.html").read_text()
+    with pytest.raises(SpecError, match="annotator: expected one for each of the 360 samples of x, got 2"):
+        fn.find_label_errors(x, y, OWNERS, annotator=["Ann", "Bo"])
 
 
 def test_votes_of_several_annotators():

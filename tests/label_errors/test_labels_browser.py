@@ -293,11 +293,11 @@ def test_what_the_models_keep_is_not_relabelled_with_the_others(
 
 def test_the_grid_groups_what_is_wrong_and_leads_to_the_list(page: Any, found: LabelRun) -> None:
     wrong = [one for one in listed(found) if one.verdict == "wrong"]
-    groups: dict[tuple[str, str], list[Any]] = {}
+    groups: dict[tuple[str, str, str], list[Any]] = {}
     for one in wrong:
-        groups.setdefault((one.given_name, one.proposed_name), []).append(one)
+        groups.setdefault((one.site, one.given_name, one.proposed_name), []).append(one)
     largest = sorted(groups.values(), key=len, reverse=True)[:12]
-    heads = [f"{rows[0].given_name} → {rows[0].proposed_name} ({len(rows)})" for rows in largest]
+    heads = [f"{rows[0].site}: {rows[0].given_name} → {rows[0].proposed_name} ({len(rows)})" for rows in largest]
     assert texts(page, "#grid .link") == heads
     assert page.find_element(By.ID, "grid").location["y"] < 400  # before all else
     tiles = page.find_elements(By.CSS_SELECTOR, "#grid > div:first-child .tile")

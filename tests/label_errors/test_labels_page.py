@@ -4,6 +4,7 @@ import base64
 import csv
 import dataclasses
 import hashlib
+import html
 import io
 import itertools
 import json
@@ -129,6 +130,22 @@ def test_copies_blank_and_strange_images_are_listed_whatever_the_models_think(fo
     assert kinds == {first.sample: 1, other.sample: 1, blank.sample: 2, near: 3, strange: 4}
     assert data["kinds"] == ["contradicting copy", "blank image", "contradicting near copy", "out of scope"]
     assert f"{32 * found.arrays.n / 1000:.0f} kB here" in text
+
+
+def test_systematic_errors_come_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = label_run(tmp_path, n=300)
+    assert "Systematic errors" not in page_of(found)
+    near = [{"near_copy": (one.site == 2) & (np.arange(len(one.samples)) // 30 == 1)} for one in found.sites]
+    sites = [dataclasses.replace(one, columns=columns) for one, columns in zip(found.sites, near, strict=True)]
+    write_suspects(found.folder / "suspects.csv", sites, found.arrays, found.labels.noisy, found.arrays.sites)
+    text = page_of(found)
+    first, last = (found.arrays.source(found.sites[2].samples[row]) for row in (30, 59))
+    said = (
+        f"{SITES[2]}: 30 of 30 samples from row {first} to {last} are copies of others with another label. By accident:"
+    )
+    assert said in capsys.readouterr().out
+    assert said in html.unescape(text)
+    assert text.index('<h2 id="findings">Systematic errors') < text.index('id="grid"') < text.index('id="sites"')
 
 
 def test_pictures_are_the_images_that_were_judged(found: LabelRun) -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.encoded import find_images
@@ -18,6 +19,7 @@ from fednoise_core.io import ArtifactError, open_atomic
 from fednoise_core.label_errors.csv_rows import Site, read_rows
 from fednoise_core.label_errors.decisions import Suspect
 from fednoise_core.label_errors.page import MOST, PER_SITE, labels_page
+from fednoise_core.label_errors.systematic import find_systematic_errors
 from fednoise_core.label_errors.thumbnails import LARGE
 from fednoise_core.noise.labels import Labels
 from workflow_scripts.report.runs.run import read_json
@@ -58,6 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         suspects, sites = read_rows(run / "suspects.csv", Suspect), read_rows(run / "sites.csv", Site)
         title, places = args.title or run.as_posix(), [os.environ.get("FEDNOISE_DATA", ".")]
         encoded = getattr(arrays, "spec", {}).get("source") == "encoded"
+        findings = find_systematic_errors(pd.DataFrame(map(dict, suspects)))
         page = labels_page(
             arrays,
             labels,
@@ -67,12 +70,14 @@ def main(argv: list[str] | None = None) -> int:
             summary=read_json(run / "summary.json", ("accuracy",)),
             donor=_donor_images(arrays, labels, args.donor),
             pictures=find_images(arrays, places) if encoded else find_pictures(arrays, places, (LARGE, LARGE)),
+            findings=findings,
             per_site=args.per_site,
             most=args.most,
         )
         with open_atomic(args.out) as file:
             file.write(page)
-        return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
+        texts = [finding["text"] for finding in findings]
+        return "\n".join([*texts, f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"])
 
     return common.run_step("labels-page", write_page, lambda steps: ["workflow_scripts/commands/labels_page.py"], args)
 
