@@ -3,6 +3,10 @@
 import pytest
 from toy_workflow import TOY, Workflow
 
+from workflow_scripts.config.project import Project
+from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.study.targets import Targets
+
 pytestmark = pytest.mark.workflow
 
 PAGE = "build/labels/toy/digits/random20/even/fedavg/seed0/labels.html"
@@ -28,7 +32,11 @@ def test_a_page_is_made_where_it_is_asked_for(workflow: Workflow) -> None:
             assert workflow.stale() == {}
 
 
-def test_a_study_may_ask_for_the_pages_of_all_its_runs(workflow: Workflow) -> None:
+def test_a_study_may_ask_for_the_pages_of_all_its_runs(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workflow.folder)
     with workflow.edited(STUDY, "title: Toy\n", "title: Toy\nlabels: true\n"):
         runs = TOY.count("methods: [fedavg, feddpcont, fedcorr]") * 3 + 1
         assert workflow.stale("toy") == {"labels_page": runs, "study_page": 1}  # which links them
+        lines = Targets(Project(read_yaml("config/config.yaml"))).summary_lines("toy")
+        assert len([line for line in lines if line.endswith("/labels.html")]) == runs
+        assert f"  page: {PAGE}" in lines

@@ -152,12 +152,11 @@ class Targets:
             name: The study's name.
         """
         study = self.load_study(name)
-        pages = [run.labels_page for run in study.runs if study.data.get("labels")]
         return [
             *self._missing_in_store(name),
             *paths.output_files(study.root, study.tables, study.figures),
             *self.page_files(study),
-            *pages,
+            *_label_pages(study),
         ]
 
     def combine_targets(self, files: Callable[[str], list[str]], names: Iterable[str]) -> list[str]:
@@ -290,10 +289,12 @@ class Targets:
         return [*missing, _newer_file("/".join(filter(None, (root, key, name))), copies)]
 
     def summary_lines(self, root: str) -> list[str]:
-        """Read from the log of a study's numbers what won, if they were made here."""
-        log = Path(f"logs/metrics/{self.outputs.plan_summary(self._study_in(root)).digest}.log")
+        """Read from the log of a study's numbers what won, if they were made here, and name the pages."""
+        study = self._study_in(root)
+        log = Path(f"logs/metrics/{self.outputs.plan_summary(study).digest}.log")
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-        return [f"results/{root}:", *(f"  {line}" for line in lines), f"  page: results/{root}/report.html"]
+        pages = [f"results/{root}/report.html", *_label_pages(study)]
+        return [f"results/{root}:", *(f"  {line}" for line in lines), *(f"  page: {page}" for page in pages)]
 
     def copy_command(self, root: str, key: str, name: str = "") -> str:
         """The shell command that copies files to results/, for the arguments of `copy_inputs`."""
@@ -434,6 +435,11 @@ def _missing_sums(plans: Iterable[Plan]) -> list[str]:
     missing = {plan.folder: plan for plan in plans if plan.folder.startswith("store/") and not plan.is_finished}
     inputs = {plan.folder for user in missing.values() for plan in user.inputs}
     return [plan.sums_file for folder, plan in missing.items() if folder not in inputs]
+
+
+def _label_pages(study: Study) -> list[str]:
+    """The pages on which the labels of a study's runs are decided, if it asks for them."""
+    return [run.labels_page for run in study.runs] if study.data.get("labels") else []
 
 
 def _newer_file(name: str, files: Iterable[str]) -> str:
