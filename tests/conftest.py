@@ -1,5 +1,6 @@
 """Fixtures that several test files share. torch is imported by the tests that need it, not here."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -19,6 +20,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that take minutes first, so that no worker is left alone with one at the end."""
     items.sort(key=lambda item: (item.path.name != "test_smoke.py", item.path.parent.name != "workflow"))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: no garbage collection looks at it again, nor in a forked process."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

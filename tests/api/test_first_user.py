@@ -1,8 +1,5 @@
 """What the first person who tried this stumbled over, and no other test shows."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -28,18 +25,3 @@ def test_no_picture_of_flips_where_truth_is_unknown(tmp_path: Path, known: bool)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Who holds which class" in page
     assert ("How labels were flipped" in page) == known
-
-
-def test_what_cannot_be_captured_is_told_with_its_line(tmp_path: Path) -> None:
-    lines = [
-        "from fednoise_core.methods.fedavg import FedAvg",
-        "class Peeks(FedAvg):",
-        "    def compute_loss(self, logits, y):",
-        "        loss = super().compute_loss(logits, y)",
-        "        return loss if loss.sum().item() > 0 else -loss",
-    ]
-    (tmp_path / "peeks.py").write_text("\n".join(lines))
-    command = [sys.executable, "-m", "fednoise_core.testing", "--method", "peeks:Peeks", "-k", "captured", "-q"]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
-    assert "peeks.py, line 5" in done.stdout

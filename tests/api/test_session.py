@@ -136,6 +136,7 @@ def test_models_of_each_client_and_of_several_nets(tmp_path: Path):
     torch.testing.assert_close(both.module()(x), members[0](x) + members[1](x))
 
 
+SMALL = {"name": "small_cnn", "width": 2, "hidden": 6, "norm": True}
 ALONE = """
 import json, sys, numpy as np, torch
 names = {"class_names.json": ""}
@@ -146,9 +147,9 @@ print(json.loads(names["class_names.json"]))
 """
 
 
-@pytest.mark.parametrize("net", ["resnet10", {"name": "module", "factory": "mynets:Normed"}])
+@pytest.mark.parametrize("net", [SMALL, {"name": "module", "factory": "mynets:Normed"}])
 def test_torch_alone_runs_what_is_exported(net: Any, tmp_path: Path):
-    made = play(method="fedavg" if net == "resnet10" else "cross_fitted", train={**SHORT, "net": net})
+    made = play(method="fedavg" if net == SMALL else "cross_fitted", train={**SHORT, "net": net})
     made.save_torch(tmp_path / "model.pt2")
     images = torch.rand(7, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     np.save(tmp_path / "images.npy", images.numpy())

@@ -19,6 +19,7 @@ from workflow_scripts.docgen import references
 ROOT = Path(__file__).parents[2]
 METHOD_PAGES = sorted(page for page in (ROOT / "docs/methods").glob("*.md") if page.name != "README.md")
 WRITTEN_BY_READERS = "background|bars|blocks|fedpull|mine|range|sizes|test_fedpull|wedges|with_NAME"
+KINDS = yaml.load((ROOT / "config/schema/method.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 CITED = re.compile(r"\[([^]]+)\]\([^)\s]*references\.md#(\w+)\)")
 
 
@@ -155,9 +156,8 @@ def test_the_page_of_a_method_has_its_sections_and_the_defaults_of_the_code(page
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Equations", "Settings", "Notes", "Deviations", "Results"]
     rows, linked = read_settings(text)
-    kinds = yaml.safe_load((ROOT / "config/schema/method.yaml").read_text(encoding="utf-8"))
-    common = {} if page.stem == "fedavg" else kinds["fedavg"]["properties"]
-    settings = {name: one for name, one in kinds[page.stem]["properties"].items() if common.get(name) != one}
+    common = {} if page.stem == "fedavg" else KINDS["fedavg"]["properties"]
+    settings = {name: one for name, one in KINDS[page.stem]["properties"].items() if common.get(name) != one}
     defaults = {name: one.get("default", "required") for name, one in settings.items()}
     for other in linked:  # a page may leave the settings that it shares with another one to that page
         shared, _ = read_settings((page.parent / f"{other}.md").read_text(encoding="utf-8"))

@@ -63,17 +63,8 @@ def test_another_seed_is_another_run(name, played):
 
 
 @every_method
-def test_how_often_is_evaluated_changes_nothing_else(name, played):
-    rare, whole = toy.play(name, eval_every=3), played(name).run
-    assert toy.same_state(rare.outcome.state, whole.outcome.state)
-    assert dict(rare.curve).items() < dict(whole.curve).items()
-
-
-@every_method
-def test_the_cohort_of_a_round_is_the_same_for_every_method(name, jobs, monkeypatch):
+def test_evaluation_changes_nothing_else_and_cohorts_are_those_of_every_method(name, played, jobs, monkeypatch):
     """Where a method asks for the round's cohort, without conditions of its own, a fit trains just these clients."""
-    if method_class(name).pooled:
-        pytest.skip("its only client is all clients")
     asked: set[int] = set()
     sample = Federation.sample_cohort
 
@@ -82,7 +73,11 @@ def test_the_cohort_of_a_round_is_the_same_for_every_method(name, jobs, monkeypa
         return sample(self, round, size, candidates)
 
     monkeypatch.setattr(Federation, "sample_cohort", noted)
-    toy.play(name)
+    rare, whole = toy.play(name, eval_every=3), played(name).run
+    assert toy.same_state(rare.outcome.state, whole.outcome.state)
+    assert dict(rare.curve).items() < dict(whole.curve).items()
+    if method_class(name).pooled:  # its only client is all clients
+        return
     assert asked
     trained: dict[tuple[int, str], set[int]] = {}
     for one in (one for some in jobs for one in some if one.on == "train"):

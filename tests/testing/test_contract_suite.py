@@ -44,7 +44,7 @@ BROKEN = {
     "ReadsANumber": (
         "test_its_step_can_be_captured_and_replayed",
         "ReadsANumber: its step cannot be captured and runs eagerly (operation not permitted when stream is capturing: "
-        "_local_scalar_dense.default, broken_methods.py, line ",
+        "_local_scalar_dense.default, broken_methods.py, line 15",
     ),
     "ChangesInPlace": (
         "test_it_runs_to_its_end_and_its_models_predict",
@@ -123,11 +123,10 @@ def test_wrong_options_are_one_clear_error(words: list[str], message: str) -> No
 
 
 def test_pytest_shows_it_as_one_error(tmp_path: Path) -> None:
-    for words, message in (["--method", "fedavg", "--fields", "mu"], "--fields 'mu': no JSON"), ([], "name the method"):
-        made = suite(tmp_path, *words)
-        assert made.returncode == pytest.ExitCode.USAGE_ERROR
-        assert message in made.stdout + made.stderr
-        assert "_subjects" not in made.stdout + made.stderr
+    made = suite(tmp_path, "--method", "fedavg", "--fields", "mu")
+    assert made.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "--fields 'mu': no JSON" in made.stdout + made.stderr
+    assert "_subjects" not in made.stdout + made.stderr
 
 
 def test_world_and_tape_need_no_pytest() -> None:
