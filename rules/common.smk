@@ -92,14 +92,15 @@ def step_input(folder, name, before=lambda: None):
 
     def find(wildcards):
         before()
-        return [ancient(file) for file in exit_on_error(TARGETS.input_files, folder.format(**wildcards), name)]
+        plan = exit_on_error(TARGETS.find_plan, folder.format(**wildcards))
+        return [ancient(file) for file in plan.input_files(name)]
 
     return find
 
 
 def missing_inputs(folder, kind):
     """An input function: what is missing of the runs, tables, … that the step with this folder shows."""
-    return lambda wildcards: exit_on_error(TARGETS.missing_inputs, folder.format(**wildcards), kind)
+    return lambda wildcards: exit_on_error(TARGETS.find_plan, folder.format(**wildcards)).missing_inputs(kind)
 
 
 def step_settings(folder):

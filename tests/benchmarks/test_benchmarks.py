@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import benchmarks
-from benchmarks import changed_configs, label_errors, planted_errors
+from benchmarks import label_errors, planted_errors
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,13 +20,6 @@ ELSEWHERE = {"__main__"}  # it runs when it is imported
 @pytest.mark.parametrize("name", sorted(MODULES - ELSEWHERE))
 def test_every_benchmark_finds_what_it_imports(name):
     importlib.import_module(f"benchmarks.{name}")
-
-
-def test_a_changed_config_plans_or_is_refused_in_one_line(tmp_path):
-    """Within five seconds, naming file and key; `python -m benchmarks.changed_configs` draws more."""
-    refused, wrong = changed_configs.count_refusals(60, 25, tmp_path)
-    assert not wrong, "\n".join(wrong)
-    assert 20 < refused < 55
 
 
 def test_planted_errors_change_one_line_and_are_restored(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 from cases import MODEL, traffic
 
 from fednoise_core.methods import METHODS, method_class
-from workflow_scripts.docgen.methods_table import read_facts
+from workflow_scripts.docgen.pages import read_facts
 
 every_method = pytest.mark.parametrize("name", METHODS)
 

@@ -26,8 +26,7 @@ from workflow_scripts.report.pages.paper_sections import _largest_gain
 from workflow_scripts.report.runs.csv_files import read_csv
 from workflow_scripts.report.tables.claims import NOT_RUN, STATES, judge_claims
 from workflow_scripts.report.tables.registry import build_table, complete_spec
-from workflow_scripts.report.tables.scorecard import score_table
-from workflow_scripts.report.tables.verdicts import JUDGED
+from workflow_scripts.report.tables.scorecard import JUDGED, score_table
 from workflow_scripts.study.paper_settings import settings_provenance
 from workflow_scripts.study.study import Study
 
@@ -246,7 +245,7 @@ def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(folder: Path) -> N
     study = ran("fedmixcon", noise=["sym40-exact"], partition=["classes3"], method=["fedavg", "sce", "fedlsr"])
     out = folder / "docs/results/fedmixcon"
     publish_study(study, out)
-    shown = score_table(read_csv(out / "table3.csv"), study.tables["table3"])
+    shown = score_table(read_csv(out / "table3.csv"))
     assert sum(shown.cells[name] for name in JUDGED) == shown.ran == 6
     text = section((out / "README.md").read_text(encoding="utf-8"), "Reproduction")
     line = next(line for line in text.splitlines() if line.startswith("| Table 3"))
@@ -328,7 +327,7 @@ def test_scores_add_up() -> None:
     frame = pd.DataFrame(rows, columns=["method", "ours_mean", "paper_mean", "verdict"]).assign(
         dataset="x", noise="y", partition="z", member="", ceiling=0, scale="paper", paper="printed", ours_by_seed=""
     )
-    one = score_table(frame, {})
+    one = score_table(frame)
     assert (one.ran, one.ranks) == (3, [1.0])
     assert [one.cells[name] for name in JUDGED] == [0, 1, 2]
     both = one + one

@@ -37,7 +37,7 @@ from workflow_scripts.report.figures.axis_minimum import find_axis_minimum
 from workflow_scripts.report.figures.results.common import spread_x_axis
 from workflow_scripts.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.report.figures.style import WRONG
-from workflow_scripts.report.runs.confusion import read_confusion
+from workflow_scripts.report.pages.run_details import read_confusion
 from workflow_scripts.report.runs.frames import tabulate_results
 from workflow_scripts.report.runs.ranking import leading_methods
 from workflow_scripts.report.runs.run import SELECTORS, ListedRun, listed_runs, load
@@ -462,7 +462,7 @@ def test_a_damaged_confusion_matrix_is_named(tmp_path: Path) -> None:
         with pytest.raises(ArtifactError, match=r"confusion\.csv: damaged"):
             read_confusion(path)
     path.write_text(text.splitlines()[0] + "\n")  # a run that diverged
-    assert read_confusion(path).counts is None
+    assert read_confusion(path)[1] is None
 
 
 def test_any_metric_is_drawn_with_the_phases(tmp_path: Path) -> None:

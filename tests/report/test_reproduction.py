@@ -13,8 +13,7 @@ from fednoise_core.io import ArtifactError
 from workflow_scripts.report.runs.csv_files import read_csv, write_csv
 from workflow_scripts.report.runs.run import listed_runs
 from workflow_scripts.report.tables import claims, intervals, latex, markdown, registry
-from workflow_scripts.report.tables.scorecard import column_ranks
-from workflow_scripts.report.tables.verdicts import compare_numbers
+from workflow_scripts.report.tables.scorecard import column_ranks, compare_numbers
 
 NAN = math.nan
 GRID = [{"noises": ["sym40"], "partitions": ["iid", "openset-uniform"], "methods": ["fedavg", "sce", "fedmd"]}]

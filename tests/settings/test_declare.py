@@ -34,8 +34,7 @@ from fednoise_core.settings.declare import (
 )
 from fednoise_core.settings.train import Train
 from fednoise_core.settings.words import describe_schema
-from workflow_scripts.config.kind_schema import describe_kind
-from workflow_scripts.config.validation import Schemas
+from workflow_scripts.config.validation import Schemas, describe_kind
 from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.docgen import config_schema
 

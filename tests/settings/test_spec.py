@@ -16,8 +16,7 @@ from fednoise_core.methods import METHODS, make_method, method_class
 from fednoise_core.settings.declare import Settings, check_value, model_of
 from fednoise_core.settings.functions import resolve_kind
 from fednoise_core.settings.train import Train, resolve_rounds
-from workflow_scripts.config.kind_schema import KIND_KEYS
-from workflow_scripts.config.validation import Schemas, check_model
+from workflow_scripts.config.validation import KIND_KEYS, Schemas, check_model
 from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.docgen import config_schema, pages
 

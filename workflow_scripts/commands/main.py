@@ -3,7 +3,6 @@
 import sys
 from difflib import get_close_matches
 from importlib import import_module
-from pathlib import Path
 
 from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts.provenance.step_code import ROOT
@@ -67,14 +66,11 @@ def format_help() -> str:
     """The help: a line for each verb, the first of its module."""
     width = max(map(len, VERBS)) + 2
     files = {verb: ROOT.joinpath(*module.split(".")).with_suffix(".py") for verb, module in VERBS.items()}
-    lines = [f"  {verb:{width}}{_read_summary(file)}" for verb, file in files.items()]
+    # the first line of each docstring, without an import, which may take seconds
+    summaries = {verb: file.read_text(encoding="utf-8").splitlines()[0].strip('"') for verb, file in files.items()}
+    lines = [f"  {verb:{width}}{summary}" for verb, summary in summaries.items()]
     title = "fednoise: federated learning with noisy labels. Each command has its own help: fednoise <command> --help"
     return "\n".join([title, "", "Commands:", *lines, "", EXIT_CODES])
-
-
-def _read_summary(file: Path) -> str:
-    """The first line of a module's docstring, without an import, which may take seconds."""
-    return file.read_text(encoding="utf-8").splitlines()[0].strip('"')
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ What a setting is stands where it is declared (fednoise_core/settings).
 """
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from fednoise_core.settings.declare import doc_summary, json_schema, model_of
 from fednoise_core.settings.functions import resolve_kind
 from fednoise_core.settings.train import Train
 from workflow_scripts.config.file_models import CatalogueFile, ConfigFile, StudyFile
-from workflow_scripts.config.kind_schema import describe_kind, describe_settings
+from workflow_scripts.config.validation import describe_kind, describe_settings
 from workflow_scripts.docgen import pages
 from workflow_scripts.report.figures.draw import FIGURES
 from workflow_scripts.report.figures.settings import SETTING_FIGURES
@@ -109,10 +110,29 @@ def _find_single_side(name: str, facts: Mapping[str, Any]) -> dict[str, int]:
 
 def _family_file(family: str) -> str:
     source, meaning = MEANINGS[family]
-    lines = [FIRST.format(source=source), f"# {meaning}"]
-    for name, facts in _describe_family(family).items():
-        lines += [f"{name}:", *(line for key, value in facts.items() for line in _yaml_lines(key, value, 1)), ""]
+    lines, kinds = [FIRST.format(source=source), f"# {meaning}"], _describe_family(family)
+    settings = {
+        name: [_yaml_line(key, schema, 2) for key, schema in kind["properties"].items()] for name, kind in kinds.items()
+    }
+    shared, anchor = _find_shared(list(settings.values())), "&shared"
+    for name, kind in kinds.items():
+        own = settings[name]
+        if shared and own[: len(shared)] == shared:
+            first = [f"    <<: {anchor}", *(f"  {line}" for line in shared)]
+            own, anchor = [*(first if anchor == "&shared" else first[:1]), *own[len(shared) :]], "*shared"
+        lines.append(f"{name}:")
+        for key, value in kind.items():
+            lines += ["  properties:", *own] if key == "properties" and own else [_yaml_line(key, value, 1)]
+        lines.append("")
     return "\n".join(lines)
+
+
+def _find_shared(settings: Sequence[list[str]]) -> list[str]:
+    """The settings with which several kinds begin, as lines: those of which YAML's `<<` spares the most lines."""
+    beginnings = Counter(tuple(lines[:count]) for lines in settings for count in range(1, len(lines) + 1))
+    spared = {lines: len(lines) * (count - 1) - count for lines, count in beginnings.items()}
+    best = max(spared, key=lambda lines: spared[lines], default=())
+    return list(best) if spared.get(best, 0) > 0 else []
 
 
 def _mapping_file(name: str) -> str:
@@ -120,21 +140,16 @@ def _mapping_file(name: str) -> str:
     source, declared = MAPPINGS[name]
     schema = json_schema(model_of(declared)) | {"description": doc_summary(declared)}
     lines = [FIRST.format(source=source), "$schema: https://json-schema.org/draft/2020-12/schema"]
-    keys = ("description", "type", "additionalProperties", "required", "properties")
-    lines += [line for key in keys if key in schema for line in _yaml_lines(key, schema[key], 0)]
-    return "\n".join([*lines, ""])
+    keys = ("description", "type", "additionalProperties", "required")
+    lines += [_yaml_line(key, schema[key], 0) for key in keys if key in schema]
+    lines += ["properties:", *(_yaml_line(key, setting, 1) for key, setting in schema["properties"].items()), ""]
+    return "\n".join(lines)
 
 
-def _yaml_lines(key: str, value: Any, depth: int) -> list[str]:
-    """YAML of one entry; the properties on lines of their own, everything else on one."""
-    indent = "  " * depth
-    if key == "properties" and value:
-        inner = [line for name, schema in value.items() for line in _yaml_lines(f" {name}", schema, depth + 1)]
-        return [f"{indent}{key}:", *inner]
-    written = yaml.safe_dump(
-        {key.strip(): value}, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9
-    )
-    return [indent + written.strip()[1:-1]]
+def _yaml_line(key: str, value: Any, depth: int) -> str:
+    """YAML of one entry on one line."""
+    written = yaml.safe_dump({key: value}, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9)
+    return "  " * depth + written.strip()[1:-1]
 
 
 REGISTRIES: dict[str, Mapping[str, Any]] = {

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from fednoise_core.io import ArtifactError, SpecError, json_digest, open_atomic, raise_all, read_texts, write_json
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -32,14 +34,14 @@ from workflow_scripts.report.figures import draw
 from workflow_scripts.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.report.figures.style import read_words
 from workflow_scripts.report.pages import study_page
+from workflow_scripts.report.pages.assets import ASSETS
 from workflow_scripts.report.pages.headline import summary_lines
-from workflow_scripts.report.pages.paper_markdown import render_section
-from workflow_scripts.report.pages.paper_sections import PaperParts, paper_parts
-from workflow_scripts.report.runs.csv_files import csv_text, read_csv, write_csv
+from workflow_scripts.report.pages.paper_sections import paper_parts
+from workflow_scripts.report.runs.csv_files import csv_text
 from workflow_scripts.report.runs.frames import tabulate_results
 from workflow_scripts.report.runs.provenance import list_limits
 from workflow_scripts.report.runs.run import ListedRun, RecordedRun, list_timed, listed_runs, load, select
-from workflow_scripts.report.tables import latex, markdown, registry
+from workflow_scripts.report.tables import registry
 from workflow_scripts.report.tables.claims import NOT_RUN, STATES
 from workflow_scripts.report.text.escape import markdown_text
 from workflow_scripts.steps import metrics
@@ -165,7 +167,7 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
         write_json(out / "metrics.json", metrics.study_metrics(tabulate_results(runs)))
         texts = {"README.md": _page_markdown(study, metadata, paper, runs, table_names, texts_by_figure, out, commit)}
         if paper:
-            texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.comparisons)}
+            texts |= {"origins.csv": paper["origin_csv"], "claims.csv": csv_text(paper["comparisons"])}
     for name, text in texts.items():
         with open_atomic(out / name) as opened:
             opened.write(text)
@@ -204,15 +206,11 @@ def _write_tables(root: Path, specs: Mapping[str, Mapping[str, Any]], listed: Se
     """Make every table below `root`; returns those that have something to show."""
     written = []
     for name, spec in specs.items():
-        kind, prefix = registry.find_kind(spec), root / "tables" / name
+        kind = registry.find_kind(spec)
         chosen = kind.without_runs or select(listed, spec, none=True)
         if not (chosen or kind.of_a_paper):
             continue
-        write_csv(f"{prefix}.csv", registry.build_table(listed, spec))
-        layout = registry.lay_out_table(read_csv(f"{prefix}.csv"), spec)
-        for ending, text in (("md", markdown.render_markdown(layout)), ("tex", latex.render_latex(layout, name))):
-            with open_atomic(f"{prefix}.{ending}") as file:
-                file.write(text)
+        registry.write_table(listed, spec, root / "tables" / name, name)
         if chosen:
             written.append(name)
     return written
@@ -239,7 +237,7 @@ def _draw_figures(root: Path, specs: Mapping[str, Mapping[str, Any]], listed: Se
 def _page_markdown(
     study: Study,
     metadata: Mapping[str, Any],
-    paper: PaperParts | None,
+    paper: Mapping[str, Any] | None,
     runs: Sequence[RecordedRun],
     tables: Sequence[str],
     texts_by_figure: Mapping[str, Sequence[Any]],
@@ -274,11 +272,28 @@ def _page_markdown(
     return "\n\n".join(part.strip() for part in (f"# {metadata['title']}", *parts) if part.strip()) + "\n"
 
 
-def _progress_sentence(study: Study, paper: PaperParts | None, runs: Sequence[RecordedRun], commit: str) -> str:
+def render_section(name: str, paper: Mapping[str, Any], *values: Any) -> str:
+    """A part of the page: a macro of `assets/paper.md`.
+
+    Args:
+        name: "first" (the paper, the scale, the scoreboard, and what our numbers say), "top" (the claims), "ranks" (the
+            reproduction at a glance) or "end" (what is cut, settings with who says so, one cell again, and where each
+            number comes from).
+        paper: The sections.
+        values: Of "first" the figure, as Markdown; of "end" the CSV with a row for each run.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(ASSETS), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["md"] = markdown_text
+    return str(getattr(environment.get_template("paper.md").module, name)(paper, *values))
+
+
+def _progress_sentence(study: Study, paper: Mapping[str, Any] | None, runs: Sequence[RecordedRun], commit: str) -> str:
     scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
     planned = {run.folder for run in study.runs}  # two methods with equal settings are one run
     trained = len({run.listed.dir for run in runs})
-    count = paper.made if paper else trained
+    count = paper["made"] if paper else trained
     others = len({run.listed.folder for run in runs} - planned)
     share = "All" if others == trained else f"{others} of the"
     origins = ": origins.csv has the hash of the code, versions and devices" if paper else ""

@@ -60,7 +60,8 @@ def unpack_runs(packed: Packed, folder: Path) -> dict[str, Path]:
         for name in TEXTS:
             (run_folder / name).write_text(parts[name], encoding="utf-8")
         for name in NUMBERS:
-            _read_numbers(parts[name]).to_parquet(run_folder / f"{name}.parquet")
+            numbers = pd.read_csv(io.StringIO(parts[name]), keep_default_na=False, na_values={"value": [""]})
+            numbers.to_parquet(run_folder / f"{name}.parquet")
     return {_settings_digest(parts): folder / address for address, parts in packed.items()}
 
 
@@ -111,7 +112,3 @@ def _numbers_text(file: Path, scores_only: bool) -> str:
     if scores_only:
         left_out |= (frame["client"] != -1) | (("view" in frame) & (frame.get("view", "") == ""))
     return str(frame[~left_out].to_csv(index=False))
-
-
-def _read_numbers(text: str) -> pd.DataFrame:
-    return pd.read_csv(io.StringIO(text), keep_default_na=False, na_values={"value": [""]})

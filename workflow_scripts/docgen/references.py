@@ -24,12 +24,6 @@ def read_entries() -> dict[str, dict[str, str]]:
     return entries
 
 
-def format_citation(entry: dict[str, str]) -> str:
-    """Authors and year, as in "Li et al. (2020)"."""
-    names = [author.partition(",")[0] for author in entry["author"].split(" and ")]
-    return f"{names[0] + ' et al.' if len(names) > 2 else ' and '.join(names)} ({entry['year']})"
-
-
 def list_references() -> str:
     """Markdown: a heading for each part of the file, and a paragraph with an anchor for each entry."""
     entries, parts = read_entries(), []

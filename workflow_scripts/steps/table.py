@@ -3,9 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fednoise_core.io import open_atomic
-from workflow_scripts.report.runs.csv_files import read_csv, write_csv
-from workflow_scripts.report.tables import latex, markdown, registry
+from workflow_scripts.report.tables import registry
 from workflow_scripts.steps.common import json_argument
 from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step, shown_runs
 
@@ -28,12 +26,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def write_table() -> str:
         prefix = args.out_prefix
-        write_csv(f"{prefix}.csv", registry.build_table(shown_runs(args), args.spec))
-        layout = registry.lay_out_table(read_csv(f"{prefix}.csv"), args.spec)  # what is shown is what is in the file
-        name = args.name or Path(prefix).name
-        for ending, text in (("md", markdown.render_markdown(layout)), ("tex", latex.render_latex(layout, name))):
-            with open_atomic(f"{prefix}.{ending}") as file:
-                file.write(text)
+        layout = registry.write_table(shown_runs(args), args.spec, prefix, args.name or Path(prefix).name)
         return f"{prefix}.csv, .md, .tex: {len(layout.rows)} rows, {layout.width} columns"
 
     return run_report_step("table", write_table, args, tables=[str(args.spec.get("kind"))])

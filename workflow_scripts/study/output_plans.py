@@ -58,7 +58,10 @@ class OutputPlans:
                 first: dict[tuple[str, str], PlannedRun] = {}
                 for run in chosen:
                     first.setdefault((run.row["labels"], run.row["partition_file"]), run)
-                rows = [_without_run(run) for run in first.values()]
+                rows = [  # without what is of the method
+                    {key: value for key, value in run.row.items() if key not in SHOWN} | {"dir": "", "method": ""}
+                    for run in first.values()
+                ]
                 marks = [[row, run.display_names] for row, run in zip(rows, first.values(), strict=True)]
                 inputs = _input_plans(chosen)
                 step_spec["spec"].pop("methods", None)
@@ -146,8 +149,3 @@ def _reference_digests(spec: Mapping[str, Any]) -> list[str]:
 
     files = map(resolve_user_file, named)
     return [sha256_file(file) for file in files if file.is_file()]
-
-
-def _without_run(run: PlannedRun) -> dict[str, Any]:
-    """A run's line for figures of settings, which show nothing of its method."""
-    return {**{key: value for key, value in run.row.items() if key not in SHOWN}, "dir": "", "method": ""}

@@ -1,4 +1,4 @@
-"""Outputs of a study: its tables and figures, checked, and the settings for its page."""
+"""Outputs of a study: its tables and figures, checked."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -8,50 +8,9 @@ from fednoise_core.settings.declare import did_you_mean
 from fednoise_core.settings.variants import base_method, swept_field
 from workflow_scripts.config.project import TARGET_SUFFIXES
 from workflow_scripts.config.yaml_file import ConfigPath
-from workflow_scripts.study import paper_settings, paper_tables
+from workflow_scripts.study import paper_tables
 from workflow_scripts.study.grid import SELECTORS, StudyGrid
 from workflow_scripts.study.planned_run import PlannedRun
-
-
-def page_metadata(study: StudyGrid, tables: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe a study for its page.
-
-    Args:
-        study: The study.
-        tables: Its checked tables.
-        figures: Its checked figures.
-
-    Returns:
-        What the page shows beside runs: every id that the runs use, with its settings.
-    """
-    used = {field: dict.fromkeys(getattr(run, field) for run in study.runs) for field in SELECTORS}
-    return {
-        "id": study.name,
-        "title": " ".join([study.data["title"], *([f"({', '.join(study.project.set)})"] if study.project.set else [])]),
-        "text": study.data.get("text", ""),
-        "scale": study.project.scale,
-        "datasets": {name: study.project.datasets[name] for name in used["dataset"]},
-        "noises": {name: study.find_definition("noises", name)[1] for name in used["noise"]},
-        "partitions": {name: study.find_definition("partitions", name)[1] for name in used["partition"]},
-        "methods": {name: study.find_definition("methods", name)[1] for name in used["method"]},
-        "train": study.data["train"],
-        **({"set": study.project.set} if study.project.set else {}),
-        **({"blocks": blocks} if (blocks := _own_training(study)) else {}),
-        "tables": tables,
-        "figures": {name: {key: figure[key] for key in figure if key != "of"} for name, figure in figures.items()},
-        "left_out": paper_tables.skipped_figures(study, figures),
-        **({"paper": paper_settings.settings_provenance(study)} if study.name in study.project.paper_names else {}),
-    }
-
-
-def _own_training(study: StudyGrid) -> list[dict[str, Any]]:
-    """The grid's blocks that have training settings of their own, with these as their runs have them."""
-    blocks = []
-    for number, block in enumerate(study.data["grid"]):
-        if block.get("train"):
-            settings = study.train_settings(number)
-            blocks.append({**block, "train": {key: settings[key] for key in block["train"]}})
-    return blocks
 
 
 def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -167,31 +167,6 @@ def missing_datasets(study: StudyGrid, spec: Mapping[str, Any]) -> list[str]:
     return datasets if set(datasets) <= set(study.absent) else []
 
 
-def check_present(study: StudyGrid, checked: Mapping[str, Mapping[str, Any]], part: str) -> None:
-    """Check that a table or figure that is asked for by its own name can show something.
-
-    Args:
-        study: The study.
-        checked: The checked "tables" and "figures".
-        part: The id.
-
-    Raises:
-        SpecError: It shows no data set that is here, or nothing at this scale.
-    """
-    key = "tables" if part in study.full.get("tables", {}) else "figures"
-    outputs = {**study.full.get(key, {}), **checked[key]}
-    if part not in outputs:
-        names = [*checked["tables"], *checked["figures"]]
-        raise study.place.error(f"no table or figure is named {part!r}{did_you_mean(part, names)}")
-    spec = outputs[part]
-    if absent := missing_datasets(study, spec):
-        raise (study.place / key / part).error(
-            f"shows only {', '.join(absent)}, which is missing. {study.missing_data_message()}"
-        )
-    if part not in checked[key]:
-        raise (study.place / key / part).error(f"has no run at scale {study.project.scale}")
-
-
 def skipped_figures(study: StudyGrid, figures: Mapping[str, Any]) -> dict[str, str]:
     """List the figures that were not made. Tables always are: their cells say why they are empty.
 

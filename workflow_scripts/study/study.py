@@ -3,9 +3,10 @@
 from typing import Any
 
 from fednoise_core.io import Problems
+from fednoise_core.settings.declare import did_you_mean
 from workflow_scripts.config.project import Project
 from workflow_scripts.study import outputs, paper_settings, paper_tables
-from workflow_scripts.study.grid import StudyGrid
+from workflow_scripts.study.grid import SELECTORS, StudyGrid
 
 
 class Study(StudyGrid):
@@ -33,8 +34,45 @@ class Study(StudyGrid):
         Raises:
             SpecError: It shows no data set that is here, or nothing at this scale.
         """
-        paper_tables.check_present(self, {"tables": self.tables, "figures": self.figures}, part)
+        key = "tables" if part in self.full.get("tables", {}) else "figures"
+        checked = getattr(self, key)
+        outputs = {**self.full.get(key, {}), **checked}
+        if part not in outputs:
+            names = [*self.tables, *self.figures]
+            raise self.place.error(f"no table or figure is named {part!r}{did_you_mean(part, names)}")
+        if absent := paper_tables.missing_datasets(self, outputs[part]):
+            raise (self.place / key / part).error(
+                f"shows only {', '.join(absent)}, which is missing. {self.missing_data_message()}"
+            )
+        if part not in checked:
+            raise (self.place / key / part).error(f"has no run at scale {self.project.scale}")
 
     def page_metadata(self) -> dict[str, Any]:
         """Describe the study for its page: every id that its runs use, with its settings."""
-        return outputs.page_metadata(self, self.tables, self.figures)
+        used = {field: dict.fromkeys(getattr(run, field) for run in self.runs) for field in SELECTORS}
+        return {
+            "id": self.name,
+            "title": self.data["title"] + (f" ({', '.join(self.project.set)})" if self.project.set else ""),
+            "text": self.data.get("text", ""),
+            "scale": self.project.scale,
+            "datasets": {name: self.project.datasets[name] for name in used["dataset"]},
+            "noises": {name: self.find_definition("noises", name)[1] for name in used["noise"]},
+            "partitions": {name: self.find_definition("partitions", name)[1] for name in used["partition"]},
+            "methods": {name: self.find_definition("methods", name)[1] for name in used["method"]},
+            "train": self.data["train"],
+            **({"set": self.project.set} if self.project.set else {}),
+            **({"blocks": blocks} if (blocks := self._own_training()) else {}),
+            "tables": self.tables,
+            "figures": {name: {key: spec[key] for key in spec if key != "of"} for name, spec in self.figures.items()},
+            "left_out": paper_tables.skipped_figures(self, self.figures),
+            **({"paper": paper_settings.settings_provenance(self)} if self.name in self.project.paper_names else {}),
+        }
+
+    def _own_training(self) -> list[dict[str, Any]]:
+        """The grid's blocks that have training settings of their own, with these as their runs have them."""
+        blocks = []
+        for number, block in enumerate(self.data["grid"]):
+            if block.get("train"):
+                settings = self.train_settings(number)
+                blocks.append({**block, "train": {key: settings[key] for key in block["train"]}})
+        return blocks

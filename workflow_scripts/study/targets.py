@@ -311,14 +311,6 @@ class Targets:
         specs = getattr(self._study_in(root), key)
         return str(specs.get(name, {}).get("title") or name)
 
-    def input_files(self, folder: str, name: str) -> list[str]:
-        """List the files that the step with an address reads under a name (`Plan.input_files`)."""
-        return self.find_plan(folder).input_files(name)
-
-    def missing_inputs(self, folder: str, kind: str) -> list[str]:
-        """List what is missing of a kind of inputs of the step with an address (`Plan.missing_inputs`)."""
-        return self.find_plan(folder).missing_inputs(kind)
-
     def step_settings(self, folder: str) -> str:
         """Write the arguments of the step with an address, besides the files that it reads and writes.
 

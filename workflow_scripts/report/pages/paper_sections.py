@@ -1,13 +1,13 @@
 """Parts of a paper's page that a study's page lacks, as plain values.
 
 These are the paper itself, what our numbers say of it, claims with reasons, who says so of each setting, deviations,
-how to make one cell again, and where each number comes from. `paper.html` and `paper_markdown.py` show them.
+how to make one cell again, and where each number comes from. `paper.html` and `docgen/publish.py` show them.
 """
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -17,18 +17,29 @@ import pandas as pd
 
 from workflow_scripts.report.figures.results.common import find_common_time
 from workflow_scripts.report.figures.results.gains import compare_gains
-from workflow_scripts.report.pages.paper_origins import trace_origins
+from workflow_scripts.report.runs import frames
 from workflow_scripts.report.runs.csv_files import csv_text, read_csv
 from workflow_scripts.report.runs.frames import RUN
 from workflow_scripts.report.runs.run import RecordedRun, list_timed
 from workflow_scripts.report.tables.claims import DISAGREES, NOT_RUN, VOID, Claim, judge_claims, list_comparisons
 from workflow_scripts.report.tables.intervals import LEVEL, PROCESSOR
-from workflow_scripts.report.tables.registry import find_kind
-from workflow_scripts.report.tables.scorecard import Score, score_table, states_words
+from workflow_scripts.report.tables.registry import find_kind, select_table_runs
+from workflow_scripts.report.tables.scorecard import JUDGED, KEYS, Score, score_table, states_words
 from workflow_scripts.report.tables.setup import is_same_value
-from workflow_scripts.report.tables.verdicts import JUDGED, KEYS
 from workflow_scripts.report.text.cells import MISSING, format_number, format_signed, in_setting, settings_of
 
+COLUMNS = (
+    "table",
+    *frames.RUN,
+    "accuracy",
+    "run",
+    "digest",
+    "code",
+    "device",
+    "versions",
+    "seconds",
+    "command",
+)  # of the origins of numbers
 LISTED = 500  # runs shown in the page; beyond, the CSV inside it is the list
 
 
@@ -45,89 +56,7 @@ INTERVALS = (
 )
 
 
-@dataclass(frozen=True)
-class PaperParts:
-    """The sections of a paper's page. Tables are (heads, rows of texts).
-
-    Attributes:
-        citation: Title, authors, venue and year of the paper.
-        scale: Scale of the runs.
-        scale_words: The scale in a sentence, with its reductions.
-        made: Seeds, hours and number of runs.
-        sentences: The claims' states, the claims that turn with a reading, and the largest gain.
-        coverage: The cells that were not run, and how many gains have the paper's sign.
-        intervals: How intervals are made.
-        why: Claim, and the reason why it disagrees, is undecided or void.
-        readings: Claims whose state depends on a reading of the paper, with their state in each.
-        ranks: Title and table of the paper's ranks beside ours, for each table.
-        comparisons: The rows of claims.csv (`list_comparisons`).
-        legend: Meaning of the sources of settings.
-        summary: A row for each table, and one for all.
-        claims: Number, the paper's sentence, its place, state, columns, and the comparison that decides.
-        settings: The settings with their sources.
-        changes: Changes of the scale.
-        differs: Settings of which the paper's own tables have another value.
-        notes: Sentences on deviations.
-        origin: Origin of each number (`trace_origins`).
-    """
-
-    citation: Mapping[str, Any]
-    scale: str
-    scale_words: str
-    made: str
-    sentences: list[str]
-    coverage: str
-    why: list[tuple[str, str]]
-    readings: tuple[list[str], list[list[str]]]
-    ranks: list[tuple[str, list[str], list[list[str]]]]
-    comparisons: pd.DataFrame = field(repr=False)
-    legend: str
-    summary: tuple[list[str], list[list[str]]]
-    claims: tuple[list[str], list[list[str]]]
-    settings: tuple[list[str], list[list[str]]]
-    changes: tuple[list[str], list[list[str]]]
-    differs: tuple[list[str], list[list[str]]]
-    notes: list[str]
-    origin: pd.DataFrame = field(repr=False)
-    intervals: str = INTERVALS
-
-    @property
-    def cited(self) -> str:
-        """Authors, venue and year."""
-        authors = ", ".join(self.citation.get("authors", ()))
-        details = ", ".join(str(self.citation[key]) for key in ("venue", "year") if key in self.citation)
-        return f"{authors}. {details}".strip(". ")
-
-    @property
-    def examples(self) -> list[str]:
-        """Commands: that of the first run of each table."""
-        return list(self.origin.drop_duplicates("table")["command"])
-
-    @property
-    def origin_csv(self) -> str:
-        """All of `origin` as CSV."""
-        return csv_text(self.origin)
-
-    @property
-    def origin_rows(self) -> tuple[list[str], list[list[str]]]:
-        """The same in words, a run a row; none where a page would drown in them."""
-        heads = ["table", "run", "accuracy, %", "spec digest", "code hash", "device", "versions", "once more"]
-        rows = []
-        for row in self.origin.to_dict("records"):
-            accuracy = "diverged" if pd.isna(row["accuracy"]) else format_number(row["accuracy"], 2)
-            cell = "/".join(str(row[key]) for key in RUN)
-            cells = [str(row[key]) for key in ("digest", "code", "device", "versions", "command")]
-            rows.append([str(row["table"]), cell, accuracy, *cells])
-        return heads, rows if len(rows) <= LISTED else []
-
-    @property
-    def code_rows(self) -> tuple[list[str], list[list[str]]]:
-        """Methods by code hash, device and versions: the short form of the origins."""
-        runs = self.origin.groupby(["method", "code", "device", "versions"], sort=False)["run"].nunique()
-        return ["method", "code hash", "device", "versions", "runs"], runs.reset_index().astype(str).to_numpy().tolist()
-
-
-def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str | Path) -> PaperParts | None:
+def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str | Path) -> dict[str, Any] | None:
     """The sections of a study that is a paper's.
 
     Args:
@@ -136,7 +65,27 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         root: Folder with the tables' CSVs, tables/<id>.csv.
 
     Returns:
-        None for a study that is not a paper's (has no `paper`).
+        None for a study that is not a paper's (has no `paper`), else its parts by name. Tables are (heads, rows).
+        `citation` and `cited`: Title, authors, venue and year of the paper, and these in words.
+        `scale` and `scale_words`: Scale of the runs, and a sentence with its reductions.
+        `made`: Seeds, hours and number of runs.
+        `sentences`: The claims' states, the claims that turn with a reading, and the largest gain.
+        `coverage`: The cells that were not run, and how many gains have the paper's sign.
+        `intervals`: How intervals are made.
+        `why`: Claim, and the reason why it disagrees, is undecided or void.
+        `readings`: Claims whose state depends on a reading of the paper, with their state in each.
+        `ranks`: Title and table of the paper's ranks beside ours, for each table.
+        `comparisons`: The rows of claims.csv (`list_comparisons`).
+        `legend`: Meaning of the sources of settings.
+        `summary`: A row for each table, and one for all.
+        `claims`: Number, the paper's sentence, its place, state, columns, and the comparison that decides.
+        `settings`: The settings with their sources.
+        `changes`: Changes of the scale.
+        `differs`: Settings of which the paper's own tables have another value.
+        `notes`: Sentences on deviations.
+        `origin`, `origin_csv` and `origin_rows`: Origin of each number (`trace_origins`), as CSV and as a table.
+        `code_rows`: Methods by code hash, device and versions, the short form of the origins.
+        `examples`: Commands, that of the first run of each table.
     """
     if "paper" not in study:
         return None
@@ -147,35 +96,63 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         if find_kind(spec).of_a_paper
     }
     origins, tables = trace_origins(study, runs), study["tables"]
-    scores = {name: score_table(frames[name], spec) for name, spec in tables.items() if spec["kind"] == "reproduction"}
+    scores = {name: score_table(frames[name]) for name, spec in tables.items() if spec["kind"] == "reproduction"}
     titles = {name: str(spec["title"] or name) for name, spec in tables.items()}
     setups = {name: frame for name, frame in frames.items() if name not in scores}
     specs = {name: tables[name] for name in scores}
     claims = judge_claims({name: frames[name] for name in specs}, specs)
+    codes = origins.groupby(["method", "code", "device", "versions"], sort=False)["run"].nunique()
     gain = _largest_gain(str(study["id"]), frames, specs, titles)
-    return PaperParts(
-        citation=paper["citation"],
-        scale=scale,
-        scale_words=_scale_words(paper, scale),
-        made=_describe_runs(runs),
-        sentences=[states_words(claims), *_turning_claims(claims), *gain[:1]],
-        coverage=" ".join([_not_run(scores, titles), *gain[1:]]),
-        why=_list_reasons(claims, paper["why"]),
-        readings=_readings_table(claims),
-        ranks=[(titles[name], *table) for name in scores if len((table := _rank_table(frames[name]))[1]) > 1],
-        comparisons=list_comparisons(claims).assign(scale=scale),
-        legend=LEGEND,
-        summary=_summary_table(scores, titles, scale),
-        claims=_claims_table(claims),
-        settings=_settings_table(paper["settings"], scale),
-        changes=(
+    return {
+        "citation": paper["citation"],
+        "cited": _cite_paper(paper["citation"]),
+        "scale": scale,
+        "scale_words": _scale_words(paper, scale),
+        "made": _describe_runs(runs),
+        "sentences": [states_words(claims), *_turning_claims(claims), *gain[:1]],
+        "coverage": " ".join([_not_run(scores, titles), *gain[1:]]),
+        "why": _list_reasons(claims, paper["why"]),
+        "readings": _readings_table(claims),
+        "ranks": [(titles[name], *table) for name in scores if len((table := _rank_table(frames[name]))[1]) > 1],
+        "comparisons": list_comparisons(claims).assign(scale=scale),
+        "legend": LEGEND,
+        "summary": _summary_table(scores, titles, scale),
+        "claims": _claims_table(claims),
+        "settings": _settings_table(paper["settings"], scale),
+        "changes": (
             ["setting", "paper", f"scale {scale}"],
             [[row["name"], row["value"], row["scaled"]] for row in paper["changes"]],
         ),
-        differs=_differences_table(setups, tables),
-        notes=_deviation_notes(paper, scale),
-        origin=origins,
-    )
+        "differs": _differences_table(setups, tables),
+        "notes": _deviation_notes(paper, scale),
+        "intervals": INTERVALS,
+        "origin": origins,
+        "origin_csv": csv_text(origins),
+        "origin_rows": _origins_table(origins),
+        "code_rows": (
+            ["method", "code hash", "device", "versions", "runs"],
+            codes.reset_index().astype(str).to_numpy().tolist(),
+        ),
+        "examples": list(origins.drop_duplicates("table")["command"]),
+    }
+
+
+def _cite_paper(citation: Mapping[str, Any]) -> str:
+    """Authors, venue and year."""
+    authors = ", ".join(citation.get("authors", ()))
+    details = ", ".join(str(citation[key]) for key in ("venue", "year") if key in citation)
+    return f"{authors}. {details}".strip(". ")
+
+
+def _origins_table(origins: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """The origin of each number in words, a run a row; none where a page would drown in them."""
+    heads = ["table", "run", "accuracy, %", "spec digest", "code hash", "device", "versions", "once more"]
+    rows = []
+    for row in origins.to_dict("records") if len(origins) <= LISTED else ():
+        accuracy = "diverged" if pd.isna(row["accuracy"]) else format_number(row["accuracy"], 2)
+        cells = [str(row[key]) for key in ("digest", "code", "device", "versions", "command")]
+        rows.append([str(row["table"]), "/".join(str(row[key]) for key in RUN), accuracy, *cells])
+    return heads, rows
 
 
 def _scale_words(paper: Mapping[str, Any], scale: str) -> str:
@@ -368,3 +345,63 @@ def _deviation_notes(paper: Mapping[str, Any], scale: str) -> list[str]:
     pages = ", ".join(f"docs/methods/{name}.md" for name in paper["methods"])
     notes.append(f"Where an algorithm differs from its paper or from published code, its page says so: {pages}.")
     return notes
+
+
+def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.DataFrame:
+    """One row a table and run of it, with what is needed to make the number again.
+
+    The row has the run's ids, the accuracy that enters the table (in %, NaN if it diverged), its folder, digest of its
+    spec, code hash, device, versions, seconds, and the command.
+
+    Args:
+        study: As the page gets it, with completed tables; only its reproduction tables have rows.
+        runs: Those of the study.
+    """
+    rows = []
+    by_listed = {run.listed: run for run in runs}
+    for name, spec in study["tables"].items():
+        if spec["kind"] != "reproduction":
+            continue
+        table_runs = [by_listed[run_listed] for run_listed in select_table_runs(by_listed, spec)]
+        metric = spec["metric"]
+        values = frames.tabulate_results(table_runs, spec["view"])[metric] if table_runs else []
+        for run, value in zip(table_runs, values, strict=True):
+            listed, versions = run.listed, run.cost.get("versions", {})
+            rows.append(
+                {
+                    "table": name,
+                    **{key: getattr(listed, key) for key in frames.RUN},
+                    "accuracy": value,
+                    "run": f"{listed.folder}/spec.json",
+                    "digest": run.summary["spec_digest"],
+                    "code": str(run.record.get("code", "unknown")),
+                    "device": str(run.cost.get("device", "unknown")),
+                    "versions": ", ".join(f"{key} {value}" for key, value in sorted(versions.items())),
+                    "seconds": float(run.cost["seconds"]),
+                    "command": _cell_command(study, name, spec, run),
+                }
+            )
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], run: RecordedRun) -> str:
+    """The line for a shell that trains the run of a table again, in the paper's ids.
+
+    It has data set and partition only where method and noise alone name several cells.
+    """
+    listed = run.listed
+    stands_for = [paper for paper, used in spec["dataset_substitutes"].items() if used == listed.dataset]
+    cells = [cell for cell in spec["cells"] if (cell[1], cell[3]) == (listed.noise, listed.method)]
+    matching = [cell for cell in cells if cell[0] in (stands_for or [listed.dataset]) and cell[2] == listed.partition]
+    dataset = matching[0][0] if matching else listed.dataset
+    options = {
+        "paper": study["id"],
+        "table": name.removeprefix("table"),
+        "method": listed.method,
+        "noise": listed.noise,
+        **({"dataset": dataset} if len({cell[0] for cell in cells}) > 1 else {}),
+        **({"partition": listed.partition} if len({cell[2] for cell in cells}) > 1 else {}),
+        "seed": str(listed.seed),
+        **({"scale": study["scale"]} if study.get("scale", "paper") != "paper" else {}),
+    }
+    return " ".join(["fednoise cell", *(f"--{key} {shlex.quote(value)}" for key, value in options.items())])

@@ -1,19 +1,50 @@
-"""Details of one run on a page: facts, settings, files, confusion matrix, clients."""
+"""Runs on a study's page: the table of all, and of each facts, settings, files, confusion matrix and clients."""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fednoise_core.io import ArtifactError, read_texts
 from fednoise_core.label_errors.csv_rows import Site, read_rows
-from workflow_scripts.report.runs.confusion import read_confusion
+from workflow_scripts.report.runs import frames
+from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.run import RecordedRun
 from workflow_scripts.report.runs.settings import artifacts_of
-from workflow_scripts.report.text.cells import MISSING
+from workflow_scripts.report.text.cells import MISSING, PARTS, format_number
 from workflow_scripts.report.text.escape import one_line
+from workflow_scripts.report.text.footnotes import append_marks
 
 CLASSES, CLIENTS = 40, 500  # a larger matrix, or more clients, cannot be read in a page: it names their file instead
+SHORT = {"last10_mean": "last ten", "last": "last", "best": "best"}
+HEADS = {"dataset": "data set", "noise": "noise", "partition": "partition"}
+
+
+def read_confusion(path: Path) -> tuple[list[str], np.ndarray | None]:
+    """Read a confusion.csv, the predictions of the final models of a run for the test images of each class.
+
+    Args:
+        path: Of the file.
+
+    Returns:
+        Names of the K classes, and counts int64 [K, K] of test images of class i predicted as class j. These are None
+        where outputs of the models are not numbers.
+
+    Raises:
+        ArtifactError: With the file's name, if it is missing or damaged.
+    """
+    rows = read_texts(path)
+    try:
+        counts = rows.iloc[:, 2:].to_numpy(np.int64)
+    except ValueError as error:
+        raise ArtifactError(f"{path}: damaged ({error})") from error
+    k = counts.shape[1]
+    if len(rows) not in (0, k):
+        raise ArtifactError(f"{path}: damaged: {len(rows)} rows of {k} classes")
+    return list(rows["name"]) or [str(c) for c in range(k)], counts if len(rows) else None
 
 
 def scores_of(run: RecordedRun) -> list[tuple[str, str]]:
@@ -79,10 +110,10 @@ def confusion_of(run: RecordedRun) -> dict[str, Any]:
         return {"no_confusion": "Not recorded for this run: its folder has no confusion.csv."}
     if classes > CLASSES:
         return {"no_confusion": f"{classes:,} classes are too many for a page: see confusion.csv in the run’s folder."}
-    matrix = read_confusion(path)
-    if matrix.counts is None:
+    names, counts = read_confusion(path)
+    if counts is None:
         return {"no_confusion": "None: the final models’ outputs are no finite numbers."}
-    return {"confusion": matrix.counts.tolist(), "names": [one_line(name) for name in matrix.names]}
+    return {"confusion": counts.tolist(), "names": [one_line(name) for name in names]}
 
 
 def clients_of(run: RecordedRun) -> dict[str, Any]:
@@ -125,3 +156,64 @@ def _format_percent(value: float | None) -> str:
 
 def _format_size(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{max(1, round(size / 1e3)):,} kB"
+
+
+def _varying_parts(runs: Sequence[RecordedRun]) -> list[int]:
+    """Which parts of a setting (0 data set, 1 noise, 2 partition) differ between runs."""
+    return [place for place in range(3) if len({run.listed.setting[place] for run in runs}) > 1]
+
+
+def run_columns(runs: Sequence[RecordedRun], metric: str) -> list[tuple[str, bool]]:
+    """The heads of the table of all runs.
+
+    Args:
+        runs: Those of the study.
+        metric: The accuracy that comes first.
+
+    Returns:
+        (head, whether one picks from its values) of each column.
+    """
+    accuracies = [SHORT[key] for key in (metric, *_other_metrics(metric))]
+    parts = [(HEADS[PARTS[place]], True) for place in _varying_parts(runs)]
+    measures = [*accuracies, "MB sent", "seconds"]
+    return [("method", True), *parts, ("seed", True), *((head, False) for head in measures)]
+
+
+def run_rows(runs: Sequence[RecordedRun], names: Names, metric: str) -> list[dict[str, Any]]:
+    """The rows of the table of all runs.
+
+    Args:
+        runs: Those of the study.
+        names: The words of their settings.
+        metric: The accuracy that comes first.
+
+    Returns:
+        `link`, its text (the method), and `cells` of (text, number to sort by or None for text).
+    """
+    table, rows = frames.tabulate_results(runs), []
+    for run, (_, row) in zip(runs, table.iterrows(), strict=True):
+        parts = names.of(run.listed.setting)
+        sent = sum(run.summary.get(key) or 0 for key in ("bytes_up", "bytes_down"))
+        rows.append(
+            {
+                "link": append_marks(run.label, row["marks"]),
+                "cells": [
+                    *((parts[place], None) for place in _varying_parts(runs)),
+                    (str(run.listed.seed), run.listed.seed),
+                    *(_accuracy_cell(run, float(row[key])) for key in (metric, *_other_metrics(metric))),
+                    (format_number(sent / 1e6, 1), round(sent / 1e6, 3)),
+                    (format_number(float(run.cost["seconds"]), 1), run.cost["seconds"]),
+                ],
+            }
+        )
+    return rows
+
+
+def _other_metrics(metric: str) -> list[str]:
+    return [key for key in SHORT if key != metric]
+
+
+def _accuracy_cell(run: RecordedRun, value: float) -> tuple[str, float | str]:
+    if math.isnan(value):
+        return ("diverged" if run.diverged else MISSING, "")
+    return format_number(value, 2), round(value, 4)

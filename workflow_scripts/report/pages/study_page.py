@@ -21,8 +21,7 @@ from workflow_scripts.report.pages.headline import METRIC, Headline, headline_of
 from workflow_scripts.report.pages.images import ImageCache, few_colours, make_thumbnails, png_size
 from workflow_scripts.report.pages.page_data import page_data, series_style
 from workflow_scripts.report.pages.paper_sections import paper_parts
-from workflow_scripts.report.pages.run_details import rows_of
-from workflow_scripts.report.pages.run_table import run_columns, run_rows
+from workflow_scripts.report.pages.run_details import rows_of, run_columns, run_rows
 from workflow_scripts.report.runs.csv_files import read_csv
 from workflow_scripts.report.runs.names import Names, describe_spec
 from workflow_scripts.report.runs.noise_rate import is_noiseless
@@ -42,7 +41,7 @@ def study_page(study: Mapping[str, Any], listed: Sequence[ListedRun], root: str 
     """The page of a study as HTML.
 
     Args:
-        study: Its resolved settings, as `outputs.page_metadata` makes them.
+        study: Its resolved settings, as `Study.page_metadata` makes them.
         listed: Its runs.
         root: Folder with tables/<id>.* and figures/<id>.* of all its tables and figures.
         commit: Of the software that makes the page.
@@ -87,7 +86,7 @@ def study_page(study: Mapping[str, Any], listed: Sequence[ListedRun], root: str 
         commit=commit or "unknown",
         left_out=study.get("left_out", {}),
         paper=paper,
-        origin_uri=file_uri("csv", paper.origin_csv.encode()) if paper else "",
+        origin_uri=file_uri("csv", paper["origin_csv"].encode()) if paper else "",
         **describe_provenance(runs),
     )
 

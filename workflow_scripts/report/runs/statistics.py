@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -14,21 +13,7 @@ LEVEL = 0.95
 DRAWS = 9999
 
 
-class Spread(NamedTuple):
-    """Mean, sample standard deviation (NaN for one value), and ends of an interval of n values.
-
-    `low` and `high` are those of the 95 % bootstrap interval of the mean, NaN for fewer than `LEAST` values. All but n
-    are NaN where a value is.
-    """
-
-    n: int
-    mean: float
-    std: float
-    low: float
-    high: float
-
-
-def summarize_seeds(values: Sequence[float]) -> Spread:
+def summarize_seeds(values: Sequence[float]) -> dict[str, float]:
     """Mean, deviation and bootstrap interval of the values of a few seeds.
 
     The interval is the percentile one: for so few values the corrected kinds rest on too little. The draws are the same
@@ -36,18 +21,20 @@ def summarize_seeds(values: Sequence[float]) -> Spread:
 
     Args:
         values: One a seed.
+
+    Returns:
+        `mean`, `std` (sample standard deviation, NaN for one value), and `low` and `high`, the ends of the 95 %
+        interval of the mean (NaN for fewer than `LEAST` values). All are NaN where a value is.
     """
     sample = np.asarray(values, dtype=float)
-    nothing = math.nan
-    if not len(sample) or np.isnan(sample).any():
-        return Spread(len(sample), nothing, nothing, nothing, nothing)
-    mean = float(sample.mean())
-    std = float(sample.std(ddof=1)) if len(sample) > 1 else nothing
-    if len(sample) < LEAST:
-        return Spread(len(sample), mean, std, nothing, nothing)
-    if np.ptp(sample) == 0:
-        return Spread(len(sample), mean, std, mean, mean)
-    interval = stats.bootstrap(
-        (sample,), np.mean, n_resamples=DRAWS, confidence_level=LEVEL, method="percentile", rng=stream(0, "bootstrap")
-    ).confidence_interval
-    return Spread(len(sample), mean, std, float(interval.low), float(interval.high))
+    mean = std = low = high = math.nan
+    if len(sample) and not np.isnan(sample).any():
+        mean = float(sample.mean())
+        std = float(sample.std(ddof=1)) if len(sample) > 1 else math.nan
+    if len(sample) >= LEAST and not math.isnan(mean):
+        low = high = mean
+        if np.ptp(sample) > 0:
+            draws = {"n_resamples": DRAWS, "method": "percentile", "rng": stream(0, "bootstrap")}
+            found = stats.bootstrap((sample,), np.mean, confidence_level=LEVEL, **draws)
+            low, high = map(float, found.confidence_interval)
+    return {"mean": mean, "std": std, "low": low, "high": high}

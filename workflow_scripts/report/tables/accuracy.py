@@ -13,7 +13,6 @@ from workflow_scripts.report.runs.ranking import AHEAD, leading_methods
 from workflow_scripts.report.runs.run import METRICS, RecordedRun
 from workflow_scripts.report.runs.selection import Metric, RunSelection, View
 from workflow_scripts.report.tables.kind import Spec, TableKind
-from workflow_scripts.report.tables.summaries import describe_cell, summarize_finite
 from workflow_scripts.report.text.cells import (
     METRIC_WORDS,
     MISSING,
@@ -69,7 +68,7 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     for ids, group in frame.groupby(frames.IDS, sort=False):
         rows.append(
             {
-                **describe_cell(ids, group, names),
+                **frames.describe_cell(ids, group, names),
                 "marks": merge_marks(group["marks"]),
                 "ceiling": int(ids[1] in clean),
                 "as_told": int(group["as_told"].any()),
@@ -77,7 +76,7 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
                 "view": group["view"].iloc[0],
                 "metric": metric,
                 "seeds": len(group),
-                **summarize_finite(group, (*METRICS, "round0", "gain")),
+                **frames.summarize_finite(group, (*METRICS, "round0", "gain")),
                 "beats_round0": int((group["gain"] > 0).sum()),
                 "epsilon": group["epsilon"].iloc[0],
                 "diverged": int(group["diverged"].sum()),

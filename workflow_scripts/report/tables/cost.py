@@ -9,7 +9,6 @@ from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.run import RecordedRun, list_timed
 from workflow_scripts.report.runs.selection import RunSelection
 from workflow_scripts.report.tables.kind import Spec, TableKind
-from workflow_scripts.report.tables.summaries import summarize_values
 from workflow_scripts.report.text.cells import (
     MISSING,
     Cell,
@@ -65,7 +64,7 @@ def _cost_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
                 "timed": int(group["timed"].sum()),
                 "device": ", ".join(sorted(set(group["device"].dropna()))),
                 "parameters": " / ".join(map(str, sorted({size for sizes in group["parameters"] for size in sizes}))),
-                **summarize_values(group, numbers),
+                **frames.summarize_values(group, numbers),
                 "epsilon": group["epsilon"].max(),
                 "diverged": int(group["diverged"].sum()),
             }

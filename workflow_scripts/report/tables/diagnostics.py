@@ -12,7 +12,6 @@ from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.run import RecordedRun
 from workflow_scripts.report.runs.selection import RunSelection
 from workflow_scripts.report.tables.kind import Spec, TableKind
-from workflow_scripts.report.tables.summaries import describe_cell, summarize_finite, summarize_values
 from workflow_scripts.report.text.cells import (
     MISSING,
     Cell,
@@ -59,12 +58,12 @@ def _diagnostics_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     for ids, group in frame.groupby(frames.IDS, sort=False):
         parts.append(
             {
-                **describe_cell(ids, group, names),
+                **frames.describe_cell(ids, group, names),
                 "marks": merge_marks(group["marks"]),
                 "clean_known": int(group["clean_known"].all()),
                 "seeds": len(group),
-                **summarize_values(group, ["noise_rate"]),  # of the given labels: training has no part in it
-                **summarize_finite(group, list(ESTIMATES)),
+                **frames.summarize_values(group, ["noise_rate"]),  # of the given labels: training has no part in it
+                **frames.summarize_finite(group, list(ESTIMATES)),
                 **{f"{key}_n": int(group[key].notna().sum()) for key in ESTIMATES},
                 "epsilon": group["epsilon"].max(),
                 "diverged": int(group["diverged"].sum()),

@@ -14,7 +14,6 @@ from workflow_scripts.report.runs.ranking import find_baseline
 from workflow_scripts.report.runs.run import RecordedRun
 from workflow_scripts.report.runs.selection import RunSelection
 from workflow_scripts.report.tables.kind import Spec, TableKind
-from workflow_scripts.report.tables.summaries import describe_cell, summarize_finite
 from workflow_scripts.report.text.cells import (
     MISSING,
     Cell,
@@ -66,12 +65,12 @@ def _gains_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     rows = []
     for ids, group in results.groupby(frames.IDS, sort=False):
         row = {
-            **describe_cell(ids, group, names),
+            **frames.describe_cell(ids, group, names),
             "marks": merge_marks(group["marks"]),
             "is_baseline": int(ids[3] == baseline),
             "baseline_rounds": rounds.get(ids[:3], math.nan),
             "seeds": len(group),
-            **summarize_finite(group, ["best"]),
+            **frames.summarize_finite(group, ["best"]),
             "diverged": int(group["diverged"].sum()),
         }
         has_baseline = ids[3] != baseline and ids[:3] not in unknown and not group["diverged"].any()

@@ -16,7 +16,7 @@ def render_markdown(table: Grid) -> str:
     """
     heads = [
         ", ".join(word for word in parts if word)
-        for parts in zip(*(_expand_spans(level) for level in table.levels), strict=True)
+        for parts in zip(*([text for text, span in level for _ in range(span)] for level in table.levels), strict=True)
     ]
     lines = [
         f"**{md(table.title)}.** {md(table.caption)}",
@@ -30,10 +30,6 @@ def render_markdown(table: Grid) -> str:
         texts = (f"**{md(cell.text)}**" if cell.bold else md(cell.text) for cell in cells)
         lines.append(_render_row([stub.get(row.style, md(row.stub)), *texts]))
     return "\n".join([*lines, "", *(f"{md(note)}  " for note in table.notes), ""])
-
-
-def _expand_spans(level: Sequence[tuple[str, int]]) -> list[str]:
-    return [text for text, span in level for _ in range(span)]
 
 
 def _render_row(cells: Sequence[str]) -> str:

@@ -4,17 +4,21 @@ The shown table is made from the CSV, never beside it, so the two cannot differ.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from fednoise_core.io import SpecError
+from fednoise_core.io import SpecError, open_atomic
 from fednoise_core.settings.declare import check_value, with_defaults
 from fednoise_core.settings.functions import resolve_kind
 from workflow_scripts.report.runs import agreement
+from workflow_scripts.report.runs.csv_files import read_csv, write_csv
 from workflow_scripts.report.runs.provenance import mixed_versions
 from workflow_scripts.report.runs.run import ListedRun, load, select
 from workflow_scripts.report.tables.kind import TableKind
+from workflow_scripts.report.tables.latex import render_latex
+from workflow_scripts.report.tables.markdown import render_markdown
 from workflow_scripts.report.text.cells import Grid
 from workflow_scripts.report.text.footnotes import explain_marks
 
@@ -47,7 +51,7 @@ def complete_tables(study: Mapping[str, Any]) -> dict[str, Any]:
     """A study with the defaults of its tables.
 
     Args:
-        study: As its page gets it (`outputs.page_metadata`).
+        study: As its page gets it (`Study.page_metadata`).
     """
     return {**study, "tables": {name: complete_spec(spec) for name, spec in study.get("tables", {}).items()}}
 
@@ -117,6 +121,26 @@ def lay_out_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     if kind.of_accuracy and "test_known" in frame:
         grid.notes.append(agreement.untrusted_note(sorted(set(frame.loc[frame["test_known"] == 0, "dataset"]))))
     return grid
+
+
+def write_table(listed: Sequence[ListedRun], spec: Mapping[str, Any], prefix: str | Path, name: str) -> Grid:
+    """Write a table as CSV, Markdown and LaTeX.
+
+    Args:
+        listed: All runs of the study.
+        spec: As for `complete_spec`.
+        prefix: Path of the files without the ending.
+        name: The table's id, for references in LaTeX.
+
+    Returns:
+        The table as it is shown.
+    """
+    write_csv(f"{prefix}.csv", build_table(listed, spec))
+    layout = lay_out_table(read_csv(f"{prefix}.csv"), spec)  # what is shown is what is in the file
+    for ending, text in (("md", render_markdown(layout)), ("tex", render_latex(layout, name))):
+        with open_atomic(f"{prefix}.{ending}") as file:
+            file.write(text)
+    return layout
 
 
 def find_kind(spec: Mapping[str, Any]) -> TableKind:

@@ -30,7 +30,7 @@ from workflow_scripts.report.tables.claims import (
 from workflow_scripts.report.tables.intervals import find_peak, is_collapsed, measure_swing
 from workflow_scripts.report.tables.kind import HeadWords, Spec, TableKind
 from workflow_scripts.report.tables.reproduction_layout import lay_out_reproduction
-from workflow_scripts.report.tables.verdicts import JUDGED, KEYS, compare_numbers
+from workflow_scripts.report.tables.scorecard import JUDGED, KEYS, compare_numbers
 from workflow_scripts.report.text.footnotes import merge_marks
 
 BY_SEED = ("ours_swing_by_seed", "ours_peak_by_seed", "collapsed", "runs_by_seed")
@@ -230,7 +230,7 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
         lost, values = int(group["diverged"].sum()), group["value"].astype(float)
         numbers[tuple(map(str, ids))] = {
             "seeds": len(group),
-            **_seed_summary([math.nan] if lost else values.tolist()),
+            **summarize_seeds([math.nan] if lost else values.tolist()),
             "by_seed": format_by_seed(dict(zip(group["seed"], values, strict=True))),
             **_describe_series(
                 {seed: series.get((*ids[:4], seed), []) for seed in group["seed"]}, metric, group["classes"]
@@ -252,10 +252,6 @@ def _describe_series(series: Mapping[int, Sequence[float]], metric: str, classes
         "ours_peak_by_seed": format_by_seed({seed: find_peak(v) for seed, v in known.items()}),
         "collapsed": " ".join(str(seed) for seed, values in known.items() if is_collapsed(values, chance)),
     }
-
-
-def _seed_summary(values: Sequence[float]) -> dict[str, float]:
-    return {key: value for key, value in summarize_seeds(values)._asdict().items() if key != "n"}
 
 
 def _by_client(runs: Sequence[RecordedRun], metric: str, view: str, frame: pd.DataFrame) -> pd.DataFrame:

@@ -7,8 +7,7 @@ import pandas as pd
 
 from workflow_scripts.report.runs.statistics import LEAST
 from workflow_scripts.report.tables.kind import Spec
-from workflow_scripts.report.tables.scorecard import column_ranks, count_verdicts
-from workflow_scripts.report.tables.verdicts import JUDGED, LEAST_RANKED, VERDICTS
+from workflow_scripts.report.tables.scorecard import JUDGED, LEAST_RANKED, VERDICTS, column_ranks, count_verdicts
 from workflow_scripts.report.text.cells import (
     METRIC_WORDS,
     MISSING,

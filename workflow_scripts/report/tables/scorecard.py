@@ -1,34 +1,60 @@
-"""Summary of a table of a paper: cells by verdict and rank correlations. Counts of claims in words."""
+"""A paper's numbers beside ours: the verdict on a cell, and for a table the cells by verdict and rank correlations."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 
 from workflow_scripts.report.tables.claims import NOT_RUN, STATES, Claim
-from workflow_scripts.report.tables.verdicts import KEYS, LEAST_RANKED
 from workflow_scripts.report.text.cells import MISSING, format_number
+
+POINTS = 2.0  # of %: closer than that is near, whatever the spread
+KEYS = ["dataset", "noise", "partition", "method", "member"]
+JUDGED = ("within 2 σ", "within 2 points", "apart")
+VERDICTS = (
+    *JUDGED,
+    "diverged",
+    "no number",
+    "paper unreadable",
+    "not in paper",
+    "run",
+    "not run",
+    "not run (data absent)",
+)
+LEAST_RANKED = 3  # methods: two can only agree or not
+
+
+def compare_numbers(ours: tuple[float, float], paper: tuple[float, float]) -> str:
+    """Compare two numbers: "within 2 σ", else "within 2 points", else "apart".
+
+    σ² is the sum of both variances, where both are known. Equal means within rounding are never apart.
+
+    Args:
+        ours: Mean and standard deviation in %; NaN where the latter is unknown.
+        paper: The same of the paper's.
+    """
+    apart, spread = abs(ours[0] - paper[0]), math.hypot(ours[1], paper[1])  # NaN if one is unknown
+    if apart <= 2 * spread:
+        return "within 2 σ"
+    return "within 2 points" if apart <= POINTS else "apart"
 
 
 @dataclass(frozen=True)
 class Score:
-    """cells: of those that the paper has, how many have which verdict (`verdicts.VERDICTS`).
+    """cells: of those that the paper has, how many have which verdict (VERDICTS).
 
     ranks: Spearman's ρ of each column that has one.
     """
 
-    scale: str
     cells: Counter[str]
     ranks: list[float] = field(default_factory=list)
 
     def __add__(self, other: Score) -> Score:
-        scale = self.scale if self.scale == other.scale else f"{self.scale}, {other.scale}"
-        return Score(scale, self.cells + other.cells, [*self.ranks, *other.ranks])
+        return Score(self.cells + other.cells, [*self.ranks, *other.ranks])
 
     @property
     def ran(self) -> int:
@@ -68,16 +94,14 @@ def states_words(claims: Iterable[Claim]) -> str:
     return f"Of the paper's {counts.total()} claims {ran} {'has' if ran == 1 else 'have'} a verdict: {states}."
 
 
-def score_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
+def score_table(frame: pd.DataFrame) -> Score:
     """Summarize a reproduction table.
 
     Args:
         frame: Of the table, or its CSV read back.
-        spec: Its completed settings.
     """
-    scale = str(frame["scale"].iloc[0]) if len(frame) else str(spec["scale"])
     correlations = [value for value, _ in column_ranks(frame).values() if not math.isnan(value)]
-    return Score(scale, count_verdicts(frame), correlations)
+    return Score(count_verdicts(frame), correlations)
 
 
 def count_verdicts(frame: pd.DataFrame) -> Counter[str]:

@@ -9,7 +9,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter
 
 from workflow_scripts.report.figures.kind import AccuracySettings, Drawn
@@ -241,25 +240,32 @@ def annotate_point(axis: Axes, text: str, point: tuple[float, float], shift: flo
     axis.annotate(text, point, (shift, 0), **where, **look)
 
 
-def embolden_own(
-    labels: Iterable[Text],
+def name_rows(
+    axis: Axes,
+    names: Sequence[str],
     order: Sequence[str],
     runs: Sequence[RecordedRun],
     apart: Collection[tuple[Setting, str]] = (),
+    places: Sequence[float] | None = None,
 ) -> None:
-    """Set the names of the study's own methods in bold.
+    """Write the methods' names beside the rows of a panel in place of an axis, those of the study's own in bold.
 
     Args:
-        labels: The names in the figure.
+        axis: The panel.
+        names: The name of each row.
         order: The method of each.
         runs: The runs of the figure.
         apart: Of `not_compared`: in these settings a method has no part in the comparison.
+        places: Where the rows stand. Default: 0, 1, ….
     """
+    axis.set_yticks(range(len(names)) if places is None else places, names)
     own_methods = {
         run.listed.method for run in runs if run.listed.own and (run.listed.setting, run.listed.method) not in apart
     }
-    for label, method in zip(labels, order, strict=False):  # a panel beside another has no names
+    for label, method in zip(axis.get_yticklabels(), order, strict=False):  # a panel beside another has no names
         label.set_fontweight("bold" if method in own_methods else "normal")
+    axis.tick_params(axis="y", length=0)
+    axis.spines["left"].set_visible(False)
 
 
 def draw_error_line(axis: Axes, x: Any, points: pd.DataFrame, style: Mapping[str, Any], label: str) -> None:

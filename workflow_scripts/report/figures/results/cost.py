@@ -11,7 +11,6 @@ from matplotlib.lines import Line2D
 from workflow_scripts.report.figures.kind import AccuracySettings, Drawn, FigureKind
 from workflow_scripts.report.figures.results.common import (
     annotate_point,
-    embolden_own,
     find_common_time,
     finish_figure,
     in_settings,
@@ -19,6 +18,7 @@ from workflow_scripts.report.figures.results.common import (
     list_compared,
     list_ids,
     metric_words,
+    name_rows,
     not_compared,
     of_setting,
     rank_methods,
@@ -86,9 +86,8 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
         handles.insert(0, Line2D([], [], label=labels[base], **BASELINE))
         for axis, key in zip(axes, heads, strict=True):
             axis.axvline(float(means[key][base]), **BASELINE)
-    axes[0].set_yticks(range(len(method_labels)), method_labels)
+    name_rows(axes[0], method_labels, list(means.index), runs, apart)
     axes[0].set_ylim(len(method_labels) - 0.4, -0.6)
-    embolden_own(axes[0].get_yticklabels(), list(means.index), runs, apart)
     add_legend_below(figure, handles)
     names = Names.of_runs(run for run in runs if run.listed.setting in panels)
     caption = f"Test accuracy ({metric_words(settings)}) and cost of a run, {count_words(table['n'])}"

@@ -77,7 +77,9 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     at_end, (panels, ceiling) = score_methods(runs, settings), split_clean_settings(runs, several_apart=True)
     names, labels = Names.of_runs(run for run in runs if run.listed.setting in panels), legend_labels(runs)
     apart, why = not_compared(runs)
-    best, widths = find_best(at_end, apart), _line_widths(runs)
+    best = find_best(at_end, apart)
+    # of the methods whose lines are thin in no panel
+    widths = {find_baseline(runs): FULL} | {run.listed.method: OWN for run in runs if run.listed.own}
     pale = _pale_methods(at_end, panels, [*widths, *best.values()])
     own = {run.listed.method for run in runs if run.listed.own}
     above = {setting: _clean_runs(at_end, ceiling, setting) for setting in panels}
@@ -109,11 +111,6 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     title = f"Accuracy over {over}"
     look: dict[str, Any] = {"dotted": bool(ceiling), "shape": f"lines over {over}"}
     return finish_figure(figure, table, settings, title, caption, at_end, runs, names, ceiling, **look)
-
-
-def _line_widths(runs: Sequence[RecordedRun]) -> dict[str | None, float]:
-    """Widths of the methods whose lines are thin in no panel."""
-    return {find_baseline(runs): FULL} | {run.listed.method: OWN for run in runs if run.listed.own}
 
 
 def _style_lines(

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from pydantic import Field
 
 from workflow_scripts.report.figures.kind import Drawn, FigureKind, FigureSettings
-from workflow_scripts.report.figures.results.common import embolden_own
+from workflow_scripts.report.figures.results.common import name_rows
 from workflow_scripts.report.figures.results.scoreboard import table_frames
 from workflow_scripts.report.figures.style import (
     FILL,
@@ -25,7 +25,7 @@ from workflow_scripts.report.figures.style import (
 )
 from workflow_scripts.report.runs.run import RecordedRun
 from workflow_scripts.report.tables.registry import complete_spec
-from workflow_scripts.report.tables.verdicts import KEYS
+from workflow_scripts.report.tables.scorecard import KEYS
 from workflow_scripts.report.text.cells import count_words, format_signed, settings_of
 from workflow_scripts.report.text.escape import wrap_text
 
@@ -83,12 +83,9 @@ def _draw_gains(runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, A
             _draw_gain(axis, places[row["method"]], row)
     for axis in axes:
         axis.axvline(0, color=QUIET, linewidth=1.0, zorder=1)
-        axis.set_yticks(range(len(lines)), lines)
-        embolden_own(axis.get_yticklabels(), list(means.index), runs)
+        name_rows(axis, lines, list(means.index), runs)
         axis.set_ylim(max(len(lines), 1) - 0.4, -0.75)
-        axis.tick_params(axis="y", length=0)
         axis.grid(axis="y", visible=False)
-        axis.spines["left"].set_visible(False)
         axis.margins(x=0.16)
         axis.locator_params(axis="x", nbins=4)
     label_outer_axes(axes, f"points of test accuracy above {label}", "")

@@ -13,10 +13,10 @@ from fednoise_core.io import SpecError
 from workflow_scripts.report.figures.kind import AccuracySettings, Drawn, FigureKind
 from workflow_scripts.report.figures.results.common import (
     annotate_point,
-    embolden_own,
     finish_figure,
     legend_labels,
     metric_words,
+    name_rows,
     not_compared,
     of_setting,
     sign_handles,
@@ -92,14 +92,12 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
         count = count if table.loc[method, "compared"] else f"({count})"
         axis.annotate(count, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center")
     axis.axhline(table["compared"].sum() - 0.5, color=QUIET, linewidth=0.6)  # below it what is not compared
-    axis.set_yticks(range(len(order)), method_labels)
     panel_runs = [run for run in runs if run.listed.setting in panels]
     apart, why = not_compared(panel_runs)
-    embolden_own(axis.get_yticklabels(), list(order), runs, apart)
+    name_rows(axis, method_labels, list(order), runs, apart)
     axis.set_ylim(len(order) - 0.5, -0.5)
-    axis.tick_params(axis="y", length=0, pad=6)
+    axis.tick_params(axis="y", pad=6)
     axis.grid(axis="y", visible=False)
-    axis.spines["left"].set_visible(False)
     axis.set_xlabel(f"points of test accuracy above {label}")
     above: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "bottom"}
     axis.annotate("better ▸", (0, 1), (4, 3), **above)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fednoise_core.io import SpecError
 from workflow_scripts.report.figures.kind import Drawn, FigureKind, FigureSettings, ShownMetric
-from workflow_scripts.report.figures.results.common import embolden_own
+from workflow_scripts.report.figures.results.common import name_rows
 from workflow_scripts.report.figures.style import DOT, QUIET, SIZE, Look, add_legend_below, make_panels
 from workflow_scripts.report.runs.leaderboard import judge_methods
 from workflow_scripts.report.runs.run import RecordedRun
@@ -41,11 +41,8 @@ def _draw_ranks(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
         colour, first = looks[row["method"]].colour, row["place_low"] == 1
         axis.plot([row["rank_low"], row["rank_high"]], [place, place], color=colour, linewidth=1.4, zorder=2)
         axis.plot([row["rank"]], [place], color=colour, markerfacecolor=colour if first else "white", zorder=3, **DOT)
-    axis.set_yticks(range(len(ranks)), labels)
-    embolden_own(axis.get_yticklabels(), list(ranks["method"]), runs)
+    name_rows(axis, labels, list(ranks["method"]), runs)
     axis.set_ylim(len(ranks) - 0.5, -0.5)
-    axis.tick_params(axis="y", length=0)
-    axis.spines["left"].set_visible(False)
     axis.set_xlabel("mean rank (1: the best)")
     signs = [Line2D([], [], color=QUIET, label="not told apart from the first", **DOT)]
     if (ranks["place_low"] > 1).any():
