@@ -138,3 +138,23 @@ def test_numbers_that_look_like_something_else_are_refused(tmp_path: Path, text:
     (tmp_path / "a.yaml").write_text(f"ok: [0.5, 0, 00, 01, 00.5, 0123456e7, '{text}', a_b, a:b]\nrounds: {text}\n")
     with pytest.raises(SpecError, match=rf"a.yaml: line 2: .*{text} as another number"):
         read_yaml(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize("start", ["[", "{a: ", "- ", "-  ", "[ 1, [", "[ # ]\n  ", "['[', "])
+def test_deep_nesting_is_refused_before_it_is_parsed(tmp_path: Path, start: str) -> None:
+    (tmp_path / "a.yaml").write_text("a:\n  " + start * 100_000)
+    with pytest.raises(SpecError, match=r"a.yaml: values are nested deeper than 100 levels"):
+        read_yaml(tmp_path / "a.yaml")
+    text = "# " + "- [" * 200 + "\nb: '" + "[" * 200 + "'\na: " + "[" * 90 + "]" * 90
+    (tmp_path / "a.yaml").write_text(text)
+    assert len(str(read_yaml(tmp_path / "a.yaml")["a"])) == 180
+
+
+def test_aliases_that_grow_are_refused(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 8)]
+    (tmp_path / "a.yaml").write_text("\n".join(lines))
+    with pytest.raises(SpecError, match=r"a.yaml: expected at most 200,000 values with all aliases"):
+        read_yaml(tmp_path / "a.yaml")
+    (tmp_path / "a.yaml").write_text("\n".join(lines[:3]))
+    assert read_yaml(tmp_path / "a.yaml")["a2"][9][9] == [1] * 10

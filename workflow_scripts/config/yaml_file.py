@@ -17,6 +17,8 @@ import yaml
 from fednoise_core.io import SpecError
 
 LARGEST = 2**63  # whole numbers beyond it fit no array
+DEEPEST = 100  # levels of values within values; some ten thousands end the process without a message
+NODES = 200_000  # values of a file with all its aliases written out
 LONGEST = 1000  # letters of a message, whatever a file holds
 
 
@@ -127,12 +129,44 @@ def parse_yaml(text: str, place: ConfigPath) -> Any:
         SpecError: It is not YAML. The message names place and line.
     """
     try:
-        return yaml.load(text, _Loader)
+        return _load_text(text, place)
+    except SpecError:
+        raise
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise place.error(f"{line}{error.problem}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise place.error(f"not readable as YAML ({_shorten_text(error)})") from error
+
+
+def _load_text(text: str, place: ConfigPath) -> Any:
+    """Parse YAML. Nesting is bounded before nodes are made of it, and aliases before they are written out."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):  # libyaml reads events one by one, and only its nodes recurse
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise place.error(f"values are nested deeper than {DEEPEST} levels")
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _count_nodes(node, {}) > NODES:
+            raise place.error(f"expected at most {NODES:,} values with all aliases (*name) written out")
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:
+    """The number of values of a node with all aliases written out. PyYAML refuses one that holds itself."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = 0
+        children = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
+        known[id(node)] = 1 + sum(_count_nodes(child, known) for child in children)
+    return known[id(node)]
 
 
 def check_json_compatible(value: Any, place: ConfigPath) -> None:
