@@ -137,7 +137,7 @@ def _describe_set(
 
 
 def _describe_order(rows: pd.DataFrame, mask: np.ndarray) -> tuple[str, str, list[tuple[int, int]]]:
-    """What the wrong labels of a range have in common: kind, words, and pairs of classes."""
+    """Describe what the wrong labels of a range have in common: kind, words, and pairs of classes."""
     given, looks, marked, label_names = (rows[name].to_numpy() for name in ("given", "looks", "wrong", "given_name"))
     wrong = marked & mask
     labels, counts = np.unique(label_names[mask].astype(str), return_counts=True)
