@@ -65,12 +65,11 @@ if not IS_MODULE:  # another workflow has targets of its own
 
 
 onstart:
-    if (
-        workflow.is_main_process
-        and workflow.local_exec
-        and not (GPU or workflow.deployment_settings.deployment_method)
-    ):
-        _server = start_server()  # in a variable, so that it is not collected
+    if workflow.is_main_process and workflow.local_exec:
+        # else Snakemake 9.27 looks for ready jobs once more a second with every job that has ended
+        workflow.scheduler.job_rate_limiter = None
+        if not (GPU or workflow.deployment_settings.deployment_method):
+            _server = start_server()  # in a variable, so that it is not collected
     if workflow.is_main_process and sys.stderr.isatty():
         report_totals(
             TARGETS.find_runs(job.output.sums for job in workflow.dag.needrun_jobs() if job.rule.name == "train")
