@@ -51,7 +51,7 @@ seeds: [0]
 grid:
   - {{datasets: [{dataset}], noises: [asis], partitions: [sites], methods: [found]}}
 tables:
-  main: {{kind: accuracy, metric: last}}
+  main: {{kind: accuracy}}
 labels: true
 """
 
