@@ -73,7 +73,11 @@ test-flower: $(FLOWER)/installed
 $(FLOWER)/installed: $(STAMP) requirements-flower.lock
 	@rm -rf $(FLOWER)
 	@$(PYTHON) -m venv $(FLOWER)
-	@$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-flower.lock
+	@if command -v uv > /dev/null; then \
+		uv pip install --quiet --python $(FLOWER)/bin/python --no-deps --require-hashes -r requirements-flower.lock; \
+	else \
+		$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-flower.lock; \
+	fi
 	@$(VENV)/bin/python -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' \
 		> $$($(FLOWER)/bin/python -c 'import site; print(site.getsitepackages()[0])')/fednoise.pth
 	@touch $(FLOWER)/installed

@@ -108,13 +108,13 @@ def test_a_node_that_dies_and_one_that_hangs_are_left_out_until_they_are_back(tm
 
 
 def test_a_killed_server_goes_on_where_it_was(tmp_path: Path):
-    simulated = simulate_digits("scaffold", tmp_path)
+    simulated = simulate_digits("scaffold", tmp_path, rounds=4)
     for killed in (True, False):
         with Processes(tmp_path) as running:
             start_all(running)
             if killed:
                 running.start_app()
-                running.wait_for_log("run", "round 3/5")
+                running.wait_for_log("run", "round 2/4")
             else:
                 assert "resumed from round" in running.run_app()
     assert_same_as_simulated(tmp_path, simulated.outcome.state)

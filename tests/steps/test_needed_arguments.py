@@ -9,15 +9,15 @@ import pytest
 NEEDED = {
     "workflow_scripts.commands.labels_page": "--out",
     "workflow_scripts.steps.download": "--spec, --out",
-    "workflow_scripts.steps.figure": "--spec, --out-prefix",
-    "workflow_scripts.steps.metrics": "--out",
     "workflow_scripts.steps.noise": "--spec, --seed, --arrays, --out",
     "workflow_scripts.steps.partition": "--spec, --seed, --arrays, --out",
     "workflow_scripts.steps.pretrained": "--net, --out",
-    "workflow_scripts.steps.setting_page": "--arrays, --labels, --partition, --out",
-    "workflow_scripts.steps.study_page": "--study, --out",
-    "workflow_scripts.steps.table": "--spec, --out-prefix",
     "workflow_scripts.steps.train": "--spec, --arrays, --labels, --partition, --out, --work",
+    "workflow_scripts.steps.table": "--spec, --out-prefix",
+    "workflow_scripts.steps.figure": "--spec, --out-prefix",
+    "workflow_scripts.steps.metrics": "--out",
+    "workflow_scripts.steps.study_page": "--study, --out",
+    "workflow_scripts.steps.setting_page": "--arrays, --labels, --partition, --out",
 }
 
 

@@ -1,7 +1,6 @@
 """What a figure must obey to be readable: no text over another, none outside, none smaller than 7 pt."""
 
-from itertools import combinations
-
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -20,7 +19,7 @@ def shown_texts(figure: Figure) -> list[tuple[Text, Bbox]]:
         texts += legend.get_texts() if legend else []
     for axes in figure.axes:
         texts += axes.texts
-        texts += [text for text in axes.findobj(Text) if text.get_text() and text in _titles(axes)]
+        texts += [axes.title, axes._left_title, axes._right_title]
         if axes.axison:
             for axis in (axes.xaxis, axes.yaxis):
                 low, high = sorted(axis.get_view_interval())
@@ -34,10 +33,6 @@ def shown_texts(figure: Figure) -> list[tuple[Text, Bbox]]:
     ]
 
 
-def _titles(axes: object) -> list[Text]:
-    return [getattr(axes, name) for name in ("title", "_left_title", "_right_title")]
-
-
 def problems(figure: Figure) -> list[str]:
     """Overlapping, cut off or tiny texts, in words; empty if the figure is readable."""
     found, texts = [], shown_texts(figure)
@@ -48,8 +43,10 @@ def problems(figure: Figure) -> list[str]:
             found.append(f"{name} is {text.get_fontsize()} pt")
         if box.x0 < -SLACK or box.y0 < -SLACK or box.x1 > width + SLACK or box.y1 > height + SLACK:
             found.append(f"{name} leaves the figure: {box.extents.round(1)} of {width:.0f} × {height:.0f}")
-    for (one, a), (two, b) in combinations(texts, 2):
-        wide, high = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
-        if wide > SLACK and high > SLACK:
-            found.append(f"{one.get_text()!r} and {two.get_text()!r} overlap by {wide:.1f} × {high:.1f} px")
+    edges = np.array([box.extents for _, box in texts]).reshape(-1, 2, 2)  # lower left and upper right corner
+    shared = np.minimum(edges[:, None, 1], edges[:, 1]) - np.maximum(edges[:, None, 0], edges[:, 0])
+    for one, two in np.argwhere(np.triu((shared > SLACK).all(2), 1)):
+        wide, high = shared[one, two]
+        names = f"{texts[one][0].get_text()!r} and {texts[two][0].get_text()!r}"
+        found.append(f"{names} overlap by {wide:.1f} × {high:.1f} px")
     return found

@@ -17,17 +17,18 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="session")
 def preloaded() -> Iterator[dict[str, str]]:
-    """The environment in which `python -m …` and `snakemake` are forked by the server of a workflow's jobs.
+    """The environment in which `python -m …`, `snakemake` and `dvc` are forked by the server of a workflow's jobs.
 
-    It also has what Snakemake and the optional steps import. What that cannot show, test_run.py does: that a step
+    It also has what Snakemake, DVC and the optional steps import. What that cannot show, test_run.py does: that a step
     imports all it needs.
     """
     further = ("cleanlab.filter", "jsonschema", "scipy.stats", "sklearn.mixture", "snakemake.cli")
-    server = start_server([*PACKAGES, *further])
+    of_dvc = ("dvc.cli", "dvc.repo", "dvc.compare", "dvc.data_cloud", "dvc.rwlock", "dvc_render", "scmrepo.git")
+    server = start_server([*PACKAGES, *further, *of_dvc])
     assert server is not None
     address = os.environ.pop(ADDRESS)
     folder = Path(address).parent
-    for name in ("python", "snakemake"):
+    for name in ("python", "snakemake", "dvc"):
         command = folder / name
         text = (HERE / "preloaded_client.py").read_text(encoding="utf-8")
         command.write_text(f"#!{sys.executable} -IS\n{text}", encoding="utf-8")
@@ -69,7 +70,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
             made = Workflow(folder)
             made("git", "init", "-q", "-b", "main")
             made("snakemake", "--cores", "2", "--config", "device=cpu")
-            made(sys.executable, "-m", "workflow_scripts.commands.main", "record")
+            made("python", "-m", "workflow_scripts.commands.main", "record")
             made("git", "add", "-A")
             made("git", "commit", "-q", "-m", "finished")
             done.touch()

@@ -1,4 +1,4 @@
-"""`python` and `snakemake` on the PATH of workflow tests: `python -m …` and `snakemake` are forked by the server.
+"""`python`, `snakemake` and `dvc` on the PATH of workflow tests: they and `python -m …` are forked by the server.
 
 Other commands, and all of them once the server is gone, are run by the real interpreter. Started with -I -S: it needs
 little of Python, and a start of it costs 15 ms. PRELOADED_PYTHON is the real interpreter, by its whole path, from which
@@ -12,7 +12,7 @@ sys.path.insert(0, os.environ["PRELOADED_CODE"])
 from workflow_scripts.machine.fork_client import ADDRESS, exit_as, run_forked
 
 name, arguments = os.path.basename(sys.argv[0]), sys.argv[1:]
-words = ["-m", "snakemake", *arguments] if name == "snakemake" else arguments
+words = arguments if name == "python" else ["-m", name, *arguments]
 folder = os.path.dirname(os.environ[ADDRESS])
 ended = run_forked(words[1], words[2:], f"{folder}/python") if words[:1] == ["-m"] else None
 if ended is None:

@@ -4,7 +4,6 @@ import hashlib
 import random
 import shlex
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from workflow_scripts.provenance.dvc_record import read_record
 
 pytestmark = pytest.mark.workflow
 
-COMMAND = (sys.executable, "-m", "workflow_scripts.commands.main")
+COMMAND = ("python", "-m", "workflow_scripts.commands.main")
 ROUNDS = 4  # of ten damages each
 
 

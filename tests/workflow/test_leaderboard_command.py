@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import yaml
 from toy_workflow import Workflow, lay_out
 
-FEDNOISE = (sys.executable, "-m", "workflow_scripts.commands.main")
+FEDNOISE = ("python", "-m", "workflow_scripts.commands.main")
 TRAIN = "{net: mlp, rounds: 4, fraction: 1.0, epochs: 2, batch: 16, eval_every: 1}"
 TUNING = f"""\
 title: Tuning

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 
 from toy_workflow import ROOT
 
@@ -11,7 +10,7 @@ def test_runs_trained_elsewhere_are_those_that_the_workflow_plans(workflow):
     shutil.copytree(ROOT / "benchmarks", workflow.path("benchmarks"))
     before = {path.parent.parent.parent: path.read_bytes() for path in workflow.folder.rglob("store/runs/**/sites.csv")}
     shutil.rmtree(workflow.path("store/runs"))
-    queue = (sys.executable, "-m", "benchmarks.paper_size")
+    queue = ("python", "-m", "benchmarks.paper_size")
     workflow(*queue, "pack", "--study", "toy", "--folder", "pack")
     jobs = json.loads(workflow.path("pack/jobs.json").read_text())
     assert len(jobs) == 4
@@ -27,13 +26,13 @@ def test_runs_trained_elsewhere_are_those_that_the_workflow_plans(workflow):
     after = {path.parent.parent.parent: path.read_bytes() for path in workflow.folder.rglob("store/runs/**/sites.csv")}
     assert after == before
     assert "train" not in workflow.stale("toy_runs", "--config", "device=cuda")
-    assert "changed" not in workflow(sys.executable, "-m", "workflow_scripts.commands.main", "audit", check=False)
+    assert "changed" not in workflow("python", "-m", "workflow_scripts.commands.main", "audit", check=False)
 
 
 def test_small_nets_are_refused(workflow):
     shutil.copytree(ROOT / "benchmarks", workflow.path("benchmarks"))
     shutil.copytree(ROOT / "config/scales", workflow.path("config/scales"), dirs_exist_ok=True)
-    command = (sys.executable, "-m", "benchmarks.paper_size", "pack", "--study", "toy", "--folder", "pack")
+    command = ("python", "-m", "benchmarks.paper_size", "pack", "--study", "toy", "--folder", "pack")
     output = workflow(*command, "--config", '{"scale": "cpu"}', check=False)
     assert "scale cpu: small nets train on a CPU. Expected scale paper" in output
     assert not workflow.path("pack/jobs.json").exists()

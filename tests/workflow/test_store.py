@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,9 +20,9 @@ from workflow_scripts.study.targets import Targets
 pytestmark = pytest.mark.workflow
 
 STUDY, CONFIG = "config/studies/toy.yaml", "config/config.yaml"
-AUDIT = (sys.executable, "-m", "workflow_scripts.commands.main", "audit")
-RECORD = (sys.executable, "-m", "workflow_scripts.commands.main", "record")
-PRUNE = (sys.executable, "-m", "workflow_scripts.commands.main", "prune")
+AUDIT = ("python", "-m", "workflow_scripts.commands.main", "audit")
+RECORD = ("python", "-m", "workflow_scripts.commands.main", "record")
+PRUNE = ("python", "-m", "workflow_scripts.commands.main", "prune")
 BARE = ("--workflow-profile", "none")  # without profiles/default: every trigger of Snakemake counts
 
 
@@ -112,7 +111,7 @@ def test_damage_is_named_and_only_that_is_made_again(workflow: Workflow) -> None
 
 def test_a_cell_made_by_itself_is_recorded(workflow: Workflow) -> None:
     shutil.rmtree(workflow.path(workflow.run("fedcorr")))
-    cell = (sys.executable, "-m", "workflow_scripts.commands.main", "cell", "--paper=toy", "--table=main")
+    cell = ("python", "-m", "workflow_scripts.commands.main", "cell", "--paper=toy", "--table=main")
     assert "train digits/symmetric-0.4/openset-4/fedcorr/seed0: 4000 MB, 720 minutes\n" in workflow(
         *cell, "--method=fedcorr"
     )

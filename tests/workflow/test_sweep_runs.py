@@ -1,7 +1,6 @@
 """A sweep in the workflow: its runs, table and figure are made, and another value trains its own run only."""
 
 import json
-import sys
 
 import pytest
 from toy_workflow import TOY as STUDY
@@ -43,5 +42,5 @@ def test_another_value_trains_its_own_run_only(workflow: Workflow) -> None:
     table = workflow.path("results/toy/tables/best.md").read_text(encoding="utf-8")
     assert "Prox, mu 0 |" in table
     assert workflow.path("results/toy/figures/mu.svg").is_file()
-    workflow(sys.executable, "-m", "workflow_scripts.commands.main", "record")
+    workflow("python", "-m", "workflow_scripts.commands.main", "record")
     assert workflow.audit() == []

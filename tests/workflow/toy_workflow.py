@@ -92,7 +92,7 @@ class Workflow:
 
     def audit(self) -> list[str]:
         """Findings of the audit."""
-        output = self(sys.executable, "-m", "workflow_scripts.commands.main", "audit", check=False)
+        output = self("python", "-m", "workflow_scripts.commands.main", "audit", check=False)
         return [line.removeprefix("AUDIT: ") for line in output.splitlines() if line.startswith("AUDIT: ")]
 
     def rows(self, study: str = "toy") -> list[dict[str, str]]:

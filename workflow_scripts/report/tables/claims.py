@@ -395,11 +395,10 @@ def _compare(
     """The comparisons of a claim in each column."""
     if "widens" in claim:
         return dict(_compare_along(rows, claim, find_cell))
-    groups = {}
+    groups, by_setting = {}, rows.groupby(COLUMN[:3], sort=False)["method"].agg(list)
     for setting in settings_of(rows):  # in the order of the shown table
         column = (*setting, "")
-        methods = rows.loc[(rows[COLUMN[:3]] == list(setting)).all(axis=1), "method"]
-        pairs, low, high = _find_limits(claim, list(methods))
+        pairs, low, high = _find_limits(claim, by_setting[setting])
         groups[column] = [
             _make_comparison(
                 [
