@@ -35,6 +35,6 @@ def summarize_seeds(values: Sequence[float]) -> dict[str, float]:
         low = high = mean
         if np.ptp(sample) > 0:
             draws = {"n_resamples": DRAWS, "method": "percentile", "rng": stream(0, "bootstrap")}
-            found = stats.bootstrap((sample,), np.mean, confidence_level=LEVEL, **draws)
-            low, high = map(float, found.confidence_interval)
+            result = stats.bootstrap((sample,), np.mean, confidence_level=LEVEL, **draws)
+            low, high = map(float, result.confidence_interval)
     return {"mean": mean, "std": std, "low": low, "high": high}
