@@ -73,24 +73,21 @@ def judge_held_out(fed: Federation, answers: Mapping[int, Any]) -> list[SiteLabe
     for client, answer in answers.items():
         if answer is None:
             continue
-        rows, (held_p, mixed) = _list_rows(fed, client), (p.log().clamp_min(-100.0) for p in answer[:2])
+        rows, held_p = _list_rows(fed, client), answer[0].log().clamp_min(-100.0)
+        mixed = held_p if answer[1] is answer[0] else answer[1].log().clamp_min(-100.0)
         if _beats_chance([(client, rows, held_p)], world.first, fed.classes):
             for site, positions in world.split_by_site(client):
-                parts = (
-                    held_p[positions],
-                    mixed[positions],
-                    world.first[rows[positions]],
-                    world.labels[rows[positions]],
-                    rows[positions],
-                )
+                unseen = held_p[positions].cpu().numpy()  # not copied twice, as it is large with many classes
+                by_all = unseen if mixed is held_p else mixed[positions].cpu().numpy()
+                parts = (world.first[rows[positions]], world.labels[rows[positions]], rows[positions])
                 columns = {name: values[positions].cpu().numpy() for name, values in answer[2].items()}
-                parts_by_site.append((site, *(part.cpu().numpy() for part in parts), columns))
+                parts_by_site.append((site, unseen, by_all, *(part.cpu().numpy() for part in parts), columns))
     if not parts_by_site:
         return []
-    sites, held_out, by_all, labels, now, samples, columns_by_site = zip(
+    sites, held_out, mixtures, labels, now, samples, columns_by_site = zip(
         *sorted(parts_by_site, key=itemgetter(0)), strict=True
     )
-    return estimate_held_out(held_out, by_all, labels, samples, sites, now, columns_by_site)
+    return estimate_held_out(held_out, mixtures, labels, samples, sites, now, columns_by_site)
 
 
 # (client, rows of the data set [n], log-probabilities [n, K])

@@ -11,6 +11,7 @@ of 1 - p(given), and an interval from two estimates. docs/wrong_labels.md has th
 """
 
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -236,7 +237,8 @@ def estimate_held_out(
         The estimates, in the order of the sites.
     """
     site = np.repeat(np.arange(len(sites)), [len(y) for y in labels])
-    y, held_out, by_all = np.concatenate(labels), np.concatenate(held_out_log_p), np.concatenate(mixed)
+    y, held_out = np.concatenate(labels), np.concatenate(held_out_log_p)
+    by_all = held_out if all(map(operator.is_, held_out_log_p, mixed)) else np.concatenate(mixed)
     counts = count_wrong(held_out, y, site)
     posterior = judge_labels(by_all, y, site)
     p_wrong = judge_by_number(held_out, by_all, posterior, y, site, counts)

@@ -146,8 +146,10 @@ class CrossFitted(FedAvg):
         predicted = held_out.argmax(1)  # without the votes, which would vouch for what is wrong at the whole client
         if self.fit == "sums":  # a vote has not seen the sample's own label either
             both = (held_out * client.state["votes"]).sqrt()
-            held_out = seen = both / both.sum(1, keepdim=True)
-        mixed, (mean, nearest) = (held_out + seen) / 2, client.state["distances"]
+            held_out = mixed = both / both.sum(1, keepdim=True)
+        else:
+            mixed = (held_out + seen) / 2
+        mean, nearest = client.state["distances"]
         near_copies = find_near_copies(mean, nearest, client.net.features_size)
         columns = {"out_of_scope": score_scope(mean, mixed), "near_copy": near_copies, "predicted": predicted}
         return held_out, mixed, columns
