@@ -149,7 +149,9 @@ class FileAtScale:
             if key == "seeds":
                 used.update(seed for scale in self.data.get("scales", {}).values() for seed in scale.get("seeds", ()))
             for index, value in enumerate(self.data["subsets"][name][number].get(key) or ()):
-                if value not in used and (key != "methods" or base_method(value) not in used):
+                # a method that `tuned` does not name is in the grid at its default settings only
+                names = {base_method(value), f"{value}{DEFAULT}"} if key == "methods" else set()
+                if not {value, *names} & used:
                     raise (self.place / "subsets" / name / number / key / index).error(
                         f"the grid has no {value!r}{did_you_mean(value, used)}"
                     )
