@@ -84,7 +84,7 @@ class LabelErrors(pd.DataFrame):
         corrected, stays = given.copy(), np.ones(len(given), bool)
         if decisions is None:
             wrong = self[self["verdict"] == "wrong"]
-            classless = (wrong["out_of_scope"] > FAR) | wrong["blank"]
+            classless = (wrong.get("out_of_scope", 0.0) > FAR) | wrong["blank"]
             stays[wrong["sample"].to_numpy(int)] = not drop
             relabelled = wrong[~classless]
             harm = describe_harm(relabelled["p_wrong"].tolist(), relabelled["p_proposed"].tolist())

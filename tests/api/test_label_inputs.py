@@ -145,6 +145,7 @@ def test_own_probabilities_need_no_training() -> None:
     assert len(frame.attrs["sites"]) == 2
     by_array = find(X, Y, pred_probs=p)
     assert by_array["sample"].tolist() == frame["sample"].tolist()
+    assert set(range(N)) - set(frame.corrected(drop=True)[0].tolist()) == WRONG
 
 
 def test_an_empty_list_says_why() -> None:
