@@ -28,6 +28,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """What pytest's plugins import at the end may ask who holds an object."""
+    gc.unfreeze()
+
+
 @pytest.fixture
 def toy_nets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nets of the tests' own, by name: with batch normalisation, and with dropout."""

@@ -109,7 +109,7 @@ def test_a_method_of_ones_own_is_bit_equal_to_the_simulation(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("name", ["fedbn", "dividemix", "rhfl"])
-@pytest.mark.parametrize("net", toy.NETS)
+@pytest.mark.parametrize("net", ["toy_norm_drop", "toy_norm_point"])
 def test_statistics_and_dropout_are_too(name: str, net: str, toy_nets: None, tmp_path: Path):
     assert_equal_to_simulation(Subject(*toy.settings(name, net=net, lr=0.05)), tmp_path)
 

@@ -145,6 +145,11 @@ def normed_body(ops: Ops, x: Tensor) -> Tensor:
     return torch.relu(ops.norm("norm", ops.conv("conv", x, 3, 3, stride=2))).flatten(1)
 
 
+def normed_dropping_body(ops: Ops, x: Tensor) -> Tensor:
+    """A convolution with batch normalisation and dropout of channels."""
+    return ops.dropout2d(torch.relu(ops.norm("norm", ops.conv("conv", x, 6, 4, stride=2))), 0.5).flatten(1)
+
+
 def normed_point(ops: Ops, x: Tensor) -> Tensor:
     """Batch normalisation on a 1x1 map, which cannot be trained on one sample."""
     return torch.relu(ops.norm("norm", ops.conv("conv", x, 4, 8))).flatten(1)
@@ -162,6 +167,7 @@ def toy_net(body: Body, **options: Any) -> Net:
 
 NETS = {  # for the registry of nets
     "toy_norm": lambda: normed_body,
+    "toy_norm_drop": lambda: normed_dropping_body,
     "toy_norm_point": lambda: normed_point,
     "toy_drop": lambda: dropping_body,
 }
