@@ -151,7 +151,7 @@ class _Board:
 
     def find_column(self, key: Sequence[str]) -> int:
         """Which column a claim's column is."""
-        return self.columns.index(tuple(key[:3]))  # type: ignore[arg-type]
+        return self.columns.index(tuple(key[:3]))
 
 
 def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
