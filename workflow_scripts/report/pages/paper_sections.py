@@ -247,7 +247,7 @@ def _list_reasons(claims: Sequence[Claim], reasons: Mapping[str, Mapping[str, st
     listed = []
     for claim in claims:
         found = reasons.get(claim.table, {}).get(claim.id, "")
-        if claim.reading or claim.state == NOT_RUN:
+        if claim.reading or claim.state == NOT_RUN or claim.set_aside:  # the first sentences have the latter
             continue
         if claim.state == DISAGREES and not found:
             found = "The reason was not found."
