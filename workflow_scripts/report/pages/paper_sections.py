@@ -214,11 +214,9 @@ def _describe_certainty(claims: Sequence[Claim]) -> list[str]:
         return [f"All are void at this scale, because {' and '.join(aside)}."]
     if not seeds:
         return []
-    others = f" and the others from up to {max(seeds)}" * (max(seeds) > 1)
-    return [
-        f"They rest on {100 * LEVEL:g} % intervals of {len(seeds)} paired differences, {seeds.count(1)} from one "
-        f"seed{others}."
-    ]
+    one, most = seeds.count(1), max(seeds)
+    which = "all from one seed" if most == 1 else f"{one} from one seed and the others from up to {most}"
+    return [f"They rest on {100 * LEVEL:g} % intervals. Paired differences: {len(seeds)}, {which}."]
 
 
 def _turning_claims(claims: Sequence[Claim]) -> list[str]:

@@ -218,8 +218,8 @@ class Claim:
 
     @property
     def state(self) -> str:
-        """One of STATES, or NOT_RUN."""
-        return combine_columns(self.ours.values(), self.quantifier)
+        """One of STATES, or NOT_RUN: a claim of which nothing was run is not void either."""
+        return combine_columns(self.ours.values(), self.quantifier) if self.compared else NOT_RUN
 
     @property
     def counted(self) -> str:
