@@ -168,7 +168,7 @@ def judge_claim(
     counted = [state for state in states if state not in ("void", "not run")]
     yes, no = counted.count("agrees"), counted.count("disagrees")
     if not counted:
-        state = "void" if "void" in states else "not run"
+        state = "void" if "void" in states and any(values for _, _, _, values, *_ in judged) else "not run"
     elif rows[0]["columns"] == "all":
         state = "disagrees" if no else "agrees" if yes == len(counted) else "undecided"
     else:

@@ -57,6 +57,16 @@ def test_pairs_won_against_plain_averaging() -> None:
     assert "The gain is +1.0 points." in said({"n1": {"FedAvg": (1.0,), "A": (2.0,)}}).sentence
 
 
+def test_methods_are_compared_with_the_baseline_of_the_same_net() -> None:
+    values = {"n": {"FedAvg 8": (50.0,), "A 8": (54.0,), "FedAvg 16": (60.0,), "A 16": (59.0,)}}
+    nets = {f"fedavg {width}": [f"fedavg {width}", f"a {width}"] for width in (8, 16)}
+    found = make_headline(results_of(values), "last", "fedavg 8", by_baseline=nets)
+    assert found.sentence.startswith(
+        f"A 8 beats FedAvg 8 in its only pair of {WITH}. The gain is +4.0 points. "
+        f"No method beats FedAvg 16 in its only pair of {WITH}. Accuracy"
+    )
+
+
 def test_what_diverged_and_what_was_told_the_rate() -> None:
     lost = {"n1": {"FedAvg": (80.0, 80.0), "A": (85.0, math.nan), "B": (81.0, 82.0), "Told": (99.0, 99.0)}}
     found = said(lost, marks="Told")

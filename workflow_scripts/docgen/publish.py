@@ -55,10 +55,11 @@ NOTHING_HAND_WRITTEN = "<!-- written by hand -->\n<!-- end of what is written by
 PAPERS = """# The papers: claims that were run
 
 A claim of a paper agrees or disagrees if the intervals of its differences say so, and is undecided if they do not. It
-is void if the paper's own numbers contradict it or a compared method fell to chance. Each page says how intervals are
-made, and what its scale cuts. Made by `fednoise publish`.
+is void if the paper's own numbers contradict it or a compared method fell to chance, or if its scale cannot tell. One
+without a verdict was not run, or has no measure. Each page says how intervals are made and what its scale cuts. Made
+by `fednoise publish`.
 
-| paper | scale | claims | agree | disagree | undecided | void | not run |
+| paper | scale | claims | agree | disagree | undecided | void | no verdict |
 | --- | --- | --: | --: | --: | --: | --: | --: |
 """
 

@@ -6,11 +6,13 @@ because their order by mean may change with the last bits of the arithmetic.
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import pandas as pd
 
+from fednoise_core.io import json_digest
 from fednoise_core.label_errors.csv_rows import Site, read_rows
 from workflow_scripts.report.runs import agreement
 from workflow_scripts.report.runs.frames import tabulate_results
@@ -76,7 +78,7 @@ def headline_of(runs: Sequence[RecordedRun]) -> Headline:
         runs: All of its runs.
     """
     results, untrusted = tabulate_results(runs), agreement.untrusted_datasets(runs)
-    first = make_headline(results, METRIC, find_baseline(runs), untrusted)
+    first = make_headline(results, METRIC, find_baseline(runs), untrusted, _methods_by_baseline(runs))
     asked_labels = all(run.spec.get("noise", {}).get("kind") == "given" for run in runs)
     found = " ".join(filter(None, map(_describe_suspects, runs))) if asked_labels and len(runs) <= NAMED else ""
     return replace(first, sentence=f"{found} {first.sentence}") if found else first
@@ -99,8 +101,22 @@ def _describe_suspects(run: RecordedRun) -> str:
     )
 
 
+def _methods_by_baseline(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
+    """Plain averaging with each net → the methods with this net; {} unless several nets have both."""
+    by_net: dict[str, list[RecordedRun]] = {}
+    for run in runs:
+        by_net.setdefault(json_digest(run.spec.get("train", {}).get("net")), []).append(run)
+    methods = {find_baseline(of): list({run.listed.method: 0 for run in of}) for of in by_net.values()}
+    full = {base: names for base, names in methods.items() if base and len(names) > 1}
+    return full if len(full) > 1 else {}
+
+
 def make_headline(
-    results: pd.DataFrame, metric: str, baseline: str | None, untrusted: Collection[str] = ()
+    results: pd.DataFrame,
+    metric: str,
+    baseline: str | None,
+    untrusted: Collection[str] = (),
+    by_baseline: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> Headline:
     """Say which methods beat the baseline, and what is ahead in each setting.
 
@@ -109,19 +125,27 @@ def make_headline(
         metric: One of `run.METRICS`.
         baseline: The id of the method to compare with, such as plain averaging.
         untrusted: Ids of the data sets without trusted test labels.
+        by_baseline: Where several nets have a baseline, each one and the methods of its net.
     """
     noisy = results[~results["noiseless"].astype(bool)]
     counted = noisy if len(noisy) else results
-    gains = compared_runs(paired_gains(counted, metric, str(baseline)).dropna(subset=["gain"]))
-    of_baseline = counted[counted["method"] == baseline]
-    label = method_words(of_baseline) if len(gains) else ""
+    parts = {
+        base: paired_gains(counted[counted["method"].isin([base, *names])], metric, base).dropna(subset=["gain"])
+        for base, names in (by_baseline or {str(baseline): set(counted["method"])}).items()
+    }
+    parts = {
+        method_words(counted[counted["method"] == base]): compared_runs(of) for base, of in parts.items() if len(of)
+    }
+    parts = {label: of for label, of in parts.items() if len(of)}
+    gains = pd.concat(parts.values()) if parts else pd.DataFrame(columns=[*counted, "gain"])
+    label = next(iter(parts), "") if len(parts) < 2 else "plain averaging with the same net"
     rows = [
         _find_leaders(Setting(*map(str, ids)), group, metric, gains)
         for ids, group in counted.groupby(["dataset", "noise", "partition"], sort=False)
     ]
     rows = [row for row in rows if row.methods]
-    sentence = (
-        _gains_sentence(gains, label) if label else _leaders_sentence(rows) if rows else _mean_words(counted, metric)
+    sentence = " ".join(_gains_sentence(of, base) for base, of in parts.items()) or (
+        _leaders_sentence(rows) if rows else _mean_words(counted, metric)
     )
     seeds = count_words(counted.groupby(["dataset", "noise", "partition", "method"])["seed"].size())
     note = agreement.untrusted_note(sorted(set(counted["dataset"]) & set(untrusted)))

@@ -52,7 +52,7 @@ INTERVALS = (
     "The variance of one seed’s difference is the largest of three: the pooled one, that between its own seeds, and "
     "that of the swing between evaluations (the last ten; for the best round the ten highest). "
     f"For the processor {PROCESSOR**2 / 2:g} points² a run are added, as a cell differed by up to {PROCESSOR:.1f} "
-    f"points on two kinds, and all comparisons of a claim share the level of {LEVEL:.0%} (Bonferroni)."
+    f"points on two kinds, and all comparisons of a claim share the level of {100 * LEVEL:g} % (Bonferroni)."
 )
 
 
@@ -109,7 +109,7 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         "scale": scale,
         "scale_words": _scale_words(paper, scale),
         "made": _describe_runs(runs),
-        "sentences": [states_words(claims), *_turning_claims(claims), *gain[:1]],
+        "sentences": [states_words(claims), *_describe_certainty(claims), *_turning_claims(claims), *gain[:1]],
         "coverage": " ".join([_not_run(scores, titles), *gain[1:]]),
         "why": _list_reasons(claims, paper["why"]),
         "readings": _readings_table(claims),
@@ -206,6 +206,19 @@ def _largest_gain(
     ]
 
 
+def _describe_certainty(claims: Sequence[Claim]) -> list[str]:
+    """Say on how many seeds the verdicts rest, or why all are void."""
+    ran = [claim for claim in claims if not claim.reading and claim.state != NOT_RUN]
+    seeds = [len(one.differences) for claim in ran for one in claim.compared]
+    if aside := {claim.set_aside for claim in ran if claim.set_aside}:
+        return [f"All are void at this scale, because {' and '.join(aside)}."]
+    if not seeds:
+        return []
+    one, most = seeds.count(1), max(seeds)
+    which = "all from one seed" if most == 1 else f"{one} from one seed and the others from up to {most}"
+    return [f"They rest on {100 * LEVEL:g} % intervals. Paired differences: {len(seeds)}, {which}."]
+
+
 def _turning_claims(claims: Sequence[Claim]) -> list[str]:
     """Name the claims whose verdict another reading of the paper changes."""
     chosen = {claim.number: claim.state for claim in claims if not claim.reading}
@@ -232,7 +245,7 @@ def _list_reasons(claims: Sequence[Claim], reasons: Mapping[str, Mapping[str, st
     listed = []
     for claim in claims:
         found = reasons.get(claim.table, {}).get(claim.id, "")
-        if claim.reading or claim.state == NOT_RUN:
+        if claim.reading or claim.state == NOT_RUN or claim.set_aside:  # the first sentences have the latter
             continue
         if claim.state == DISAGREES and not found:
             found = "The reason was not found."
@@ -293,7 +306,7 @@ def _claims_table(claims: Sequence[Claim]) -> tuple[list[str], list[list[str]]]:
 def _claim_row(claim: Claim, words: Sequence[str]) -> list[str]:
     """Number, words, state, columns, and the comparison that the state rests on most, in points."""
     one, columns = claim.decisive, claim.unjudged or claim.counted
-    head = [str(claim.number), *words, claim.state, columns]
+    head = [str(claim.number), *words, MISSING if claim.unjudged else claim.state, columns]
     if one is None or claim.state == NOT_RUN:
         return [*head, MISSING, MISSING, MISSING]
     low, high = (format_signed(end, 1) if math.isfinite(end) else "" for end in one.interval)

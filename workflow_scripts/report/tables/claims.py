@@ -22,7 +22,7 @@ ROUNDING = 1e-9  # points: means of two decimals that differ by a limit are not 
 CONCERNS = ("above", "within", "costs", "leads", "widens", "declines", "among")  # keys of a claim that list methods
 
 Column = tuple[str, ...]
-"""Ids of data set, noise, partition and client; "" for the part along which a lead widens."""
+"""Ids of data set, noise, partition and client; of a lead that widens those of its last column."""
 
 
 class SeedValues(NamedTuple):
@@ -189,7 +189,7 @@ class Claim:
         comparisons: Column in words → its comparisons.
         keys: The columns by their ids, in the same order.
         missing: Why the paper's own numbers are missing where they are: "unreadable", or "not in the paper".
-        set_aside: Why the claim is void at this scale; "": it is not.
+        set_aside: Why every column that was run is void at this scale; "": they are not.
     """
 
     table: str
@@ -208,7 +208,8 @@ class Claim:
     @property
     def ours(self) -> dict[str, str]:
         """Column in words → one of STATES, or NOT_RUN."""
-        return {column: combine_comparisons(parts) for column, parts in self.comparisons.items()}
+        states = {column: combine_comparisons(parts) for column, parts in self.comparisons.items()}
+        return {column: VOID if self.set_aside and state != NOT_RUN else state for column, state in states.items()}
 
     @property
     def theirs(self) -> dict[str, bool | None]:
@@ -217,9 +218,8 @@ class Claim:
 
     @property
     def state(self) -> str:
-        """One of STATES, or NOT_RUN."""
-        state = combine_columns(self.ours.values(), self.quantifier)
-        return VOID if self.set_aside and state != NOT_RUN else state
+        """One of STATES, or NOT_RUN: a claim of which nothing was run is not void either."""
+        return combine_columns(self.ours.values(), self.quantifier) if self.compared else NOT_RUN
 
     @property
     def counted(self) -> str:
@@ -229,17 +229,21 @@ class Claim:
         return ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "–"
 
     @property
+    def compared(self) -> list[Comparison]:
+        """The comparisons that have runs."""
+        return [one for parts in self.comparisons.values() for one in parts if one.differences]
+
+    @property
     def decisive(self) -> Comparison | None:
         """The comparison that the state rests on most: of those in this state the one nearest to its limit."""
-        parts = [one for parts in self.comparisons.values() for one in parts if one.differences]
-        same = [one for one in parts if one.state == self.state] or parts
+        same = [one for one in self.compared if one.state == self.state] or self.compared
         return min(same, key=_margin, default=None)
 
     @property
     def reasons(self) -> list[str]:
         """Why columns are void, each once."""
         voids = [one.void for parts in self.comparisons.values() for one in parts if one.void]
-        return list(dict.fromkeys([self.set_aside] * bool(self.set_aside) + voids))
+        return [self.set_aside] if self.set_aside else list(dict.fromkeys(voids))
 
 
 def _margin(one: Comparison) -> float:
@@ -305,10 +309,14 @@ def judge_claims(frames: Mapping[str, pd.DataFrame], specs: Mapping[str, Mapping
             number = len({(one.table, one.id) for one in claims}) + 1
             for reading, substitutes in {"": {}, **spec.get("readings", {})}.items():
                 claim = _judge_claim(name, settings, reading, substitutes, frames, cells, spread)
+                claim = replace(claim, number=number, set_aside=str(spec.get("void", "")))
                 if not reading or (
-                    claim.state != NOT_RUN and claim.decisive and _concerns(settings, next(iter(substitutes)))
+                    not claim.set_aside
+                    and claim.state != NOT_RUN
+                    and claim.decisive
+                    and _concerns(settings, next(iter(substitutes)))
                 ):
-                    claims.append(replace(claim, number=number, set_aside=str(spec.get("void", ""))))
+                    claims.append(claim)
     return claims
 
 
@@ -447,7 +455,7 @@ def _compare_along(
         ]
         first, *others = claim["widens"]
         yield (
-            tuple((place | {axis: ""})[name] for name in COLUMN),
+            ends[0][1],
             [
                 _make_comparison(
                     [
@@ -600,8 +608,8 @@ def _column_labels(frame: pd.DataFrame, keys: Iterable[Column]) -> dict[Column, 
     labels = {part: dict(zip(rows[part], rows.get(f"{part}_label", rows[part]), strict=True)) for part in parts}
     texts = {}
     for key in keys:
-        named = {part: str(labels[part][name]) for part, name in zip(parts, key, strict=False) if name}
-        texts[key] = " · ".join([named[part] for part in vary if part in named] or named.values())
+        named = {part: str(labels[part][name]) for part, name in zip(parts, key, strict=False)}
+        texts[key] = " · ".join([named[part] for part in vary] or named.values())
     return texts
 
 

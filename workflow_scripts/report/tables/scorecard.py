@@ -78,19 +78,21 @@ def count_states(claims: Iterable[Claim]) -> Counter[str]:
 
 
 def states_words(claims: Iterable[Claim]) -> str:
-    """Count the claims in each state, as a sentence.
+    """Count the claims in each state and give their numbers, as a sentence.
 
     Args:
         claims: Judged ones, maybe of several tables.
     """
-    counts = count_states(claims)
+    chosen = [claim for claim in claims if not claim.reading]
+    counts = count_states(chosen)
     if not counts:
         return "No claim is judged here."
     left = counts[NOT_RUN]
     if left == counts.total():
         return f"None of the paper's {left} claims was run."
     ran = counts.total() - left
-    states = ", ".join(f"{state} {counts[state]}" for state in STATES)
+    numbers = {state: ", ".join(str(claim.number) for claim in chosen if claim.state == state) for state in STATES}
+    states = "; ".join(f"{state} {counts[state]}{f' (no. {of})' if of else ''}" for state, of in numbers.items())
     return f"Of the paper's {counts.total()} claims {ran} {'has' if ran == 1 else 'have'} a verdict: {states}."
 
 

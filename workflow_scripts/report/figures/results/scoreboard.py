@@ -30,7 +30,7 @@ from workflow_scripts.report.tables.claims import (
 from workflow_scripts.report.tables.registry import complete_spec
 from workflow_scripts.report.tables.reproduction import reproduction_frame
 from workflow_scripts.report.tables.scorecard import count_states, states_words
-from workflow_scripts.report.text.cells import PARTS, count_words, settings_of
+from workflow_scripts.report.text.cells import PARTS, settings_of
 from workflow_scripts.report.text.escape import wrap_text
 
 HEAD = SIZE - 0.5  # points, as at ticks
@@ -71,7 +71,7 @@ def table_frames(
 class ScoreboardSettings(FigureSettings):
     """A paper's claims that were run: a sign for each column of its table, ours above the paper's own.
 
-    Claims that were not run are counted in the caption.
+    Claims without a verdict are counted in the caption.
     """
 
 
@@ -92,28 +92,29 @@ def _draw_scoreboard(
     ]
     figure = _draw_boards([board for board in boards if board.ran], width_inches(settings))
     counts = count_states(claims)
-    states = ", ".join(f"{state} {counts[state]}" for state in (*STATES, NOT_RUN) if counts[state])
+    words = {state: state for state in STATES} | {NOT_RUN: "no verdict"}
+    states = ", ".join(f"{word} {counts[state]}" for state, word in words.items() if counts[state])
     head = wrap_text(f"{counts.total()} claims: {states}", int(width_inches(settings) / LETTER * HEAD / SIZE) - 2)
     head += "\nUpper signs: ours. Lower signs: the paper’s."
     if figure.axes:
         figure.suptitle(head, x=0.06 / figure.get_figwidth(), ha="left")
     title = "The paper's claims, column by column"
-    return Drawn(figure, list_comparisons(claims), settings, title, *_describe_boards(boards, runs))
+    return Drawn(figure, list_comparisons(claims), settings, title, *_describe_boards(boards))
 
 
-def _describe_boards(boards: Sequence[_Board], runs: Sequence[RecordedRun]) -> tuple[str, str]:
+def _describe_boards(boards: Sequence[_Board]) -> tuple[str, str]:
     """Caption and alternative text."""
     gone = {board.title: len(board.claims) - len(board.ran) for board in boards if len(board.claims) > len(board.ran)}
-    seeds = pd.Series([len({run.listed.seed for run in runs})])
     caption = (
         "A sign is a column of the paper's table. Filled: it agrees. Struck through: it disagrees. Hollow: undecided. "
-        "Cross: void. Dot: not run, or not printed. "
-        f"Of the runs so far, {count_words(seeds)}."
+        "Cross: void. Dot: not run, or not printed."
     )
-    caption += f" Claims that were not run: {sum(gone.values())} ({', '.join(gone)})." if gone else ""
+    caption += f" Claims without a verdict: {sum(gone.values())} ({', '.join(gone)})." if gone else ""
     alt = f"{states_words(claim for board in boards for claim in board.claims)} "
     alt += " ".join(
-        f"{board.title}, {claim.says}: {claim.state}, {claim.counted}." for board in boards for claim in board.ran
+        f"{claim.number}. {claim.says} ({board.title}): {claim.state}, {claim.counted}."
+        for board in boards
+        for claim in board.ran
     )
     return caption, alt
 
@@ -129,7 +130,7 @@ class _Board:
     def __post_init__(self) -> None:
         self.frame = self.frame[self.frame["ceiling"] == 0]
         used = {key for claim in self.ran for key in claim.keys}
-        self.columns = [column for column in settings_of(self.frame) if any(_is_within(column, key) for key in used)]
+        self.columns = [column for column in settings_of(self.frame) if (*column, "") in used]
 
     @property
     def ran(self) -> list[Claim]:
@@ -149,13 +150,8 @@ class _Board:
         return levels
 
     def find_column(self, key: Sequence[str]) -> int:
-        """Which column a claim's column is; the first of those along which a lead widens."""
-        return next(number for number, column in enumerate(self.columns) if _is_within(column, key))
-
-
-def _is_within(column: Sequence[str], key: Sequence[str]) -> bool:
-    """Return True if a column of the table is one of a claim's, which may leave a part of it open ("")."""
-    return all(part in ("", value) for value, part in zip(column, key, strict=False))
+        """Which column a claim's column is."""
+        return self.columns.index(tuple(key[:3]))
 
 
 def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
@@ -169,7 +165,7 @@ def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
     right = 0.85 if narrow else 1.75  # inches, of the words behind the signs
     step = min(SIDE, (width - right - (1.1 if narrow else 2.2)) / most)
     letters = max(12, int((width - right - most * step - 0.25) / LETTER))
-    says = [[wrap_text(_start_sentence(claim.says), letters) for claim in board.ran] for board in boards]
+    says = [[wrap_text(f"{claim.number}. {claim.says}", letters) for claim in board.ran] for board in boards]
     sizes = [[max((text.count("\n") + 1) * LINE, 2 * SIDE) + AIR for text in each] for each in says]
     longest = max(len(line) for each in says for text in each for line in text.split("\n"))
     room = (width - longest * LETTER - (right if narrow else 1.0)) / most  # what the layout leaves to a column
@@ -218,10 +214,6 @@ def _state_words(claim: Claim, narrow: bool) -> str:
 def _tables_beside(name: str, table: Mapping[str, Any]) -> list[str]:
     """The tables whose columns a table's claims are about: others first."""
     return [*dict.fromkeys(claim["beside"] for claim in table["claims"] if "beside" in claim), name]
-
-
-def _start_sentence(says: str) -> str:
-    return says[:1].upper() + says[1:] if says[1:2].isalpha() else says  # ε, p stay as they are
 
 
 def _head_heights(board: _Board, step: float) -> list[tuple[bool, float]]:
