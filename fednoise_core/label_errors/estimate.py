@@ -6,8 +6,8 @@ comes from EM with a weak prior for right labels. P(wrong) is then Bayes' rule. 
 recognised by how often its labels contradict the model beyond the model's own doubt. The sum of P(wrong) over a site
 estimates how many labels are wrong there.
 
-Predictions of models that have not seen a sample allow for more (`estimate_held_out`): an order that is not below that
-of 1 - p(given), and an interval from two estimates. docs/wrong_labels.md has the measurements behind both.
+Predictions of models that have not seen a sample allow for more (`estimate_held_out`): a calibration of the model by
+its confidence, and an interval from two estimates. docs/wrong_labels.md has the measurements behind both.
 """
 
 import functools
@@ -26,11 +26,14 @@ LIKELY = 0.9  # T's diagonal where EM begins
 PRIOR, SPREAD = 1.0, 0.02  # samples that the prior adds to each right label, and to each entry
 TINY = 1e-12
 Z90 = 1.645  # of the 90 % interval
-SHAPE, RATE = 20.0, 100.0  # samples that pull a row of T to uniform errors, and its rate to that of the site
+SHAPE, RATE = 20.0, 100.0  # samples that pull a row's errors to those of all sites, and its rate to that of the site
 APART = 0.1  # share of a site by which two estimates that agree may differ
 ENOUGH = 30  # wrong labels, three a class, that the estimate of a site's matrix must find there
-MISSED = 0.05  # share of the other labels that the model contradicts which the estimate adds
-BELOW, ABOVE = 0.2, 0.25  # of the interval: share of the smaller estimate, share of the other contradicted labels
+BINS, FEWEST, FULL = 20, 5, 50  # bins of confidence: how many at most and at least, and samples in each
+FIXED, SURE = 0.2, 0.998  # share of the bins, the most confident, in which the model is right with this probability
+BELOW, ABOVE = 0.12, 0.15  # of the other contradicted labels that the interval takes in below and above the estimates
+UNCLEAR = 2.0  # times a site's rate of errors: share of them that is wrong where errors follow the model's own doubt
+FOLLOWED = 0.1  # the doubt, above chance, about the given class from which on they do
 
 
 @dataclass(frozen=True)
@@ -239,10 +242,14 @@ def estimate_held_out(
     site = np.repeat(np.arange(len(sites)), [len(y) for y in labels])
     y, held_out = np.concatenate(labels), np.concatenate(held_out_log_p)
     by_all = held_out if all(map(operator.is_, held_out_log_p, mixed)) else np.concatenate(mixed)
-    counts = count_wrong(held_out, y, site)
-    posterior = judge_labels(by_all, y, site)
-    p_wrong = judge_by_number(held_out, by_all, posterior, y, site, counts)
-    row, belief = np.arange(len(y)), posterior.copy()
+    posterior = fit_sites(held_out, y, site)
+    held_p = 1.0 - _pick_columns(posterior, y)
+    counts = count_wrong(held_out, y, site, held_p)
+    if by_all is not held_out:
+        posterior = fit_sites(by_all, y, site)
+    by_matrix, by_model = 1.0 - _pick_columns(posterior, y), 1.0 - np.exp(_pick_columns(by_all, y))
+    p_wrong = judge_by_number(by_matrix, by_model, held_p, site, counts)
+    row, belief = np.arange(len(y)), posterior
     belief[row, y] = 0.0
     belief *= (p_wrong / np.maximum(belief.sum(1), TINY))[:, None]
     belief[row, y] = 1.0 - p_wrong
@@ -255,7 +262,9 @@ def estimate_held_out(
     for number, (name, rows, count) in enumerate(zip(sites, samples, counts, strict=True)):
         of_site = site == number
         less = float((p_wrong - p_now)[of_site].sum())  # wrong labels that the corrections have put right
-        low, wrong, high = (min(max(bound - less, 0.0), len(rows)) for bound in (count.low, count.wrong, count.high))
+        changed = float((now != y)[of_site].sum())  # no more than these can have been put right
+        bounds = (count.low - max(less, changed), count.wrong - less, count.high - less)
+        low, wrong, high = (min(max(bound, 0.0), len(rows)) for bound in bounds)
         columns = {} if extra_columns is None else extra_columns[number]
         judged = (p_now[of_site], proposed[of_site], p_proposed[of_site])
         agreement = float((held_out[of_site].argmax(1) == y[of_site]).mean())
@@ -263,129 +272,176 @@ def estimate_held_out(
     return results
 
 
-def judge_labels(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> np.ndarray:
-    """P(true label) by a smoothed matrix for each site, at the sharpness of the largest likelihood of all sites.
+def fit_sites(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> np.ndarray:
+    """P(true label) by EM, with a transition matrix for each site and one calibration of the model for all.
+
+    The samples of all sites are put into bins by the confidence of the model. In a bin the most probable class is right
+    with a probability that all sites share and that does not fall with the confidence. In the most confident bins it is
+    fixed near 1, so what contradicts the model there are wrong labels. This tells wrong labels from errors of the model
+    also where all sites are equally noisy, or where the model has learnt that labels move to the next class. A row's
+    rate of errors is pulled to that of the site, and where its errors go to those of all sites.
 
     Args:
-        log_p: Log-probabilities, float64 [n, K].
+        log_p: Log-probabilities of models that have not seen the sample, float64 [n, K].
         labels: Given labels, int64 [n].
         site: Site of each sample, int64 [n], from 0.
 
     Returns:
         float64 [n, K].
     """
-    rows = [np.flatnonzero(site == number) for number in range(site.max() + 1)]
-    best, largest = np.zeros_like(log_p), -np.inf
-    for step in STEPS:
-        fits = [fit_site(log_p[r], labels[r], step) for r in rows]
-        likelihood = sum(site_likelihood for _, site_likelihood in fits)
-        if likelihood > largest:
-            largest = likelihood
-            best[np.concatenate(rows)] = np.concatenate([posterior for posterior, _ in fits])
-    return best
-
-
-def fit_site(log_p: np.ndarray, labels: np.ndarray, sharpness: float) -> tuple[np.ndarray, float]:
-    """(P(true label) [n, K] of one site, log-likelihood of its labels), by EM with a smoothed T.
-
-    A row's rate of errors is pulled to the site's, and where its errors go to all classes alike. With all of the pull
-    P(wrong) has the order of 1 - p(given), with none of it that of the EM in `estimate_label_errors`.
-    """
     n, K = log_p.shape
-    z = log_p * sharpness
-    q = np.exp(z - z.max(1, keepdims=True))
-    q /= q.sum(1, keepdims=True)
-    off = 1.0 - np.eye(K)
-    even, order = off / (K - 1), np.argsort(labels, kind="stable")
-    present, starts = np.unique(labels[order], return_index=True)
-    q, given, counts = q[order], labels[order], np.zeros((K, K))
-    T = LIKELY * np.eye(K) + (1.0 - LIKELY) * even
-    for _ in range(ROUNDS):
-        joint = q * T.T[given]
+    S, row, off = int(site.max()) + 1, np.arange(n), 1.0 - np.eye(K)
+    even, bins = off / (K - 1), min(max(n // FULL, FEWEST), BINS)
+    fixed = max(round(FIXED * bins), 1)
+    order = np.argsort(site * K + labels, kind="stable")
+    log_p, given, place = log_p[order], labels[order], site[order]
+    cell, top = place * K + given, log_p.argmax(1)
+    present, starts = np.unique(cell, return_index=True)
+    confidence = _pick_columns(log_p, top)
+    rank = np.argsort(np.argsort(confidence, kind="stable"), kind="stable")
+    bin_of, sure = rank * bins // n, rank * 2 >= n
+    size = np.maximum(np.bincount(bin_of, minlength=bins), TINY)
+    others = np.exp(log_p) + 1e-9  # the other classes: as the model says
+    others[row, top] = 0.0
+    others /= others.sum(1, keepdims=True)
+
+    def fit_matrices(counts: np.ndarray) -> np.ndarray:
+        """[S, K true, K given] from counts of the same shape."""
+        errors = counts * off
+        wrong, shared = errors.sum(2), errors.sum(0) + SHAPE * even
+        shared /= shared.sum(1, keepdims=True)
+        rate = (wrong.sum(1) + 1) / (counts.sum((1, 2)) + 20)
+        rates = (wrong + RATE * rate[:, None]) / (counts.sum(2) + RATE)
+        pattern = (errors + SHAPE * shared) / (wrong + SHAPE)[..., None]
+        return np.asarray(rates[..., None] * pattern + np.eye(K) * (1 - rates)[..., None])
+
+    counts = np.zeros((S, K, K))
+    np.add.at(counts, (place[sure], top[sure], given[sure]), 1.0)
+    T = fit_matrices(counts)
+    rate = (counts * off).sum() / max(counts.sum(), 1.0)
+    right = np.bincount(bin_of, top == given, bins) / size / max(1 - rate, TINY)
+    for number in range(ROUNDS + 1):
+        right = np.clip(_pool_adjacent(right, size), TINY, SURE)
+        right[-fixed:] = SURE
+        joint = others * (1 - right[bin_of])[:, None]
+        joint[row, top] = right[bin_of]
+        joint *= T.transpose(0, 2, 1).reshape(S * K, K)[cell]
         joint /= joint.sum(1, keepdims=True)
-        counts[:, present] = np.add.reduceat(joint, starts, axis=0).T
-        wrong = (counts * off).sum(1)
-        rate = (wrong.sum() + 1) / (n + 20)
-        rates = (wrong + RATE * rate) / (counts.sum(1) + RATE)
-        T = rates[:, None] * (counts * off + SHAPE * even) / (wrong + SHAPE)[:, None] + np.diag(1 - rates)
-    joint = q * T.T[given]
-    total, posterior = joint.sum(1), np.empty_like(joint)
-    posterior[order] = joint / total[:, None]
-    return posterior, float(np.log(total).sum())
+        if number < ROUNDS:
+            right = np.bincount(bin_of, joint[row, top], bins) / size
+            counts = np.zeros((S * K, K))
+            counts[present] = np.add.reduceat(joint, starts, axis=0)
+            T = fit_matrices(counts.reshape(S, K, K).transpose(0, 2, 1))
+    posterior = np.empty_like(joint)
+    posterior[order] = joint
+    return posterior
 
 
-def count_wrong(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> list[Count]:
+def _pool_adjacent(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The nearest values that do not fall, by weighted squares (pool adjacent violators)."""
+    blocks: list[tuple[float, float, int]] = []
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        block = (value, weight, 1)
+        while blocks and blocks[-1][0] > block[0]:
+            before = blocks.pop()
+            total = before[1] + block[1]
+            mean = (before[0] * before[1] + block[0] * block[1]) / total
+            block = (mean, total, before[2] + block[2])
+        blocks.append(block)
+    return np.repeat([mean for mean, _, _ in blocks], [length for _, _, length in blocks])
+
+
+def count_wrong(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray, p_wrong: np.ndarray) -> list[Count]:
     """Number of wrong labels of every site, by two estimates from predictions out of fold.
 
-    One is the sum of P(wrong), which is too small where the model has learnt the errors. The other takes the site
-    where the model disagrees least with the given labels, and counts what other sites have beyond that share, which
-    is too large where their images are harder. A site exchanges its number of disagreements for it. A site that is
-    alone has only the first, and its interval ends at the number of disagreements.
+    One is the sum of P(wrong), which is too small where only labels of unclear images are wrong. The other takes the
+    site where the model disagrees least with the given labels, and counts what other sites have beyond that share,
+    which is too large where their images are harder. A site exchanges its number of disagreements for it. A site that
+    is alone has only the first, and its interval ends at the number of disagreements.
+
+    A label that somebody guessed from an unclear image looks like a right one. Such labels are expected where the
+    errors that are found go to classes that the model takes for possible, as those of people do. The number then has
+    more of the other disagreements, the more errors a site has.
 
     Args:
         log_p: Log-probabilities of models that have not seen the sample, float64 [n, K].
         labels: Given labels, int64 [n].
         site: Site of each sample, int64 [n], from 0.
+        p_wrong: P(wrong) of `fit_sites`, float64 [n].
     """
-    sizes = np.bincount(site)
-    by_model = np.bincount(site, 1.0 - _pick_columns(judge_labels(log_p, labels, site), labels))
-    disagree = np.bincount(site, log_p.argmax(1) != labels)
-    least = (disagree / sizes).min()
-    alone = len(sizes) == 1
-    beyond = by_model if alone else (disagree - least * sizes) / max(1 - least, TINY)
-    results = []
-    for n, *estimates, most in zip(sizes, by_model, beyond, disagree, strict=True):
-        lower, upper = min(estimates), max(estimates)
-        agree = bool(max(most if alone else 0, upper) <= 2 * lower + APART * n)
-        noise = Z90 * float(np.sqrt(upper * (1 - upper / n)))
-        unexplained = max(most - upper, 0.0)
-        wrong = upper + MISSED * unexplained
-        low = max(lower - BELOW * lower - noise, 0.0)
-        high = min(upper + (1.0 if alone else ABOVE) * unexplained + noise, n)
-        results.append(Count(wrong, low, high, agree))
+    sizes, by_model = np.bincount(site), np.bincount(site, p_wrong)
+    variance = np.bincount(site, p_wrong * (1 - p_wrong))
+    contradicted = log_p.argmax(1) != labels
+    disagree = np.bincount(site, contradicted)
+    share = disagree / sizes
+    least = (share + np.sqrt(share * (1 - share) / sizes)).min()  # with its sampling error
+    beyond = np.maximum(disagree - least * sizes, 0.0) / max(1 - least, TINY)
+    follow = measure_follow(log_p[contradicted], labels[contradicted], p_wrong[contradicted])
+    alone, results = len(sizes) == 1, []
+    for n, first, second, spread, most in zip(sizes, by_model, beyond, variance, disagree, strict=True):
+        agree = bool(second <= 2 * first + APART * n)
+        noise, others = float(np.sqrt(spread)), max(most - first, 0.0)
+        guessed = min(UNCLEAR * follow * first / n, 1.0)  # share of the others
+        wrong = max(first + guessed * others, second)
+        low = max(first - BELOW * others - noise, 0.0) if agree else 0.0
+        beside = others * (1.0 if alone else min(guessed + ABOVE, 1.0))
+        by_second = second + ABOVE * max(most - second, 0.0) + Z90 * float(np.sqrt(second * (1 - second / n)))
+        high = max(first + beside + noise, by_second)
+        results.append(Count(wrong, low, min(high, n), agree))
     return results
 
 
+def measure_follow(log_p: np.ndarray, labels: np.ndarray, p_wrong: np.ndarray) -> float:
+    """How far wrong labels follow the model's own doubt, 0 (any class is given) to 1.
+
+    The measure is the model's probability of the given class among all but the most probable one, above chance. The
+    labels are those that the model contradicts. The arguments are those of `count_wrong`. With two classes nobody can
+    tell, and the answer is 1.
+    """
+    chance = 1 / (log_p.shape[1] - 1)
+    if chance == 1:
+        return 1.0
+    doubt = np.exp(_pick_columns(log_p, labels)) / np.maximum(1 - np.exp(log_p.max(1, initial=-np.inf)), TINY)
+    mean = float((p_wrong * doubt).sum() / max(p_wrong.sum(), TINY))
+    return min(max((mean - chance) / (1 - chance) / FOLLOWED, 0.0), 1.0)
+
+
 def judge_by_number(
-    held_out: np.ndarray,
-    mixed: np.ndarray,
-    posterior: np.ndarray,
-    labels: np.ndarray,
+    by_matrix: np.ndarray,
+    by_model: np.ndarray,
+    p_wrong: np.ndarray,
     site: np.ndarray,
     counts: Sequence[Count],
 ) -> np.ndarray:
     """P(wrong) [n]: how many and how sure by models that have not seen the sample, the order by all models.
 
     The order is that of P(wrong) where the site's matrix can be estimated, so where two estimates of the number agree
-    and P(wrong) finds enough wrong labels. Elsewhere it is the order of 1 - p(given). The sharpness of a site is the
-    one at which the sum of P(wrong) is the estimated number.
+    and P(wrong) finds enough wrong labels. Elsewhere it is the order of 1 - p(given). The log-odds of a site are moved
+    by one number, so that the sum of P(wrong) is the estimated number.
 
     Args:
-        held_out: Log-probabilities of models that have not seen the sample, float64 [n, K].
-        mixed: Of all models.
-        posterior: What `judge_labels` makes of `mixed`.
-        labels: Given labels, int64 [n].
+        by_matrix: P(wrong) of `fit_sites` by all models, float64 [n].
+        by_model: 1 - p(given) by all models, float64 [n].
+        p_wrong: P(wrong) of `fit_sites` by models that have not seen the sample, float64 [n].
         site: Site of each sample, int64 [n], from 0.
-        counts: What `count_wrong` makes of `held_out`.
+        counts: What `count_wrong` says.
     """
-    by_matrix, by_model = 1.0 - _pick_columns(posterior, labels), 1.0 - np.exp(_pick_columns(mixed, labels))
-    p_wrong = np.zeros(len(labels))
+    judged = np.zeros(len(p_wrong))
     for number, count in enumerate(counts):
         rows = np.flatnonzero(site == number)
         by_matrix_first = count.agree and by_matrix[rows].sum() >= ENOUGH
         order = np.lexsort((by_model[rows], by_matrix[rows] if by_matrix_first else by_model[rows]))
-        p_wrong[rows[order]] = np.sort(match_number(held_out[rows], labels[rows], count.wrong))
-    return p_wrong
+        judged[rows[order]] = np.sort(match_number(p_wrong[rows], count.wrong))
+    return judged
 
 
-def match_number(log_p: np.ndarray, labels: np.ndarray, wrong: float) -> np.ndarray:
-    """P(wrong) [n] of a site at the sharpness where its sum is this number, as far as there is one."""
-
-    def judge_at(power: float) -> np.ndarray:
-        return 1.0 - _pick_columns(fit_site(log_p, labels, 2.0**power)[0], labels)
-
-    low, high = -2.0, 5.0  # log2 of the sharpness
-    for _ in range(9):
+def match_number(p_wrong: np.ndarray, wrong: float) -> np.ndarray:
+    """P(wrong) [n] with its log-odds moved by one number, so that the sum is `wrong`, as far as that is possible."""
+    odds = np.clip(p_wrong, TINY, 1 - TINY)
+    odds /= 1 - odds
+    low, high = -20.0, 20.0
+    for _ in range(40):
         middle = (low + high) / 2
-        low, high = (low, middle) if judge_at(middle).sum() >= wrong else (middle, high)
-    return judge_at(high)
+        moved = odds * np.exp(middle)
+        low, high = (middle, high) if (moved / (1 + moved)).sum() < wrong else (low, middle)
+    return np.asarray(odds * np.exp(low) / (1 + odds * np.exp(low)))

@@ -7,9 +7,11 @@ from fednoise_core.engine.truth import auroc
 from fednoise_core.label_errors.estimate import (
     MethodScores,
     classify_labels,
+    count_wrong,
     estimate_held_out,
     estimate_label_errors,
     match_number,
+    measure_follow,
 )
 
 K = 5
@@ -179,8 +181,10 @@ def test_the_order_gains_from_a_site_s_matrix_and_the_scale_is_that_of_the_numbe
     for site in (2, 3):
         own = 1 - np.exp(log_p[site][np.arange(1500), given[site]])
         assert auroc(found[site].p_wrong, wrong[site]) > auroc(own, wrong[site])
-    log_p, y, _ = drawn(500, 0.2, 7)
-    assert match_number(log_p, y, 60.0).sum() == pytest.approx(60, rel=0.05)
+    p = np.random.default_rng(7).beta(0.2, 1.0, 500)
+    moved = match_number(p, 60.0)
+    assert moved.sum() == pytest.approx(60, rel=0.001)
+    assert (np.diff(moved[np.argsort(p)]) >= 0).all()
 
 
 def test_a_site_that_is_alone_has_one_estimate_and_a_wide_interval():
@@ -210,3 +214,71 @@ def test_corrected_labels_still_show_how_often_labels_are_wrong():
     assert np.median(after.p_wrong[~same]) < 0.1 < 0.9 < np.median(before.p_wrong[~same])
     assert (after.proposed != now).all()
     assert after.p_wrong[np.flatnonzero(now != true)].mean() > 0.7
+
+
+def vectors(rate: float, how: str, seed: int, hard: bool = False):
+    """(held-out log-probabilities, given, true) of three sites, from classes that overlap and labels that are moved.
+
+    The model knows P(given label | x), as one that is trained on noisy labels does. `hard`: the images of the first
+    site are less clear.
+    """
+    rng, n, classes = np.random.default_rng(seed), 1500, 10
+    parts = []
+    for number in range(3):
+        true = rng.integers(0, classes, n)
+        spread = 2.0 if hard and number == 0 else 1.4
+        z = rng.normal(0, spread, (n, classes))
+        z[np.arange(n), true] += 4.0
+        p = np.exp(4 * z / spread**2)  # Bayes' rule
+        p /= p.sum(1, keepdims=True)
+        step = 1 if how == "pair" else rng.integers(1, classes, n)
+        given = np.where(rng.random(n) < rate, (true + step) % classes, true)
+        moved = np.roll(p, 1, 1) if how == "pair" else (1 - p) / (classes - 1)
+        parts.append((np.log((1 - rate) * p + rate * moved), given, true))
+    return parts
+
+
+LEARNT = pytest.mark.xfail(reason="the number is too small by a quarter, see docs/wrong_labels.md", strict=True)
+
+
+@pytest.mark.parametrize(("rate", "how"), [(0.12, "uniform"), (0.3, "pair"), pytest.param(0.15, "pair", marks=LEARNT)])
+def test_equally_noisy_sites_get_a_number_and_a_narrow_interval(rate, how):
+    """Also where the model has learnt that labels are moved to the next class, if that is as frequent as 0.3."""
+    parts = vectors(rate, how, 1)
+    log_p, labels = [part[0] for part in parts], [y for _, y, _ in parts]
+    found = estimate_held_out(log_p, log_p, labels, [np.arange(1500)] * 3, range(3))
+    for one, (_, given, true) in zip(found, parts, strict=True):
+        wrong = int((given != true).sum())
+        assert one.estimated
+        assert one.low <= wrong <= one.high
+        assert abs(one.wrong - wrong) < 0.15 * wrong + 10
+        assert one.high - one.low < 0.11 * len(given)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_clean_site_s_interval_begins_at_none(hard):
+    parts = vectors(0.0, "uniform", 2, hard)
+    found = estimate_held_out(
+        *[[part[0] for part in parts]] * 2, [y for _, y, _ in parts], [np.arange(1500)] * 3, range(3)
+    )
+    assert [round(one.low) for one in found] == [0, 0, 0]
+
+
+def test_errors_that_follow_the_model_s_doubt_are_known_from_others():
+    """The number then has some of the labels that the model contradicts and the first estimate takes for right."""
+    rng = np.random.default_rng(0)
+    log_p = np.log(rng.dirichlet(np.full(K, 0.5), 3000) + 1e-9)
+    classes = log_p.argsort(1)
+    second, other = classes[:, -2], classes[np.arange(3000), rng.integers(0, K - 1, 3000)]
+    p_wrong = rng.random(3000)
+    assert measure_follow(log_p, second, p_wrong) == 1
+    assert measure_follow(log_p, other, p_wrong) < 0.2
+    assert measure_follow(log_p[:, :2], second % 2, p_wrong) == 1  # nobody can tell
+    assert measure_follow(log_p[:0], second[:0], p_wrong[:0]) == 0
+    given = np.where(rng.random(3000) < 0.2, second, classes[:, -1])
+    given_other = np.where(given == second, other, given)
+    few = np.where(given == second, 0.5, 0.0)
+    guessed, drawn_at_random = (count_wrong(log_p, y, np.arange(3000) % 2, few)[0] for y in (given, given_other))
+    first = few[::2].sum()  # half of the contradicted labels
+    assert guessed.wrong == pytest.approx(first + 2 * first / 1500 * first)
+    assert drawn_at_random.wrong == pytest.approx(first, rel=0.05)
