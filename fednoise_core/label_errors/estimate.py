@@ -392,7 +392,7 @@ def count_wrong(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray, p_wrong
 
 
 def measure_follow(log_p: np.ndarray, labels: np.ndarray, p_wrong: np.ndarray) -> float:
-    """How far wrong labels follow the model's own doubt, 0 (any class is given) to 1.
+    """Measure how far wrong labels follow the model's own doubt, 0 (any class is given) to 1.
 
     The measure is the model's probability of the given class among all but the most probable one, above chance. The
     labels are those that the model contradicts. The arguments are those of `count_wrong`. With two classes nobody can
