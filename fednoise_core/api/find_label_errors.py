@@ -15,6 +15,7 @@ from fednoise_core.data.mean_std import mean_and_std
 from fednoise_core.data.partition import Partition
 from fednoise_core.data.user_values import number_labels, read_plain_column, read_probabilities, read_samples
 from fednoise_core.io import SpecError
+from fednoise_core.label_errors.decisions import LITTLE
 from fednoise_core.label_errors.estimate import SiteLabels, estimate_held_out
 from fednoise_core.label_errors.files import SITES, list_columns, list_sites, list_suspects
 from fednoise_core.label_errors.result import LabelErrors
@@ -26,7 +27,6 @@ from fednoise_core.settings.train import Train
 
 TRAIN = {"rounds": 8, "fraction": 1.0, "epochs": 2, "batch": 32, "lr": 0.05, "momentum": 0.9, "eval_every": 1000}
 TRAINING = {field.name for field in fields(Train)}
-LITTLE = 0.6  # agreement with labels not seen, below which a pretrained net is advised; docs/wrong_labels.md
 NO_VOTE = ("-1", "nan", "None", "")
 
 
@@ -98,8 +98,9 @@ def find_label_errors(
         test = x[:1], labels.numbers[:1]  # accuracy is not asked for
         data = arrays(x, labels.numbers, test=test, owner=owner, classes=classes)
         split = make_partition(data, kind, seed=seed)
-        suspects = train_and_judge(_encode_data(data, encoder, options), split, net, seed, options)
-        _advise_encoder(data, suspects, encoder)
+        encoded = _encode_data(data, encoder, options)
+        suspects = train_and_judge(encoded, split, net, seed, options)
+        advise_encoder(encoded, suspects)
     else:
         options.pop("progress", None)
         options |= {name: value for name, value in (("encoder", encoder), ("net", net)) if value is not None}
@@ -157,10 +158,10 @@ def _encode_data(data: Arrays, encoder: Any, options: Mapping[str, Any]) -> Arra
     return replace(data, x_train=x, x_test=x[:1], mean=mean, std=std)
 
 
-def _advise_encoder(data: Arrays, suspects: Sequence[SiteLabels], encoder: Any) -> None:
-    """Advise a pretrained net where the nets have learnt little from the images."""
+def advise_encoder(data: Arrays, suspects: Sequence[SiteLabels]) -> None:
+    """Warn where the nets have learnt little from images: a pretrained net would find more."""
     counts = [len(one.samples) for one in suspects]
-    if encoder is not None or data.x_train.shape[1:3] == (1, 1) or not counts:
+    if data.x_train.shape[1:3] == (1, 1) or not counts:
         return
     agreement = float(np.average([one.agreement for one in suspects], weights=counts))
     if agreement < LITTLE:

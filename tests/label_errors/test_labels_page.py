@@ -194,6 +194,7 @@ def test_replaced_images_are_shown_as_training_saw_them(found: LabelRun) -> None
     ("summary", "words"),
     [
         ({"accuracy": {"last": 0.8321}, "test_known": False}, "the models agree with 83.2 % of the given labels that"),
+        ({"accuracy": {"last": 0.4321}, "test_known": False}, "With photographs a pretrained net finds more"),
         ({"accuracy": {"last": 0.4}}, "Here the accuracy is 40.0 % on test images."),
         ({"accuracy": {"last": None}}, None),
     ],

@@ -1,6 +1,7 @@
 """Pretrained nets of torchvision as encoders. The weights here are random numbers in a file: tests have no network."""
 
 import urllib.error
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import torchvision
 from safetensors.torch import save_file
 
 import fednoise_core as fn
+from fednoise_core.api.find_label_errors import advise_encoder
 from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.label_errors.estimate import SiteLabels
 from fednoise_core.nets.encoder import encode_images
 
 NAME = "shufflenet_v2_x0_5"
@@ -91,6 +94,23 @@ def test_what_cannot_be_is_named(
     torch.save(net.state_dict(), "other.pth")
     with pytest.raises((SpecError, ArtifactError), match=message):
         encode_images(drawn_images(2, 8, 8), encoder)
+
+
+@pytest.mark.parametrize(
+    ("agreement", "images", "count"), [((0.8, 0.5), True, 1), ((0.7, 0.9), True, 0), ((0.5,), False, 0)]
+)
+def test_where_nets_learn_little_an_encoder_is_advised(agreement: tuple[float, ...], images: bool, count: int) -> None:
+    """The mean is over samples: the first site has one, the other has three."""
+    x = drawn_images(8, 8, 8) if images else np.arange(16, dtype=np.float32).reshape(8, 2)
+    data = fn.arrays(x, [0, 1] * 4, test=(x[:1], [0]))
+    sites = [
+        SiteLabels(k, np.arange(1 + 2 * k), *np.zeros((3, 1)), 0, 0, 0, agreement=share)
+        for k, share in enumerate(agreement)
+    ]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        advise_encoder(data, sites)
+    assert [str(one.message)[:30] for one in said] == ["the models agree with 57 % of "] * count
 
 
 def test_images_are_judged_by_their_vectors(weights: Path, tmp_path: Path) -> None:
