@@ -25,8 +25,8 @@ def client_of(fed: Federation, number: int = 0) -> Client:
 
 def test_every_sample_has_a_fold_and_equal_images_share_one() -> None:
     fed = toy.toy_federation(train=TRAIN)
-    rows = fed.world.index[0]
-    images = fed.world.pools["train"]._whole
+    rows, pool = fed.world.index[0], fed.world.pools["train"]
+    images = pool._whole = pool._whole.clone()  # other tests read the same images
     images[rows[5:8]] = images[rows[2]].clone()
     folds = made_method().find_folds(client_of(fed))
     assert set(folds.tolist()) == set(range(5))
