@@ -62,8 +62,8 @@ def test_methods_are_compared_with_the_baseline_of_the_same_net() -> None:
     nets = {f"fedavg {width}": [f"fedavg {width}", f"a {width}"] for width in (8, 16)}
     found = make_headline(results_of(values), "last", "fedavg 8", by_baseline=nets)
     assert found.sentence.startswith(
-        f"A 8 beats FedAvg 8 in its only pair of {WITH}. The gain is +4.0 points. "
-        f"No method beats FedAvg 16 in its only pair of {WITH}. Accuracy"
+        f"A 8 beats FedAvg 8 in the only pair of {WITH}. The gain is +4.0 points. "
+        f"No method beats FedAvg 16 in the only pair of {WITH}. Accuracy"
     )
 
 
