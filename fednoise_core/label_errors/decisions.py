@@ -10,7 +10,7 @@ from fednoise_core.label_errors.csv_rows import Amount, Count, CsvRow
 
 DECISIONS = (*("sample", "source", "client", "site", "given", "given_name", "decision", "label", "label_name", "data"),)
 """Columns of decisions.csv; the page's script writes the same."""
-LITTLE = 0.6  # agreement with labels not seen, below which a pretrained net is advised for images; docs/clean_your_labels.md
+LITTLE = 0.6  # agreement with labels not seen, below which images should be encoded; docs/clean_your_labels.md
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
