@@ -3,6 +3,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torchvision
 import toy_data
 import yaml
 
@@ -41,6 +43,12 @@ def small(source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         features = np.random.default_rng(0).normal(size=(60, 2))
         rows = [f"{a},{b},{row % 3 + 5},site {row % 2}" for row, (a, b) in enumerate(features)]
         (folder / "mine.csv").write_text("\n".join(["a,b,label,hospital", *rows]))
+    elif source == "encoded":
+        np.savez(folder / "mine.npz", **{key: x for key, x in toy_data.toy((4, 4), 100).items() if "train" in key})
+        monkeypatch.setattr("torch.hub.get_dir", lambda: str(folder))
+        file = torchvision.models.get_model_weights(SCHEMA[source]["example"]["encoder"]).DEFAULT.url.rpartition("/")[2]
+        (folder / "checkpoints").mkdir()
+        torch.save(torchvision.models.resnet18().state_dict(), folder / "checkpoints" / file)
     elif source == "imagefolder":
         toy_data.photo_table(toy_data.photos(folder / "photos"))
 
@@ -56,9 +64,9 @@ def test_every_example_validates_and_is_made(source, tmp_path, monkeypatch, caps
     arrays = Arrays.load(out)
     assert arrays.spec == spec
     assert sources.read_facts(spec, [tmp_path]) == (arrays.n, arrays.classes, arrays.x_train.shape[1:3])
-    assert arrays.clean_known is (source not in ("clothing1m", "npz", "table"))
+    assert arrays.clean_known is (source not in ("clothing1m", "npz", "table", "encoded"))
     files = sources.list_files(spec, [tmp_path])
-    assert bool(files) is (source in ("clothing1m", "npz", "imagefolder", "table"))
+    assert bool(files) is (source in ("clothing1m", "npz", "imagefolder", "table", "encoded"))
     assert all(path.exists() for path in files)
     if "mean" in spec:
         assert (list(arrays.mean), list(arrays.std)) == (spec["mean"], spec["std"])
