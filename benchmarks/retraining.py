@@ -1,4 +1,4 @@
-"""Whether a model gets better when labels are corrected, or samples dropped, as fn.find_label_errors says.
+"""Measure whether a model gets better when labels are corrected, or samples dropped, as fn.find_label_errors says.
 
 The federations are those of `label_errors`. Models are trained by FedAvg on the given labels, on those that
 `corrected()` gives, without the samples that `corrected(drop=True)` leaves out, and on the clean labels. Their accuracy

@@ -11,6 +11,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ class ArtifactError(RuntimeError):
     """A file is missing, damaged or not what it claims to be; the message names it."""
 
 
+HEADER = 10_012  # bytes of an npz member's head: numpy's own bound and what stands in front
 NAMED = 20  # problems that one error names
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")  # of Linux
 ADDRESS = "address.txt"  # in a folder of the workflow's store: the address that its files were made for
@@ -337,7 +339,8 @@ def read_headers(
     try:
         with zipfile.ZipFile(path) as archive:
             for member in archive.namelist():
-                with archive.open(member) as file:
+                with archive.open(member) as opened:
+                    file = BytesIO(opened.read(HEADER))  # its length may be a lie
                     major = np.lib.format.read_magic(file)[0]
                     read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
                     shape, _, dtype = read(file)
@@ -365,7 +368,7 @@ def _find_memory() -> float:
 
 def _check_memory(path: str | os.PathLike[str], headers: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
     """Raise ArtifactError if arrays with these headers do not fit into the memory that is free (where it is known)."""
-    sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in headers.items()}
+    sizes = {name: math.prod(shape) * max(dtype.itemsize, 1) for name, (shape, dtype) in headers.items()}
     if sum(sizes.values()) > (free := _find_memory()):
         largest = max(sizes, key=lambda name: sizes[name])
         needed = f"{sum(sizes.values()) / 1e9:.1f} GB, {sizes[largest] / 1e9:.1f} for {largest} {headers[largest][0]}"

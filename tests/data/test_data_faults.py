@@ -67,6 +67,17 @@ def test_arrays_that_cannot_be_right_are_refused_by_name(tmp_path, change, messa
     assert "mine.npz" in str(caught.value)
 
 
+@pytest.mark.parametrize(("descr", "filling"), [("<f4", 1 << 20), ("<U0", 0)])
+def test_headers_that_lie_are_refused(tmp_path, descr, filling):
+    """A header of a megabyte is not read whole, and elements without bytes count."""
+    text = repr({"descr": descr, "fortran_order": False, "shape": (10**13,)}).encode() + b" " * filling + b"\n"
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x02\x00" + len(text).to_bytes(4, "little") + text)
+    with pytest.raises(ArtifactError) as caught:
+        io.read_npz(tmp_path / "x.npz", lambda name: True)
+    assert "pickle" not in str(caught.value)
+
+
 def test_a_file_that_is_no_npz_is_told_what_one_is(tmp_path):
     (tmp_path / "mine.npz").write_text("x_train,y_train\n1,2\n")
     for function in (sources.read_facts, sources.read):

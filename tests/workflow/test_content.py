@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -161,6 +162,19 @@ def test_copies_that_are_missing_are_named_and_copied_again(workflow: Workflow) 
     )
     assert workflow.snakemake() == {}
     assert workflow.audit() == []
+
+
+def test_a_record_that_is_not_here_is_no_reason_to_record_again(workflow: Workflow) -> None:
+    """As in a clone without DVC's cache."""
+    lock = workflow.path("dvc.lock")
+    lock.write_text(re.sub(r"\w{32}\.dir", f"{'0' * 32}.dir", lock.read_text()))
+    before = lock.read_bytes()
+    forge(workflow.path(workflow.run("fedcorr")), random.Random(0))
+    output = workflow(*COMMAND, "audit", "--store")
+    assert "`dvc fetch` brings it" in output
+    assert "fednoise record" not in output
+    assert "`dvc fetch` brings it" in workflow(*COMMAND, "record", check=False)
+    assert lock.read_bytes() == before
 
 
 def test_without_a_record_the_audit_says_what_it_cannot_find(workflow: Workflow) -> None:

@@ -24,7 +24,7 @@ from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.machine.locks import is_locked
 from workflow_scripts.provenance.checksums import SUMS, find_damage, read_sums
-from workflow_scripts.provenance.dvc_record import find_forgeries, read_record
+from workflow_scripts.provenance.dvc_record import MISSING, find_forgeries, is_record_missing, read_record
 from workflow_scripts.study.targets import Targets
 
 ROOTS = ("store", "data/arrays")
@@ -136,7 +136,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if not problems_by_path:
         print("audit: every file is what its step wrote")
-        if not record:
+        unrecorded = [str(folder) for folder in find_folders() if str(folder) not in record]
+        if is_record_missing(record):
+            print(f"audit: {MISSING}. Without it only accidents are found")
+        elif record and unrecorded:
+            print(f"audit: DVC has no record of {len(unrecorded)} of the folders, where only accidents are found")
+        elif not record:
             print("audit: DVC has no record of results, so only accidents are found. To keep one: fednoise record")
         return 0
     recorded = [str(folder) for folder in problems_by_path if str(folder) in record]

@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from workflow_scripts.commands.audit import audit_store, running_process
 from workflow_scripts.config.yaml_file import read_yaml
-from workflow_scripts.provenance.dvc_record import read_record
+from workflow_scripts.provenance.dvc_record import MISSING, is_record_missing, read_record
 
 CURE = "`fednoise audit --remove && snakemake` makes them again"
 
@@ -24,7 +24,10 @@ def _refusal_reason(accepted: Collection[str]) -> str | None:
         return reason
     if (scale := read_yaml("config/config.yaml").get("scale", "paper")) != "paper":
         return f"config/config.yaml: scale: DVC records results of scale paper, got {scale}"
-    record = {folder: number for folder, number in read_record().items() if folder not in accepted}
+    recorded = read_record()
+    if is_record_missing(recorded):
+        return MISSING
+    record = {folder: number for folder, number in recorded.items() if folder not in accepted}
     problems_found = [f"AUDIT: {problem}" for problems in audit_store(record=record).values() for problem in problems]
     if problems_found:
         return "\n".join(["the audit finds:", *problems_found, CURE])

@@ -66,11 +66,13 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
-    keys = [key.value for key, _ in node.value]
-    for number, key in enumerate(keys):
-        if key in keys[:number]:
-            mark = node.value[number][0].start_mark
-            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is repeated", mark)
+    seen = set()
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode):  # the others are refused below
+            if key.value in seen:
+                problem = f"the key {key.value!r} is repeated"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(key.value)
     loader.flatten_mapping(node)  # `<<` puts what it merges in front, so that the mapping's own keys win
     return {loader.construct_object(k, deep=True): loader.construct_object(v, deep=True) for k, v in node.value}
 

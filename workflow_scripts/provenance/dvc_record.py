@@ -7,7 +7,14 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import yaml
+
 from workflow_scripts.provenance.checksums import SUMS
+
+MISSING = (
+    "dvc.lock says that results are recorded, but DVC does not have the record here. `dvc fetch` brings it (where it "
+    "is lost for good: remove dvc.lock)"
+)
 
 
 def read_record() -> dict[str, str]:
@@ -23,6 +30,14 @@ def read_record() -> dict[str, str]:
     entries = json.loads(listing.stdout) if listing.returncode == 0 else []
     files = {Path("store", entry["path"]): str(entry.get("md5")) for entry in entries if entry["isout"]}
     return {str(file.parent): number for file, number in files.items() if file.name == SUMS}
+
+
+def is_record_missing(record: Mapping[str, str]) -> bool:
+    """Return True if dvc.lock says that the store was recorded, and `read_record` found nothing, as in a clone."""
+    if record or not Path("dvc.lock").exists():
+        return False
+    stages = yaml.safe_load(Path("dvc.lock").read_text(encoding="utf-8")).get("stages") or {}
+    return any(out.get("nfiles") for out in stages.get("store", {}).get("outs", ()))
 
 
 def find_forgeries(folders: Iterable[Path], record: Mapping[str, str]) -> dict[Path, list[str]]:
