@@ -117,7 +117,7 @@ class Train(ValidatedSettings):
         int, Field(ge=1, le=MANY, description="Rounds between evaluations (the last round always counts).")
     ] = 1
     eval_last: Annotated[
-        int, Field(ge=1, description="So many rounds at the end are all evaluated, whatever `eval_every` is.")
+        int, Field(ge=1, le=MANY, description="So many rounds at the end are all evaluated, whatever `eval_every` is.")
     ] = 1
     eval_batch: Annotated[int, Field(ge=1, le=MANY, description="Images per evaluation batch.")] = 1000
 

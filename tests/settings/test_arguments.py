@@ -146,7 +146,7 @@ def test_whole_numbers_as_keys_are_those_of_yaml():
         fn.inject(data(), {"kind": "semantic", "rate": 1, "map": {0.5: 1}}, 0)
 
 
-@pytest.mark.parametrize("key", ["rounds", "epochs", "batch", "eval_every", "eval_batch"])
+@pytest.mark.parametrize("key", ["rounds", "epochs", "batch", "eval_every", "eval_last", "eval_batch"])
 def test_numbers_beyond_all_use_are_refused(key):
     with pytest.raises(SpecError, match=rf"train.{key}: expected .*1000000"):
         run(train={"net": "mlp", key: 10**30})
