@@ -52,7 +52,7 @@ exit_on_error(device.slots_per_gpu)
 GPU = {"gpu": 1, "gpu_manufacturer": "nvidia"} if GPUS or PROJECT.device == "cuda" else {}
 exit_on_error(lambda: PROJECT.export_environment(main=workflow.is_main_process))
 exit_on_error(lambda: PROJECT.catalogue)  # also what no study uses
-for _name in PROJECT.studies:
+for _name in () if PROJECT.set else PROJECT.studies:  # `--set` is about the studies that are asked for
     exit_on_error(TARGETS.load_study, _name)
 
 

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fednoise_core.api.run import run
 from fednoise_core.data.array_checks import as_images, owners_of
@@ -27,6 +28,8 @@ from fednoise_core.settings.train import Train
 
 TRAIN = {"rounds": 8, "fraction": 1.0, "epochs": 2, "batch": 32, "lr": 0.05, "momentum": 0.9, "eval_every": 1000}
 TRAINING = {field.name for field in fields(Train)}
+FIRST = ("given_name", "proposed_name", "p_wrong", "verdict")  # a terminal shows both ends of a row
+LAST = ("source", "given", "proposed", "client", "site", "sample")
 NO_VOTE = ("-1", "nan", "None", "")
 
 
@@ -63,7 +66,8 @@ def find_label_errors(
             arguments of `fn.run`, such as device="cuda" or progress=False.
 
     Returns:
-        A DataFrame with a row a sample and the columns of suspects.csv, most suspect first. `sample` is the row of `x`.
+        A DataFrame with a row a sample, most suspect first. It has the columns of suspects.csv, in an order for
+        terminals. `sample` is the row of `x`.
         Sites on whose labels the models are no better than chance are left out, with a warning. Its `attrs["sites"]`
         has a dict a site, with the columns of sites.csv, and `attrs["findings"]` one for each systematic error, with a
         `text`. `page(path)` writes the page to decide on, and `corrected()`
@@ -117,7 +121,8 @@ def find_label_errors(
             "net trained longer, may help",
             stacklevel=2,
         )
-    frame = LabelErrors(list_suspects(suspects, data, data.y_train, split.sites), columns=list_columns(suspects))
+    rows = pd.DataFrame(list_suspects(suspects, data, data.y_train, split.sites), columns=list_columns(suspects))
+    frame = LabelErrors(rows[[*FIRST, *rows.columns.difference([*FIRST, *LAST], sort=False), *LAST]])
     frame.data, frame.classes = data, labels.classes
     if votes is not None:
         voted, agreed = find_votes(votes), votes == np.asarray(y)[:, None]

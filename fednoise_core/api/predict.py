@@ -179,7 +179,8 @@ def module_of(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], client: i
     if not prefixes:
         owners = ", ".join(str(owner) for owner in map(owner_of_prefix, facts["nets"]) if owner is not None)
         have = f"models of the clients {owners}" if owners else "one model for all; leave `client` out"
-        raise SpecError(f"client: there is no model of client {client!r}; there are {have}")
+        missing = "no model for all" if client is None else f"no model of client {client!r}"
+        raise SpecError(f"client: there is {missing}; there are {have}")
     members = []
     for prefix in prefixes:
         start = f"{prefix}/" if prefix else ""

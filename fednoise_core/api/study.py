@@ -61,7 +61,9 @@ class StudyFrame(pd.DataFrame):
         table = pd.DataFrame({"pairs": gains.size(), "gain": gains.mean().where(whole)})
         half = stats.t.ppf((1 + LEVEL) / 2, table["pairs"] - 1) * gains.sem()
         table["low"], table["high"] = table["gain"] - half, table["gain"] + half
-        return table.assign(won=gains.apply(lambda values: int((values > 0).sum()))).reset_index()
+        table = table.assign(won=gains.apply(lambda values: int((values > 0).sum()))).reset_index()
+        # a terminal shows both ends of a row
+        return table[["method", "gain", "low", "high", "pairs", "won", *SETTING]]
 
 
 def study(folder: str | os.PathLike[str]) -> StudyFrame:

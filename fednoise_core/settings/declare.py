@@ -385,7 +385,8 @@ def did_you_mean(word: object, allowed: Iterable[object], *, or_all: bool = True
         `; did you mean 'x'?`, `; known: …` or an empty text.
     """
     names = sorted(str(item) for item in allowed)
-    matches = get_close_matches(str(word), names, n=1, cutoff=0.5)
+    matches = [name for name in names if name.lower() == str(word).lower()]
+    matches = matches or get_close_matches(str(word), names, n=1, cutoff=0.5)
     if matches:
         return f"; did you mean {matches[0]!r}?"
     return f"; known: {', '.join(names) or 'none'}" if or_all else ""

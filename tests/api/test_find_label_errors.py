@@ -31,7 +31,10 @@ def test_feature_vectors_of_several_owners():
     x[20], y[20] = 1.0001 * x[23], "owl" if y[23] == "cat" else "cat"  # at one site
     wrong[[7, 8, 20]] = True
     frame = fn.find_label_errors(x, y, OWNERS, progress=False)
-    assert list(frame.columns) == [*SUSPECTS, "out_of_scope", "near_copy", "predicted"]
+    assert set(frame.columns) == {*SUSPECTS, "out_of_scope", "near_copy", "predicted"}
+    with pd.option_context("display.width", 80, "display.max_columns", 0):
+        header = str(frame.head()).splitlines()[0].split()
+    assert {"given_name", "proposed_name", "p_wrong", "site", "sample"} <= set(header)
     assert set(frame.loc[frame["near_copy"], "sample"]) == {20, 23}
     assert set(frame.loc[frame["contradicts"], "sample"]) == {7, 8}
     assert not frame["blank"].any()

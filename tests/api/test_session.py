@@ -117,7 +117,7 @@ def test_models_of_each_client_and_of_several_nets(tmp_path: Path):
     data = toy.arrays()
     local = toy.subject("local")
     made = play(dict(local.method), {**local.train, **SHORT})
-    with pytest.raises(SpecError, match="client None; there are models of the clients 0, 1, 3"):
+    with pytest.raises(SpecError, match="there is no model for all; there are models of the clients 0, 1, 3"):
         made.predict(data.x_test)
     with pytest.raises(SpecError, match="client: there is no model of client 99; there are models of"):
         made.module(99)

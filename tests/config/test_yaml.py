@@ -39,6 +39,7 @@ def test_numbers_words_and_merge_keys(tmp_path: Path) -> None:
 def test_deep_merge_and_hint() -> None:
     assert deep_merge({"a": {"b": 1, "c": [1, 2]}}, {"a": {"c": [3]}, "d": 4}) == {"a": {"b": 1, "c": [3]}, "d": 4}
     assert hint("lenet", ["lenet5", "mlp"]) == "; did you mean 'lenet5'?"
+    assert hint("SCE", ["sce", "gce"]) == "; did you mean 'sce'?"
     assert hint("zzz", ["b", "a"]) == "; known: a, b"
 
 

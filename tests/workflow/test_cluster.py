@@ -147,3 +147,14 @@ def test_tables_of_every_study_have_a_name(workflow: Workflow) -> None:
     assert "results/other/figures/curves.svg" in workflow("snakemake", "-n", "other_curves")
     message = workflow("snakemake", "-n", "results/toy/tables/mian.csv", check=False)
     assert "config/studies/toy.yaml: tables: none is named 'mian'" in message
+
+
+def test_other_settings_are_about_the_studies_that_are_asked_for(workflow: Workflow) -> None:
+    """Another configured study need not have the ids of `--set`."""
+    study = workflow.path(TOY).read_text(encoding="utf-8")
+    other = study.replace("methods:\n", "methods:\n  own: {name: fedprox, mu: 0.1}\n")
+    workflow.path("config/studies/other.yaml").write_text(other)
+    settings = ("--config", 'set=["methods.own.mu=1"]')
+    assert "results/other@methods.own.mu=1/" in workflow("snakemake", "-n", "other", *settings)
+    said = workflow("snakemake", "-n", *settings, check=False)
+    assert "toy.yaml with methods.own.mu=1: methods.own: the key 'name' is missing" in said
