@@ -5,7 +5,10 @@ Each needs the package of its service. A finished run is sent by calling the fun
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from typing import Any
+
+from fednoise_core.io import SpecError
 
 OnRound = Callable[[Mapping[str, Any]], None]
 
@@ -31,9 +34,7 @@ def log_to_tensorboard(folder: str | os.PathLike[str]) -> OnRound:
     Args:
         folder: Folder of the run. `tensorboard --logdir` names it or one above it.
     """
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = SummaryWriter(os.fspath(folder))
+    writer = _import_package("torch.utils.tensorboard").SummaryWriter(os.fspath(folder))
 
     def log_round(row: Mapping[str, Any]) -> None:
         for name, value in list_scalars(row):
@@ -49,9 +50,7 @@ def log_to_wandb(**init: Any) -> OnRound:
     Args:
         **init: Arguments of `wandb.init`, such as project="noise", config={"method": "sce"}.
     """
-    import wandb
-
-    run = wandb.init(reinit="create_new", **init)
+    run = _import_package("wandb").init(reinit="create_new", **init)
 
     def log_round(row: Mapping[str, Any]) -> None:
         run.log(dict(list_scalars(row)), step=row["round"])
@@ -67,8 +66,7 @@ def log_to_mlflow(**start: Any) -> OnRound:
     Args:
         **start: Arguments of `mlflow.start_run`, such as run_name="sce".
     """
-    import mlflow
-
+    mlflow = _import_package("mlflow")
     mlflow.start_run(**start)
 
     def log_round(row: Mapping[str, Any]) -> None:
@@ -77,3 +75,11 @@ def log_to_mlflow(**start: Any) -> OnRound:
             mlflow.end_run()
 
     return log_round
+
+
+def _import_package(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        package = name.rpartition(".")[2]
+        raise SpecError(f"{package} is not installed; `pip install {package}`") from error

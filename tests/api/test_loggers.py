@@ -10,6 +10,7 @@ import toy
 
 import fednoise_core as fn
 from fednoise_core import loggers
+from fednoise_core.io import SpecError
 
 
 class Service:
@@ -60,3 +61,11 @@ def test_every_rounds_metrics_are_sent_live_and_from_files(
         for row in run.rounds:
             again(row)
         assert recorded.calls == live
+
+
+@pytest.mark.parametrize("service", MAKERS)
+def test_a_missing_package_is_named(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("torch.utils.tensorboard", "wandb", "mlflow"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(SpecError, match=f"{service} is not installed; `pip install {service}`"):
+        MAKERS[service]()

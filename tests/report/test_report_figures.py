@@ -293,10 +293,7 @@ def test_a_rate_that_is_the_settings_is_not_compared_in_a_figure(
     assert hollow == [1, 0]
     note = "assumes is the true one in “40 % of labels wrong”. So results there are not compared."
     assert note in made.notes[-1]
-    assert (
-        made.figure.legends[0].get_texts()[-1].get_text()
-        == "not a fair comparison: the assumed noise rate is the true one, too"
-    )
+    assert made.figure.legends[0].get_texts()[-1].get_text() == "not a fair comparison: assumes the true noise rate"
     classes = drawn(tmp_path, kind="classes").figure
     bracketed = [[text.get_text() for text in axis.texts if text.get_text().startswith("(")] for axis in classes.axes]
     assert [len(texts) for texts in bracketed] == [1, 0]

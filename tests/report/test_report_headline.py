@@ -42,17 +42,22 @@ TWO = {
 def test_pairs_won_against_plain_averaging() -> None:
     found = said(TWO)
     assert found.sentence == (
-        f"A beats FedAvg in all 4 pairs of {WITH}. The mean gain is +3.5 points. Accuracy: last round, n = 2 seeds."
+        f"A is above FedAvg in all 4 pairs of {WITH}. The mean gain is +3.5 [−0.3, +7.3] points. "
+        "Accuracy: last round, n = 2 seeds."
     )
     first, second = found.rows
     assert (first.accuracy, first.gain, first.won) == ("80.5 ± 6.4", "+5.5", "2 of 2")
     assert first.methods == second.methods == ["A", "B", "FedAvg"]  # no two pairs tell them apart
+    sure = {"n": {"FedAvg": (80.0, 70.0, 75.0), "A": (82.0, 73.0, 77.5)}}
+    assert said(sure).sentence.startswith(
+        f"A beats FedAvg in all 3 pairs of {WITH}. The mean gain is +2.5 [+1.3, +3.7] p"
+    )
     both = {"n1": {**TWO["n1"], "B": (85.0, 71.0)}}
-    assert said(both).sentence.startswith(f"A and B beat FedAvg in both pairs of {WITH}. The mean gains")
+    assert said(both).sentence.startswith(f"A and B are above FedAvg in both pairs of {WITH}. The mean gains")
     none = {"n1": {"FedAvg": (80.0, 70.0), "A": (79.0, 76.0)}}
-    assert said(none).sentence.startswith(f"No method beats FedAvg in both pairs of {WITH}. A comes")
+    assert said(none).sentence.startswith(f"No method is above FedAvg in both pairs of {WITH}. A comes")
     many = {"n1": {"FedAvg": (1.0,), "A": (2.0,), "B": (5.0,), "C": (4.0,), "D": (3.0,), "E": (0.0,)}}
-    assert f"4 of 5 methods beat FedAvg in the only pair of {WITH}. The" in said(many).sentence
+    assert f"4 of 5 methods are above FedAvg in the only pair of {WITH}. The" in said(many).sentence
     assert "largest gains among these, in points: B (+4.0), C (+3.0) and D (+2.0)." in said(many).sentence
     assert "The gain is +1.0 points." in said({"n1": {"FedAvg": (1.0,), "A": (2.0,)}}).sentence
 
@@ -62,15 +67,15 @@ def test_methods_are_compared_with_the_baseline_of_the_same_net() -> None:
     nets = {f"fedavg {width}": [f"fedavg {width}", f"a {width}"] for width in (8, 16)}
     found = make_headline(results_of(values), "last", "fedavg 8", by_baseline=nets)
     assert found.sentence.startswith(
-        f"A 8 beats FedAvg 8 in the only pair of {WITH}. The gain is +4.0 points. "
-        f"No method beats FedAvg 16 in the only pair of {WITH}. Accuracy"
+        f"A 8 is above FedAvg 8 in the only pair of {WITH}. The gain is +4.0 points. "
+        f"No method is above FedAvg 16 in the only pair of {WITH}. Accuracy"
     )
 
 
 def test_what_diverged_and_what_was_told_the_rate() -> None:
     lost = {"n1": {"FedAvg": (80.0, 80.0), "A": (85.0, math.nan), "B": (81.0, 82.0), "Told": (99.0, 99.0)}}
     found = said(lost, marks="Told")
-    assert found.sentence.startswith("B beats FedAvg in ")
+    assert found.sentence.startswith("B is above FedAvg in ")
     assert found.rows[0].methods == ["B", "FedAvg"]
     gains = paired_gains(results_of(lost), "last", "fedavg").set_index(["method", "seed"])["gain"]
     assert (gains["a", 0], gains["a", 1], gains["b", 1]) == (5.0, -math.inf, 2.0)
@@ -100,7 +105,7 @@ def test_a_method_leads_if_the_interval_of_its_pairs_is_above_zero(second: tuple
 
 def test_a_pair_without_the_baselines_accuracy_does_not_count() -> None:
     values = {"n": {"FedAvg": (80.0, math.nan, 80.0), "A": (81.0, 10.0, 82.0)}}
-    assert said(values).sentence.startswith(f"A beats FedAvg in both pairs of {WITH}. The mean gain is +1.5")
+    assert said(values).sentence.startswith(f"A is above FedAvg in both pairs of {WITH}. The mean gain is +1.5")
 
 
 def test_numbers_without_trusted_test_labels_say_so() -> None:

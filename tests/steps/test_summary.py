@@ -34,13 +34,13 @@ def test_headline_is_the_mean_over_seeds_and_noisy_settings(
         assert headline[method] == pytest.approx(sum(noisy) / 2, abs=1e-4)
     assert len(metrics["fedavg"]) == 3
     first, *won = capsys.readouterr().out.splitlines()
-    assert first.startswith("No method beats FedAvg in all 4 pairs of runs with the same setting and seed.")
+    assert first.startswith("No method is above FedAvg in all 4 pairs of runs with the same setting and seed.")
     assert [line.partition(":")[2].split()[0] for line in won] == ["FedAvg"] * 2
     loaded = load(listed_runs(tmp_path / "runs.json"))
     monkeypatch.setattr(report_headline, "LINES", 1)
     assert [line.split(" ", 1)[0] for line in report_headline.summary_lines(loaded)[2:]] == ["and"]
     (alone,) = report_headline.summary_lines([run for run in loaded if run.listed.partition == "openset-uniform"])
-    assert alone.startswith("No method beats FedAvg in both pairs of runs with the same setting and seed.")
+    assert alone.startswith("No method is above FedAvg in both pairs of runs with the same setting and seed.")
     frame = tabulate_results(loaded)
     only_clean = metrics_step.headline_numbers(frame[frame["noise"] == "clean"], {"clean"})
     assert only_clean["fedavg"] == pytest.approx(metrics["fedavg"]["digits/clean/iid"]["last10_mean"], abs=1e-4)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import pandas as pd
+from scipy import stats
 
 from fednoise_core.io import json_digest
 from fednoise_core.label_errors.csv_rows import Site, read_rows
@@ -19,6 +20,7 @@ from workflow_scripts.report.runs.frames import tabulate_results
 from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.ranking import compared_runs, find_baseline, leading_methods, paired_gains
 from workflow_scripts.report.runs.run import RecordedRun, Setting
+from workflow_scripts.report.runs.statistics import LEVEL
 from workflow_scripts.report.text.cells import (
     METRIC_WORDS,
     count_words,
@@ -31,6 +33,7 @@ from workflow_scripts.report.text.cells import (
 DIGITS = 1  # of points: what a sentence can say
 METRIC = "last10_mean"  # which no test label chooses
 NAMED = 3  # names in a sentence; beyond, a count
+PAIRS = 3  # from which on a gain has an interval
 LINES = 12  # settings that closing lines name
 OF = "of runs with the same setting and seed"
 
@@ -191,12 +194,14 @@ def _leaders_words(row: SettingLeaders, baseline: str) -> str:
 
 
 def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
-    """Name the methods that beat the baseline in every pair, and their gains.
+    """Name the methods that are above the baseline in every pair, and their gains, with intervals from three pairs on.
 
-    The sign of a pair does not depend on the processor.
+    They beat it if the intervals are above zero.
     """
     grouped = gains.assign(won=gains["gain"] > 0).groupby("method", sort=False)
-    table = grouped.agg(won=("won", "sum"), pairs=("won", "size"), gain=("gain", "mean"))
+    table = grouped.agg(won=("won", "sum"), pairs=("won", "size"), gain=("gain", "mean"), error=("gain", "sem"))
+    half = stats.t.ppf((1 + LEVEL) / 2, table["pairs"] - 1) * table["error"].where(table["pairs"] >= PAIRS)
+    table["low"], table["high"] = table["gain"] - half, table["gain"] + half
     table["words"] = [method_words(group) for _, group in grouped]
     all_won = table[table["won"] == table["pairs"]]
     counted = all_won if len(all_won) else table
@@ -212,18 +217,23 @@ def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
             if share.max() > 0
             else ""
         )
-        return f"No method beats {baseline} in {pairs}.{nearest}"
-    noun = "gain" if most == 1 else "mean gain"
+        return f"No method is above {baseline} in {pairs}.{nearest}"
+    noun, is_sure = "gain" if most == 1 else "mean gain", bool((all_won["low"] > 0).all())
     if len(all_won) <= NAMED:
-        verb, means = ("beats", f"{noun} is") if len(all_won) == 1 else ("beat", f"{noun}s are")
-        points = _join_words([format_signed(gain, DIGITS) for gain in all_won["gain"]])
+        verbs, means = (("beats", "is"), f"{noun} is") if len(all_won) == 1 else (("beat", "are"), f"{noun}s are")
+        verb = verbs[0] if is_sure else f"{verbs[1]} above"
+        points = _join_words([_gain_words(row) for _, row in all_won.iterrows()])
         return f"{_join_words(all_won['words'])} {verb} {baseline} in {pairs}. The {means} {points} points."
     top = all_won.nlargest(NAMED, "gain")
-    best = _join_words(
-        [f"{label} ({format_signed(gain, DIGITS)})" for label, gain in zip(top["words"], top["gain"], strict=True)]
-    )
-    sentence = f"{len(all_won)} of {len(table)} methods beat {baseline} in {pairs}."
+    best = _join_words([f"{row['words']} ({_gain_words(row)})" for _, row in top.iterrows()])
+    sentence = f"{len(all_won)} of {len(table)} methods {'beat' if is_sure else 'are above'} {baseline} in {pairs}."
     return f"{sentence} The largest {noun}s among these, in points: {best}."
+
+
+def _gain_words(row: pd.Series) -> str:
+    """A gain with its interval, if it has one: "+3.5 [+1.2, +5.8]"."""
+    ends = "" if pd.isna(row["low"]) else f" [{', '.join(format_signed(row[end], DIGITS) for end in ('low', 'high'))}]"
+    return format_signed(row["gain"], DIGITS) + ends
 
 
 def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:

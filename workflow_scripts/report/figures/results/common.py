@@ -21,11 +21,13 @@ from workflow_scripts.report.runs.ranking import is_compared, leading_methods
 from workflow_scripts.report.runs.run import RecordedRun, Setting
 from workflow_scripts.report.text.cells import METRIC_WORDS, count_words, format_number, format_signed
 from workflow_scripts.report.text.footnotes import (
+    NO_MEMBERS,
     WORDS,
     append_words,
     explain_marks,
     explain_true_rates,
     marks_of,
+    merge_marks,
 )
 
 WIDE = 10  # largest over smallest value from which on an axis is logarithmic
@@ -211,7 +213,10 @@ def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]],
         for run, assumes_rate, mark in zip(runs, frame["as_told"], frame["marks"], strict=True)
         if assumes_rate or not is_compared([mark])
     }
-    why = "not a fair comparison" + ": the assumed noise rate is the true one, too" * bool(frame["as_told"].any())
+    why = "not a fair comparison"
+    if frame["as_told"].any():  # which no label says
+        marked = [WORDS[mark] for mark in NO_MEMBERS if mark in merge_marks(frame["marks"])]
+        why += f": {' or '.join([*marked, 'assumes the true noise rate'])}"
     return unfair, why if unfair else ""
 
 
