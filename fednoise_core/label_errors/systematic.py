@@ -131,7 +131,7 @@ def _describe_set(
     if kind == "copies":
         text = f"{count:,} of {n:,} samples from row {ends[0]} to {ends[1]} are copies of others with another label"
     else:
-        text += f" (elsewhere {rows[~mask]['wrong'].mean():.0%}){words}"
+        text += f" (elsewhere {100 * rows[~mask]['wrong'].mean():.0f} %){words}"
     text += ", ".join(f"{names[look]} is labelled {names[label]}" for look, label in pairs)
     return _make_finding(str(rows["site"].iat[0]), kind, names, pairs, count, np.exp(log_chance), text, ends)
 
@@ -142,7 +142,7 @@ def _describe_order(rows: pd.DataFrame, mask: np.ndarray) -> tuple[str, str, lis
     wrong = marked & mask
     labels, counts = np.unique(label_names[mask].astype(str), return_counts=True)
     if (share := counts.max() / counts.sum()) > NEARLY:
-        return "constant rows", f". {share:.0%} are {labels[counts.argmax()]}", []
+        return "constant rows", f". {100 * share:.0f} % are {labels[counts.argmax()]}", []
     for step in STEPS:
         if (np.roll(looks, step)[wrong] == given[wrong]).mean() > MOST:
             rows_away = "row" if abs(step) == 1 else f"{abs(step)} rows"
@@ -229,7 +229,7 @@ def _make_finding(
     text: str,
     ends: tuple[str, str] = ("", ""),
 ) -> Finding:
-    words = "under one in a million" if chance < 1e-6 else f"{chance:.1g}"
+    words = "under one in a million" if chance < 1e-6 else f"one in {1 / chance:,.0f}"
     return {
         **{"site": site, "kind": kind, "classes": [[names[look], names[label]] for look, label in pairs]},
         **{"first": ends[0], "last": ends[1], "samples": int(count), "chance": float(chance)},
