@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 ARRAYS, LABELS, PARTITION = "arrays.npz", "labels.npz", "partition.npz"  # in their folders of the store
-WEIGHTS = "data/weights/{net}.safetensors"
 # Pages that hold images, which may be the user's own: like their arrays they stay out of DVC's reach.
 LABELS_PAGE = "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html"
 SETTING_PAGE = "build/settings/{root}/{dataset}/{noise}/{partition}/seed{seed}.html"

@@ -6,8 +6,6 @@ Every image is encoded alone, so each site can encode its own.
 from __future__ import annotations
 
 import hashlib
-import pickle
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.nets.weights import read_tensors
+from fednoise_core.nets.weights import download_weights, read_tensors
 from fednoise_core.settings.declare import did_you_mean
 from fednoise_core.settings.functions import spec_of
 
@@ -30,7 +28,8 @@ def encode_images(images: Any, encoder: Any, device: str | torch.device = "cpu")
         images: uint8 [n, H, W] or [n, H, W, C] with 1 or 3 channels. They are scaled to the side that the net was
             trained with, and are cut to the middle where they are not square.
         encoder: Name of a net of torchvision for classification, such as "resnet18", whose weights are downloaded from
-            its address once, or {"name": …, "weights": folder or file} (`read_weights`).
+            its address once, or {"name": …, "weights": …}: a state dict (.pth, .pt or .safetensors), or the folder
+            with torchvision's file, into which it is downloaded if it isn't there.
         device: Where to compute.
 
     Returns:
@@ -85,7 +84,8 @@ def load_encoder(encoder: Any) -> tuple[nn.Module, nn.Module]:
     if not layers:
         raise SpecError(f"encoder: {name} has no linear last layer, whose inputs would be the features")
     published, weights = torchvision.models.get_model_weights(name).DEFAULT, spec.get("weights")
-    named = read_weights(published, weights)
+    in_folder = weights is None or Path(weights).is_dir()
+    named = read_tensors(download_weights(published.url, weights) if in_folder else str(weights))
     net.set_submodule(layers[-1], nn.Identity())
     heads = (f"{layers[-1]}.", "head.")  # "head" in files of our own
     try:
@@ -95,50 +95,3 @@ def load_encoder(encoder: Any) -> tuple[nn.Module, nn.Module]:
         raise ArtifactError(f"{weights or published.url}: weights of another net than {name}? {problem}") from error
     side = published.transforms().crop_size[0]
     return net.eval().requires_grad_(False), published.transforms(resize_size=side)
-
-
-def read_weights(published: Any, weights: str | None = None) -> Mapping[str, Tensor]:
-    """Read a net's tensors by name.
-
-    Args:
-        published: Weights of torchvision.
-        weights: A state dict (.pth, .pt or .safetensors), or a folder with torchvision's file. The file is downloaded
-            into this folder if it isn't there. Default: the folder that torch keeps downloads in.
-
-    Raises:
-        ArtifactError: The file is missing or damaged, or cannot be downloaded. The message names it.
-    """
-    if weights is not None and not Path(weights).is_dir():
-        return read_state_dict(Path(weights))
-    folder = Path(weights or Path(torch.hub.get_dir(), "checkpoints"))
-    path = folder / published.url.rpartition("/")[2]
-    if path.is_file():
-        return read_state_dict(path)
-    try:
-        return published.get_state_dict(model_dir=str(folder), progress=False, check_hash=True, weights_only=True)
-    except (OSError, RuntimeError) as error:
-        cure = f"put this file into {folder}, or name another folder as the encoder's weights"
-        raise ArtifactError(f"{path}: missing, and {published.url} gave none ({error}); {cure}") from error
-
-
-def read_state_dict(path: Path) -> Mapping[str, Tensor]:
-    """Read a state dict by the names in it.
-
-    Args:
-        path: A file .pth, .pt or .safetensors.
-
-    Raises:
-        ArtifactError: It is missing or damaged, or holds more than tensors. The message names it.
-    """
-    if path.suffix == ".safetensors":
-        return read_tensors(path)
-    if not path.is_file():
-        raise ArtifactError(f"{path}: no such file")
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise ArtifactError(f"{path}: not a file of plain tensors ({str(error).splitlines()[0]})") from error
-    loaded = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else loaded
-    if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
-        raise ArtifactError(f"{path}: not a state dict of tensors")
-    return loaded

@@ -256,10 +256,11 @@ class ModuleNet(Net):
         seed = int(torch.randint(1 << 62, (), generator=generator))
         weights = self._fill_weights(self._make_module(seed))
         if self.weights is not None:
-            from fednoise_core.nets.weights import fill_weights, read_tensors
+            from fednoise_core.nets.weights import fill_weights, read_start_weights
 
             ours = {own: name for name, own in self._own_names.items()}
-            fill_weights(weights, {ours.get(n, n): t for n, t in read_tensors(self.weights).items()}, self.weights)
+            tensors = read_start_weights(self.weights, self.name)
+            fill_weights(weights, {ours.get(n, n): t for n, t in tensors.items()}, self.weights)
         return weights.to(device)
 
     def features(self, w: Weights, x: Tensor, *, train: bool = False, u: Tensor | None = None) -> Tensor:

@@ -172,7 +172,11 @@ class Net:
             bool, Field(description="Keep dropout on in evaluation, as the code of Co-teaching and FedEFC does.")
         ] = False,
         weights: Annotated[
-            str | None, Field(description="Safetensors file to start from instead of random numbers, see docs/nets.md.")
+            str | None,
+            Field(
+                description="Start from a state dict (.safetensors, .pth, .pt) instead of random numbers, or from "
+                "`imagenet`, see docs/nets.md."
+            ),
         ] = None,
     ) -> None:
         declare = Declare()
@@ -217,9 +221,9 @@ class Net:
                 drawn = torch.rand(parameter.entry.shape, generator=generator)
                 tensor.copy_((2 * drawn - 1) * bound)
         if self.weights is not None:
-            from fednoise_core.nets.weights import fill_weights, read_tensors
+            from fednoise_core.nets.weights import fill_weights, read_start_weights
 
-            fill_weights(weights, read_tensors(self.weights), self.weights)
+            fill_weights(weights, read_start_weights(self.weights, self.name), self.weights)
         return weights.to(device)
 
     def features(self, w: Weights, x: Tensor, *, train: bool = False, u: Tensor | None = None) -> Tensor:

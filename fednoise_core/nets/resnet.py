@@ -75,7 +75,7 @@ def resnet34(*, stem: Stem = "3x3", width: Width = 64) -> Body:
 
 
 @with_settings(
-    example={"weights": "data/weights/resnet50.safetensors"},
+    example={"weights": "imagenet"},
     input=(3, 224, 224),
     classes=14,
     smallest=1,
@@ -93,7 +93,7 @@ def resnet50(
 ) -> Body:
     """Bottleneck blocks 3, 4, 6, 3 (He et al., CVPR 2016), the stride on the 3×3 convolution.
 
-    It is equal to torchvision's net. docs/nets.md has ImageNet's weights. 2048 features; torchvision calls this place
+    It is equal to torchvision's net. 2048 features; torchvision calls this place
     of the stride "v1.5".
     """
     return _resnet_body(_bottleneck_block, (3, 4, 6, 3), stem)

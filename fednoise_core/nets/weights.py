@@ -1,21 +1,39 @@
-"""Weights from a file: what a net starts from instead of random numbers, such as ImageNet's for ResNet-50.
+"""Weights from a file: what a net starts from instead of random numbers, such as ImageNet's.
 
-A file is safetensors with one tensor per name of the net's layout; torchvision's names are understood (its `fc` is our
-`head`). `model.safetensors` of a finished run with one global model is such a file, too.
+A file has one tensor per name of the net's layout; torchvision's names are understood (its `fc` is our `head`).
+`model.safetensors` of a finished run with one global model is such a file, too.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fednoise_core.io import ArtifactError
+from fednoise_core.io import ArtifactError, SpecError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from fednoise_core.ops.weights import Weights
+
+
+PUBLISHED = {  # net -> (address, sha256): torchvision's IMAGENET1K_V1, which the papers' `pretrained=True` meant
+    "resnet18": (
+        "https://download.pytorch.org/models/resnet18-f37072fd.pth",
+        "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
+    ),
+    "resnet34": (
+        "https://download.pytorch.org/models/resnet34-b627a593.pth",
+        "b627a593bcbe140c234610266fe4f8ae95ea42fc881d091c9b6052e6b1d0590f",
+    ),
+    "resnet50": (
+        "https://download.pytorch.org/models/resnet50-0676ba61.pth",
+        "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
+    ),
+}
+PUBLISHED_FILE = "data/weights/{net}.safetensors"  # made by the workflow's rule `pretrained`
 
 
 def weight_files(net: Any) -> list[str]:
@@ -28,25 +46,93 @@ def weight_files(net: Any) -> list[str]:
         Sorted paths.
     """
     nets = net if isinstance(net, list | tuple) else [net]
-    return sorted({str(spec["weights"]) for spec in nets if isinstance(spec, Mapping) and spec.get("weights")})
+    named = [spec for spec in nets if isinstance(spec, Mapping) and spec.get("weights")]
+    return sorted({name_file(str(spec["weights"]), str(spec.get("name"))) for spec in named})
+
+
+def name_file(weights: str, net: str) -> str:
+    """Name the file of the option `weights`.
+
+    Raises:
+        SpecError: they are "imagenet", and this net has none.
+    """
+    if weights != "imagenet":
+        return weights
+    if net not in PUBLISHED:
+        raise SpecError(f"train.net.weights: no ImageNet weights are known for {net!r} (known: {', '.join(PUBLISHED)})")
+    return PUBLISHED_FILE.format(net=net)
+
+
+def read_start_weights(weights: str, net: str) -> dict[str, Tensor]:
+    """Read the tensors that the option `weights` names.
+
+    ImageNet's have no head. They are downloaded once, unless the workflow's file is there.
+
+    Raises:
+        SpecError: this net has no weights of ImageNet.
+        ArtifactError: they are missing or damaged, or cannot be downloaded. The message names the file.
+    """
+    path = Path(name_file(weights, net))
+    if weights == "imagenet" and not path.is_file():
+        named = read_tensors(download_weights(PUBLISHED[net][0]))
+        return {name: tensor for name, tensor in named.items() if not name.startswith("head.")}
+    return read_tensors(path)
+
+
+def download_weights(url: str, folder: str | Path | None = None) -> Path:
+    """Download published weights, if they aren't there.
+
+    Args:
+        url: their address.
+        folder: where to look and to put them. Default: the folder that torch keeps downloads in.
+
+    Returns:
+        The file.
+
+    Raises:
+        ArtifactError: they are neither there nor can be downloaded.
+    """
+    import torch
+
+    folder = Path(folder or Path(torch.hub.get_dir(), "checkpoints"))
+    path = folder / url.rpartition("/")[2]
+    if not path.is_file():
+        try:
+            torch.hub.load_state_dict_from_url(url, str(folder), progress=False, check_hash=True, weights_only=True)
+        except (OSError, RuntimeError) as error:
+            cure = f"put this file into {folder}, or name a file or folder of your own as `weights`"
+            raise ArtifactError(f"{path}: missing, and {url} gave none ({error}); {cure}") from error
+    return path
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """Read all tensors of a safetensors file by name.
+    """Read all tensors of a state dict by our names.
+
+    Args:
+        path: a file .safetensors, .pth or .pt.
 
     Raises:
-        ArtifactError: it is missing or damaged. The message names it.
+        ArtifactError: it is missing or damaged, or holds more than tensors. The message names it.
     """
+    import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     if not Path(path).is_file():
-        cure = "`python -m workflow_scripts.steps pretrained` makes ImageNet's"
-        raise ArtifactError(f"{path}: no such weights file; {cure}")
+        raise ArtifactError(f'{path}: no such weights file; ImageNet\'s are called "imagenet"')
+    if Path(path).suffix not in (".pth", ".pt"):
+        try:
+            return rename_torchvision(load_file(path))
+        except (SafetensorError, OSError) as error:
+            raise ArtifactError(f"{path}: damaged weights file ({error})") from error
     try:
-        return rename_torchvision(load_file(path))
-    except (SafetensorError, OSError) as error:
-        raise ArtifactError(f"{path}: damaged weights file ({error})") from error
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+        raise ArtifactError(f"{path}: not a file of plain tensors ({str(error).splitlines()[0]})") from error
+    loaded = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else loaded
+    if not isinstance(loaded, dict) or not all(isinstance(value, torch.Tensor) for value in loaded.values()):
+        raise ArtifactError(f"{path}: not a state dict of tensors")
+    return rename_torchvision(loaded)
 
 
 def rename_torchvision(named: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -81,7 +81,7 @@ def test_without_a_network_the_file_and_its_place_are_named(monkeypatch: pytest.
         ("resnet81", "encoder: unknown net 'resnet81'; did you mean 'resnet18'"),
         ("squeezenet1_1", "squeezenet1_1 has no linear last layer"),
         ({"name": NAME, "side": 3}, "expected a name, or name and weights, got side"),
-        ({"name": NAME, "weights": "nowhere.pth"}, "nowhere.pth: no such file"),
+        ({"name": NAME, "weights": "nowhere.pth"}, "nowhere.pth: no such weights file"),
         ({"name": NAME, "weights": "text.pth"}, "text.pth: not a file of plain tensors"),
         ({"name": "resnet18", "weights": "other.pth"}, "other.pth: weights of another net than resnet18"),
     ],

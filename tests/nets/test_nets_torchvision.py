@@ -113,6 +113,25 @@ def test_converted_weights_start_a_net(tmp_path: Path, capsys: pytest.CaptureFix
     assert not torch.equal(w["conv1.weight"], drawn["conv1.weight"])
 
 
+def test_published_weights_have_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Python torch's folder of downloads is looked into; a file that the workflow made comes first."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    net = build_net({"name": "resnet18", "stem": "7x7", "weights": "imagenet"}, (3, 64, 64), 1000)
+    with pytest.raises(ArtifactError, match=r"resnet18-f37072fd\.pth: missing, and https://.*; put this file into"):
+        net.fresh(torch.Generator().manual_seed(4))
+    folder = tmp_path / "hub/checkpoints"
+    source = resnet18_file(tmp_path).rename(folder / "resnet18-f37072fd.pth")
+    w = net.fresh(torch.Generator().manual_seed(4))
+    pretrained.convert_weights(source, "resnet18", Path("data/weights/resnet18.safetensors"))
+    source.unlink()
+    assert torch.equal(net.fresh(torch.Generator().manual_seed(4)).flat, w.flat)
+    assert torch.equal(w["conv1.weight"], weights.read_tensors("data/weights/resnet18.safetensors")["conv1.weight"])
+    assert weights.weight_files([net.describe_net(), "mlp"]) == ["data/weights/resnet18.safetensors"]
+    with pytest.raises(SpecError, match=r"weights: no ImageNet weights are known for 'mlp' \(known: resnet18"):
+        weights.weight_files({"name": "mlp", "weights": "imagenet"})
+
+
 def test_other_weights_make_another_run(tmp_path: Path) -> None:
     """A checkpoint or a result of a run that started from other weights does not count."""
     path = tmp_path / "start.safetensors"
@@ -128,7 +147,7 @@ def test_weights_of_another_net_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     named = build_net("small_cnn", (1, 8, 8), 5).fresh(torch.Generator().manual_seed(0)).named()
     net = build_net({"name": "small_cnn", "weights": str(path)}, (1, 8, 8), 5)
-    with pytest.raises(ArtifactError, match=r"w\.safetensors: no such weights file; .*steps pretrained"):
+    with pytest.raises(ArtifactError, match=r"w\.safetensors: no such weights file; .*imagenet"):
         net.fresh(torch.Generator())
     for tensors, message in (
         (named | {"conv1.weight": torch.zeros(4, 1, 3, 3)}, r"tensor 'conv1\.weight' has shape \(4, 1, 3, 3\)"),
@@ -151,7 +170,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
         assert not out.exists()
         return capsys.readouterr().err
 
-    assert "no such file" in said("--net", "resnet18", "--file", tmp_path / "absent.pth")
+    assert "no such weights file" in said("--net", "resnet18", "--file", tmp_path / "absent.pth")
     good = resnet18_file(tmp_path)
     assert "unknown net 'resnet19'; did you mean 'resnet1" in said("--net", "resnet19", "--file", good)
     assert "tensor 'layer1.2.conv1.weight' is missing" in said("--net", "resnet34", "--file", good)
@@ -172,7 +191,7 @@ def test_a_run_depends_on_published_weights_and_on_their_conversion(
         "noise": {"kind": "none"},
         "partition": {"kind": "iid", "clients": 2},
         "method": {"name": "fedavg"},
-        "train": {"net": {"name": "resnet18", "weights": path.as_posix()}},
+        "train": {"net": {"name": "resnet18", "weights": "imagenet"}},
         "seed": 0,
     }
 

@@ -65,7 +65,7 @@ def test_data_root_and_the_user_s_own_data(workflow: Workflow, tmp_path: Path) -
 
 
 def test_weights_are_made_before_a_run_that_starts_from_them(workflow: Workflow) -> None:
-    net = "net: {name: resnet50, weights: data/weights/resnet50.safetensors}"
+    net = "net: {name: resnet50, weights: imagenet}"
     with workflow.edited(TOY, "net: mlp", net):
         found = workflow.stale("toy_runs")
         assert (found["pretrained"], found["train"]) == (1, 4)

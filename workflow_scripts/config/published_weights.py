@@ -3,13 +3,7 @@
 from pathlib import Path
 
 from fednoise_core.io import SpecError
-
-PUBLISHED = {  # net -> (address, sha256): torchvision's IMAGENET1K_V1, which the papers' `pretrained=True` meant
-    "resnet50": (
-        "https://download.pytorch.org/models/resnet50-0676ba61.pth",
-        "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
-    ),
-}
+from fednoise_core.nets.weights import PUBLISHED
 
 
 def check_published(path: str | Path, net: str) -> None:

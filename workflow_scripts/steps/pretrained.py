@@ -2,8 +2,8 @@
 
 python -m workflow_scripts.steps pretrained --net resnet50 --out data/weights/resnet50.safetensors [--file F]
 
-Used as `train.net: {name: resnet50, weights: data/weights/resnet50.safetensors}`. Needs neither torchvision nor, with
---file or a copy in a searched folder, a network.
+Used as `train.net: {name: resnet50, weights: imagenet}`. Needs neither torchvision nor, with --file or a copy in a
+searched folder, a network.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fednoise_core.data.fetch import fetch, is_intact
 from fednoise_core.io import ArtifactError, SpecError, open_atomic, sha256_file
-from workflow_scripts.config.published_weights import PUBLISHED
+from fednoise_core.nets.weights import PUBLISHED
 from workflow_scripts.steps import common
 from workflow_scripts.steps.download import search_folders
 
@@ -59,11 +59,9 @@ def convert_weights(source: Path, net: str, out: Path) -> int:
     from safetensors.torch import save
 
     from fednoise_core.nets import build_net
-    from fednoise_core.nets.encoder import read_state_dict
-    from fednoise_core.nets.weights import fill_weights, rename_torchvision
+    from fednoise_core.nets.weights import fill_weights, read_tensors
 
-    named = rename_torchvision(read_state_dict(source))
-    named = {name: tensor for name, tensor in named.items() if not name.startswith("head.")}
+    named = {name: tensor for name, tensor in read_tensors(source).items() if not name.startswith("head.")}
     small = "conv1.weight" in named and named["conv1.weight"].shape[-1] == 3
     weights = build_net({"name": net, "stem": "3x3" if small else "7x7"}, (3, 224, 224), 2).layout.zeros()
     fill_weights(weights, named, source)

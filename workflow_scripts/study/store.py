@@ -16,14 +16,13 @@ from typing import Any
 
 from fednoise_core.data.settings import load_source
 from fednoise_core.io import SpecError, canonical_json, json_digest
-from fednoise_core.nets.weights import weight_files
+from fednoise_core.nets.weights import PUBLISHED, PUBLISHED_FILE, weight_files
 from fednoise_core.noise import registry as noises
 from fednoise_core.partition import registry as partitions
-from workflow_scripts import paths
 from workflow_scripts.config.file_contents import hash_contents
 from workflow_scripts.config.nets import net_code
 from workflow_scripts.config.project import Project
-from workflow_scripts.config.published_weights import PUBLISHED, check_published
+from workflow_scripts.config.published_weights import check_published
 from workflow_scripts.machine.versions import Versions, installed_versions, versions_text
 from workflow_scripts.provenance.step_code import ROOT, StepCode
 from workflow_scripts.study.plan import Plan, RunFiles
@@ -197,7 +196,7 @@ class Store:
         For published weights, which a rule makes, source and code count, else the contents.
         """
         net = Path(path).stem
-        if path != paths.WEIGHTS.format(net=net) or net not in PUBLISHED:
+        if path != PUBLISHED_FILE.format(net=net) or net not in PUBLISHED:
             return hash_contents(_check_file(path))
         check_published(path, net)
         return [PUBLISHED[net][1], self.steps.hash_entries(self.steps.pretrained_entries(net))]
