@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.settings.declare import did_you_mean
 
 INDEX = "index.csv"
 FLAGS = ("oracle_rate", "as_told", "pooled", "own")
@@ -15,6 +16,7 @@ SHOWN = ("label", "name", "family", *FLAGS)
 """Columns for the display of a run's method. They decide no number."""
 FAMILIES = ("server-side", "loss", "selection", "correction", "transition", "personal")
 """Groups of methods by what they do about noise. A group has a colour."""
+KEYS = ("dataset", "noise", "partition", "method", "seed")
 FILES = ("dir", "labels", "partition_file", "arrays", "donor")
 
 
@@ -50,7 +52,7 @@ def read_runs(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         with path.open(encoding="utf-8", newline="") as file:
             rows: list[dict[str, Any]] = list(csv.DictReader(file))
     except FileNotFoundError as error:
-        raise ArtifactError(f"{path}: no such file") from error
+        raise ArtifactError(f"{path}: no such file; a study's results are in a folder such as results/quick") from error
     except ValueError as error:
         raise ArtifactError(f"{path}: not a JSON list of runs ({error})") from error
     base = Path(os.path.normpath(path.parent / ".." / ".."))
@@ -73,16 +75,16 @@ def find_run(path: str | os.PathLike[str], ids: Mapping[str, object]) -> Path:
     Raises:
         SpecError: A key is unknown, or no run or several have these ids.
     """
-    rows = read_runs(path)
-    unknown = [key for key in ids if key not in ("dataset", "noise", "partition", "method", "seed")]
-    if unknown:
-        raise SpecError(f"{unknown[0]}: a run is named by dataset, noise, partition, method and seed")
-    matches = [row for row in rows if all(str(row[key]) == str(value) for key, value in ids.items())]
+    matches = read_runs(path)
+    for key, value in ids.items():
+        if key not in KEYS:
+            raise SpecError(f"{key}: a run is named by dataset, noise, partition, method and seed")
+        values = {str(row[key]) for row in matches}
+        if str(value) not in values:
+            raise SpecError(f"{path}: no such run has {key} {value!r}{did_you_mean(value, values)}")
+        matches = [row for row in matches if str(row[key]) == str(value)]
     if len(matches) == 1:
         return Path(matches[0]["dir"])
-    choices = {
-        key: sorted({str(row[key]) for row in matches or rows})
-        for key in ("dataset", "noise", "partition", "method", "seed")
-    }
+    choices = {key: sorted({str(row[key]) for row in matches}) for key in KEYS}
     text = "; ".join(f"{key}: {', '.join(values)}" for key, values in choices.items() if len(values) > 1)
     raise SpecError(f"{path}: expected one run with these ids, got {len(matches)}. There are {text}")

@@ -267,6 +267,8 @@ def test_runs_are_found_by_their_ids(workflow: Workflow) -> None:
     assert run.summary["run"] == {"method": "fedcorr", "seed": 0}
     with pytest.raises(fn.io.SpecError, match=r"expected one run .*, got 2\. There are noise: random20, sym40"):
         fn.load(root / "index.csv", method="fedavg")
+    with pytest.raises(fn.io.SpecError, match="no such run has seed 7; known: 0"):
+        fn.load(root / "index.csv", method="fedavg", seed=7)
 
 
 def test_as_a_module_of_another_workflow(workflow: Workflow, tmp_path: Path) -> None:
