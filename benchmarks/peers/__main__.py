@@ -2,12 +2,13 @@
 
 Run: python -m benchmarks.peers --venv DIR [--venv DIR ...] [--turns 7] [--only NAME ...]
 
-Each DIR is a virtual environment named after its peer (benchmarks/README.md says how to make them); peers without one
-are left out. First every contender trains a case in which chance plays no part, and must end with the same weights
-after the same steps. Then, in every case, each contender is one process (Flower and workers: with children) that warms
-up and waits; they take turns of some rounds, one at work at a time, since what else runs on the machine changes from
-minute to minute. A ratio is taken within a turn; its median and range are over the turns. One thread per process; CPU
-time is that of a process and all its descendants. The cases of many clients have two turns, each contender alone.
+Each DIR is a virtual environment named after its peer (benchmarks/README.md says how to make them). Peers without one
+are left out. First every contender trains a case without randomness, and must end with the same weights after the same
+steps. Then, in every case, each contender is one process (Flower and workers: with children) that warms up and waits.
+The contenders take turns of a few rounds, and only one trains at a time, because the load of the machine changes from
+minute to minute. A ratio is taken within a turn. Its median and range are over the turns. Each process has one thread.
+CPU time is that of a process and all its descendants. In the cases with many clients each contender runs alone, for two
+turns.
 """
 
 import argparse
@@ -32,8 +33,8 @@ from benchmarks.peers.work import OVER, READY
 from fednoise_core.io import write_json
 
 ROOT = Path(__file__).parents[2]
-LIMIT = 900.0  # seconds that a turn may take
-CONTENDERS = {  # name -> peer, processes that it trains in
+TURN_LIMIT = 900.0  # seconds
+CONTENDERS = {  # name -> (peer, number of processes that train)
     "plain script": ("plain", 1),
     "fednoise": ("ours", 1),
     "pfl-research": ("pfl", 1),
@@ -44,8 +45,8 @@ CONTENDERS = {  # name -> peer, processes that it trains in
     "fednoise, 2 workers": ("ours", 2),
     "Flower, 2 actors": ("flower", 2),
 }
-FREE = ("plain", "ours")  # these run in the environment at hand
-# Full batches and the whole federation in every round: neither order nor sampling matters. Sizes differ.
+LOCAL_PEERS = ("plain", "ours")  # they run in this environment
+# Every batch is a client's whole data and every cohort the whole federation, so neither order nor sampling matters.
 CHECK = {
     "clients": 6,
     "cohort": 6,
@@ -56,18 +57,18 @@ CHECK = {
     "pool": 2000,
     "uneven": True,
 }
-TOLERANCE = 1e-3  # of the distance that the weights moved
-GROWN = {"samples": 60, "pool": 60_000, "per_turn": 2}
+TOLERANCE = 1e-3  # share of the distance that the weights moved
+MANY_CLIENTS = {"samples": 60, "pool": 60_000, "per_turn": 2}
 CASES: dict[str, dict[str, Any]] = {
     "small_cnn": {},
     "mlp": {"net": "mlp", "per_turn": 4},
     "small_cnn, evaluated": {"test": 10_000},
-    "1,000 clients": {"clients": 1000, **GROWN},
-    "10,000 clients": {"clients": 10_000, **GROWN},
+    "1,000 clients": {"clients": 1000, **MANY_CLIENTS},
+    "10,000 clients": {"clients": 10_000, **MANY_CLIENTS},
 }
-GROWTH = ("1,000 clients", "10,000 clients")
-DRY = {"clients": 5, "cohort": 2, "samples": 20, "epochs": 1, "pool": 2000}
-QUIET = {
+SEPARATE_CASES = ("1,000 clients", "10,000 clients")
+MINIATURE = {"clients": 5, "cohort": 2, "samples": 20, "epochs": 1, "pool": 2000}
+ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PFL_PYTORCH_DEVICE": "cpu",
     "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0",
 }  # fmt: skip
@@ -76,14 +77,14 @@ Row = dict[str, Any]
 
 
 class Contender:
-    """A process that trains when it is told to. `row` is its result, or {"missing": why}, once it is over."""
+    """A process that trains a turn at a time. When it has ended, `row` is its result, or {"missing": reason}."""
 
     def __init__(self, name: str, python: Path, settings: Row):
         peer, processes = CONTENDERS[name]
         self.name, self.row, self.peak = name, {}, (0.0, 0)
         self.folder = tempfile.TemporaryDirectory(prefix="peers", ignore_cleanup_errors=True)
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        environment |= {**QUIET, "TMPDIR": self.folder.name, "RAY_TMPDIR": self.folder.name}
+        environment |= {**ENVIRONMENT, "TMPDIR": self.folder.name, "RAY_TMPDIR": self.folder.name}
         work = json.dumps({**settings, "processes": processes})
         command = [str(python), "-m", "benchmarks.peers.contender", peer, work, str(time.time())]
         self.errors = Path(self.folder.name, "errors")
@@ -101,41 +102,41 @@ class Contender:
                 self.lines.put(line)
         self.lines.put(None)
 
-    def go(self) -> bool:
-        """Let it take its turn. False: it is over."""
+    def run_turn(self) -> bool:
+        """Let the process train its next turn. Returns False if it has ended."""
         if self.process.poll() is None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.write("go\n")  # type: ignore[union-attr]
                 self.process.stdin.flush()  # type: ignore[union-attr]
-        return self.ready()
+        return self.wait_until_ready()
 
-    def ready(self) -> bool:
-        """Wait until it asks for its next turn, and watch its memory. False: it is over."""
-        until, line, last_line, over = time.monotonic() + LIMIT, "", "", False
+    def wait_until_ready(self) -> bool:
+        """Wait until the process asks for its next turn, and measure its memory. Returns False if it has ended."""
+        deadline, line, last_line, over = time.monotonic() + TURN_LIMIT, "", "", False
         while line is not None and not line.startswith(READY):
             try:
                 line = self.lines.get(timeout=0.5)
                 last_line, over = line or last_line, over or (line or "").startswith(OVER)
             except queue.Empty:
                 if not over:
-                    self._weigh()
-                if time.monotonic() > until:
-                    os.killpg(self.process.pid, signal.SIGKILL)  # a session of its own: nobody else is in it
+                    self._measure_memory()
+                if time.monotonic() > deadline:
+                    os.killpg(self.process.pid, signal.SIGKILL)  # its session holds no other process
         if line is not None:
-            self._weigh()
+            self._measure_memory()
             return True
         if self.process.wait():
-            why = self.errors.read_text().strip().splitlines() or ["no word"]
-            self.row = {"missing": f"exit {self.process.returncode}: {why[-1]}"}
+            messages = self.errors.read_text().strip().splitlines() or ["no message"]
+            self.row = {"missing": f"exit {self.process.returncode}: {messages[-1]}"}
         else:
             self.row = {**json.loads(last_line), "peak_mb": round(self.peak[0], 1), "processes": self.peak[1]}
         return False
 
-    def _weigh(self) -> None:
+    def _measure_memory(self) -> None:
         self.peak = tuple(map(max, self.peak, memory_mb(self.process.pid)))
 
-    def end(self) -> None:
-        """Whatever state it is in."""
+    def stop(self) -> None:
+        """End the process if it still runs, and remove its folder."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -145,29 +146,29 @@ class Contender:
 
 
 def race(names: list[str], pythons: dict[str, Path], settings: Row) -> dict[str, Row]:
-    """All contenders of a case take turns, one at work while the others wait."""
+    """Run all contenders of a case in turns: one trains while the others wait."""
     running: list[Contender] = []
     results: dict[str, Row] = {}
     try:
         for name in names:
             contender = Contender(name, pythons[CONTENDERS[name][0]], settings)
             running.append(contender)
-            if contender.ready():
-                contender.go()  # warm-up
+            if contender.wait_until_ready():
+                contender.run_turn()  # warm-up
             print(f"{name}: {contender.row.get('missing', 'ready')}", file=sys.stderr, flush=True)
         waiting = [c for c in running if not c.row]
         while waiting:
-            waiting = [c for c in waiting if c.go()]
-            waiting = waiting[1:] + waiting[:1]  # nobody always follows the same one
+            waiting = [c for c in waiting if c.run_turn()]
+            waiting = waiting[1:] + waiting[:1]  # so that no contender always follows the same other one
         results = {c.name: c.row for c in running}
     finally:
         for contender in running:
-            contender.end()
+            contender.stop()
     return results
 
 
-def differences(results: dict[str, Row]) -> Iterator[str]:
-    """Yield the differences of contenders from the first: steps, images, or weights."""
+def list_differences(results: dict[str, Row]) -> Iterator[str]:
+    """Yield the differences of contenders from the first one in steps, images and weights."""
     names = [name for name, row in results.items() if "missing" not in row]
     reference = results[names[0]]
     for name in names:
@@ -182,8 +183,8 @@ def differences(results: dict[str, Row]) -> Iterator[str]:
             yield f"{name}: weights apart by {row['apart']:.2g} of the distance moved"
 
 
-def summary(results: dict[str, Row]) -> dict[str, Row]:
-    """Contender -> medians over its turns, and the ratios to the plain script within a turn."""
+def summarise(results: dict[str, Row]) -> dict[str, Row]:
+    """Take medians over the turns of each contender, and of its ratios to the plain script within a turn."""
     rows: dict[str, Row] = {}
     plain = results.get("plain script", {})
     for name, result in results.items():
@@ -195,19 +196,20 @@ def summary(results: dict[str, Row]) -> dict[str, Row]:
             "best_round_s": min(result["round_s"])
         }
         row |= {"turns": len(result["cpu_s"]), "loss": [result["loss_before"], result["loss_after"]]}
-        for key, of in (("speed_cpu", "cpu_s"), ("speed_wall", "round_s")):
-            if of in plain:
-                row[key] = _spread([p / o for p, o in zip(plain[of], result[of], strict=True)])
+        for key, time_key in (("speed_cpu", "cpu_s"), ("speed_wall", "round_s")):
+            if time_key in plain:
+                ratios = [a / b for a, b in zip(plain[time_key], result[time_key], strict=True)]
+                row[key] = _median_and_range(ratios)
         rows[name] = row
     return rows
 
 
-def _spread(values: list[float]) -> list[float]:
+def _median_and_range(values: list[float]) -> list[float]:
     return [round(v, 3) for v in (statistics.median(values), min(values), max(values))]
 
 
-def tables(cases: dict[str, dict[str, Row]]) -> Iterator[str]:
-    """Markdown."""
+def format_tables(cases: dict[str, dict[str, Row]]) -> Iterator[str]:
+    """Yield the lines of a Markdown table for each case."""
     for case, rows in cases.items():
         yield f"\n{case}\n"
         yield "| | s a round | CPU s | x plain (CPU) | x plain (wall) | set-up, warm-up s | MB | processes | loss |"
@@ -225,16 +227,16 @@ def tables(cases: dict[str, dict[str, Row]]) -> Iterator[str]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    """Print the tables, write them with every turn as JSON, return that. Exit code 1 if two contenders differ."""
+    """Run the benchmark, print its tables, and write all turns as JSON. Exit code 1 if two contenders differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--venv", type=Path, action="append", default=[], help="an environment named after its peer")
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, help="contenders (default: all that can run)")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--dry", action="store_true", help="a miniature, whose times mean nothing")
+    parser.add_argument("--dry", action="store_true", help="a miniature whose times mean nothing")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/peers.json"))
     args = parser.parse_args(argv)
-    pythons = {peer: Path(sys.executable) for peer in FREE}
+    pythons = {peer: Path(sys.executable) for peer in LOCAL_PEERS}
     pythons |= {folder.name: folder.absolute() / "bin" / "python" for folder in args.venv}
     chosen = [n for n, (peer, _) in CONTENDERS.items() if peer in pythons and (not args.only or n in args.only)]
     result: dict[str, Any] = {"machine": machine(), "dry": args.dry, "versions": {}}
@@ -246,22 +248,24 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
 
     nets = dict.fromkeys(CASES[case].get("net", "small_cnn") for case in args.cases)
     result["check"] = {net: run({**CHECK, "net": net}, chosen) for net in nets}
-    wrong = [f"{net}: {difference}" for net, results in result["check"].items() for difference in differences(results)]
-    result |= {"differences": wrong, "cases": {}, "turns": {}}
-    if wrong:
-        sys.exit("the contenders do not compute the same:\n" + "\n".join(wrong))
+    problems = [
+        f"{net}: {difference}" for net, results in result["check"].items() for difference in list_differences(results)
+    ]
+    result |= {"differences": problems, "cases": {}, "turns": {}}
+    if problems:
+        sys.exit("the contenders compute different things:\n" + "\n".join(problems))
     for case in args.cases:
         print(f"{case}, load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
-        settings = {"per_turn": 1, **CASES[case], **(DRY if args.dry else {})}
-        settings["rounds"] = settings["per_turn"] * (2 if case in GROWTH else args.turns)
-        if case in GROWTH:  # what waits would weigh on what works
+        settings = {"per_turn": 1, **CASES[case], **(MINIATURE if args.dry else {})}
+        settings["rounds"] = settings["per_turn"] * (2 if case in SEPARATE_CASES else args.turns)
+        if case in SEPARATE_CASES:  # waiting contenders would slow the one that trains
             results = {name: row for alone in chosen for name, row in run(settings, [alone]).items()}
         else:
             results = run(settings, chosen)
-        result["cases"][case], result["turns"][case] = summary(results), results
+        result["cases"][case], result["turns"][case] = summarise(results), results
         write_json(args.out, result)
     print(", ".join(f"{k} {v}" for k, v in result["machine"].items()))
-    print("\n".join(tables(result["cases"])))
+    print("\n".join(format_tables(result["cases"])))
     return result
 
 

@@ -1,4 +1,4 @@
-"""One contender in its own environment; it waits for a line before every turn, and the last it prints is its result.
+"""One contender in its own environment. It waits for a line before every turn, and prints its result last.
 
 `python -m benchmarks.peers.contender NAME SETTINGS BEGAN`, as benchmarks.peers calls it.
 """
@@ -30,11 +30,11 @@ def main() -> None:
     work = shared.Work(**settings)
     clock = shared.Clock(work, began)
     weights = importlib.import_module(f"benchmarks.peers.with_{name}").run(work, clock)
-    print(f"\n{shared.OVER}", flush=True)  # what follows is no part of the memory measured
+    print(f"\n{shared.OVER}", flush=True)  # memory is not measured from here on
     result = clock.result() | {"steps": shared.TRAINED[0], "trained": shared.TRAINED[1]}
     versions = {package: importlib.metadata.version(package) for package in PACKAGES[name]}
     result["versions"] = {"python": platform.python_version(), "torch": torch.__version__, **versions}
-    print("\n" + json.dumps(result | shared.numbers(work, weights)))
+    print("\n" + json.dumps(result | shared.describe_result(work, weights)))
 
 
 if __name__ == "__main__":

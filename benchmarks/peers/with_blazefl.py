@@ -10,7 +10,16 @@ from blazefl.contrib.fedavg import (
 from blazefl.core import deserialize_model, serialize_model
 from torch import Tensor
 
-from benchmarks.peers.work import EVAL_BATCH, Clock, Work, counted, data, loader, net, train_locally
+from benchmarks.peers.work import (
+    EVAL_BATCH,
+    Clock,
+    Work,
+    count_training,
+    make_loader,
+    make_net,
+    make_tensors,
+    train_locally,
+)
 
 
 class Trainer(FedAvgBaseClientTrainer):
@@ -24,15 +33,15 @@ class Trainer(FedAvgBaseClientTrainer):
 
 class Selector:
     def select_model(self, name: str, seed: int | None = None) -> Any:
-        return counted(net(name))
+        return count_training(make_net(name))
 
 
 class Clients:
     """The data set interface that trainer and server ask."""
 
     def __init__(self, work: Work, x: Tensor, y: Tensor):
-        self.loaders = [loader(x[p], y[p], work.batch) for p in work.parts]
-        self.test = loader(x[work.pool :], y[work.pool :], EVAL_BATCH, shuffle=False) if work.test else None
+        self.loaders = [make_loader(x[p], y[p], work.batch) for p in work.parts]
+        self.test = make_loader(x[work.pool :], y[work.pool :], EVAL_BATCH, shuffle=False) if work.test else None
 
     def get_dataloader(self, type_: str, cid: int | None, batch_size: int | None, generator: Any = None) -> Any:
         return self.test if cid is None else self.loaders[cid]
@@ -40,7 +49,7 @@ class Clients:
 
 def run(work: Work, clock: Clock) -> list[Tensor]:
     """Train, tick after every round, return the global model's weights."""
-    x, y = data(work)
+    x, y = make_tensors(work)
     clients = Clients(work, x, y)
     server = FedAvgBaseServerHandler(
         Selector(), work.net, clients, work.warm_up + work.rounds, work.clients, work.cohort / work.clients, "cpu",

@@ -11,7 +11,16 @@ from fedlab.utils import Aggregators, SerializationTool
 from fedlab.utils.functional import evaluate
 from torch import Tensor, nn, tensor
 
-from benchmarks.peers.work import EVAL_BATCH, Clock, Work, counted, data, loader, net, train_locally
+from benchmarks.peers.work import (
+    EVAL_BATCH,
+    Clock,
+    Work,
+    count_training,
+    make_loader,
+    make_net,
+    make_tensors,
+    train_locally,
+)
 
 
 class Trainer(SGDSerialClientTrainer):
@@ -33,7 +42,7 @@ class Clients:
     """The data set interface that the trainer asks."""
 
     def __init__(self, work: Work, x: Tensor, y: Tensor):
-        self.loaders = [loader(x[p], y[p], work.batch) for p in work.parts]
+        self.loaders = [make_loader(x[p], y[p], work.batch) for p in work.parts]
 
     def get_dataloader(self, client: int, batch_size: int) -> Any:
         return self.loaders[client]
@@ -41,14 +50,14 @@ class Clients:
 
 def run(work: Work, clock: Clock) -> list[Tensor]:
     """Train, tick after every round, return the global model's weights."""
-    x, y = data(work)
-    model = counted(net(work.net))
+    x, y = make_tensors(work)
+    model = count_training(make_net(work.net))
     handler = Handler(model, work.warm_up + work.rounds, work.cohort / work.clients)
     trainer = Trainer(model, work.clients)
     trainer.work = work
     trainer.setup_dataset(Clients(work, x, y))
     trainer.setup_optim(work.epochs, work.batch, work.lr)
-    test = loader(x[work.pool :], y[work.pool :], EVAL_BATCH, shuffle=False) if work.test else None
+    test = make_loader(x[work.pool :], y[work.pool :], EVAL_BATCH, shuffle=False) if work.test else None
 
     class Pipeline(StandalonePipeline):
         def evaluate(self) -> None:

@@ -15,7 +15,18 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch import Tensor
 
-from benchmarks.peers.work import EVAL_BATCH, TRAINED, Clock, Work, counted, data, evaluate, loader, net, train_locally
+from benchmarks.peers.work import (
+    EVAL_BATCH,
+    TRAINED,
+    Clock,
+    Work,
+    count_training,
+    evaluate,
+    make_loader,
+    make_net,
+    make_tensors,
+    train_locally,
+)
 
 client_app = ClientApp()
 
@@ -25,8 +36,8 @@ def clients(settings: str) -> tuple[Work, list[Any], torch.nn.Module]:
     """Make once for an actor: loaders of all clients, since any may be its next, and a net to load weights into."""
     torch.set_num_threads(1)
     work = Work(**json.loads(settings))
-    x, y = data(work)
-    return work, [loader(x[p], y[p], work.batch) for p in work.parts], counted(net(work.net))
+    x, y = make_tensors(work)
+    return work, [make_loader(x[p], y[p], work.batch) for p in work.parts], count_training(make_net(work.net))
 
 
 @client_app.train()
@@ -53,10 +64,10 @@ def added(replies: list[RecordDict], weighted_by: str) -> MetricRecord:
 def run(work: Work, clock: Clock) -> list[Tensor]:
     """Train, tick after every round, return the global model's weights."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    model, test = net(work.net), None
+    model, test = make_net(work.net), None
     if work.test:
-        x, y = data(work)
-        test = loader(x[work.pool :], y[work.pool :], EVAL_BATCH, shuffle=False)
+        x, y = make_tensors(work)
+        test = make_loader(x[work.pool :], y[work.pool :], EVAL_BATCH, shuffle=False)
     server_app = ServerApp()
 
     def after(round: int, arrays: ArrayRecord) -> None:

@@ -10,7 +10,7 @@ from fluke.evaluation import ClassificationEval
 from fluke.utils import FederationObserver
 from torch import Tensor
 
-from benchmarks.peers.work import EVAL_BATCH, Clock, Work, counted, data, net
+from benchmarks.peers.work import EVAL_BATCH, Clock, Work, count_training, make_net, make_tensors
 
 
 class Splitter:
@@ -31,7 +31,7 @@ class Splitter:
 
 def run(work: Work, clock: Clock) -> list[Tensor]:
     """Train, tick after every round, return the global model's weights."""
-    x, y = data(work)
+    x, y = make_tensors(work)
     environment = FlukeENV()
     environment.set_seed(0)
     environment.set_device("cpu")
@@ -39,7 +39,7 @@ def run(work: Work, clock: Clock) -> list[Tensor]:
     environment.set_evaluator(ClassificationEval(eval_every=1, n_classes=10))
     environment.set_eval_cfg(server=bool(work.test), locals=False, pre_fit=False, post_fit=False)
     settings = DDict(
-        model=counted(net(work.net)),
+        model=count_training(make_net(work.net)),
         client=DDict(
             batch_size=work.batch, local_epochs=work.epochs, loss=torch.nn.CrossEntropyLoss,
             optimizer=DDict(name="SGD", lr=work.lr, momentum=work.momentum),

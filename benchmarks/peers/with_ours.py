@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.peers.work import EVAL_BATCH, MEAN, STD, TRAINED, Clock, Work, images, net
+from benchmarks.peers.work import EVAL_BATCH, MEAN, STD, TRAINED, Clock, Work, make_images, make_net
 from fednoise_core.api.simulate import run_federation as front_door
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.partition import Partition
@@ -22,7 +22,7 @@ from fednoise_core.noise.labels import Labels
 
 def run(work: Work, clock: Clock) -> list[Tensor]:
     """Train, tick after every round, return the global model's weights."""
-    x, y = images(work)
+    x, y = make_images(work)
     n, test = work.pool, slice(work.pool, None) if work.test else slice(0, 10)
     arrays = Arrays(x_train=x[:n], y_train=y[:n], x_test=x[test], y_test=y[test], classes=10, mean=(MEAN,), std=(STD,))
     labels = Labels(
@@ -50,11 +50,11 @@ def run(work: Work, clock: Clock) -> list[Tensor]:
         """The weights that the other contenders start from; both sides define their layers in the same order."""
         weights = fed.init_weights("model")
         with torch.no_grad():
-            for entry, parameter in zip(weights.layout.entries, net(work.net).parameters(), strict=True):
+            for entry, parameter in zip(weights.layout.entries, make_net(work.net).parameters(), strict=True):
                 weights[entry.name].copy_(parameter)
         return State(server={"model": weights})
 
-    def counted(kind: Any) -> Any:
+    def count_fits(kind: Any) -> Any:
         original = kind.run
 
         def run(self: Any, jobs: Any) -> Iterator[Any]:
@@ -68,7 +68,7 @@ def run(work: Work, clock: Clock) -> list[Tensor]:
     loop.Progress = Ticking  # type: ignore[misc]
     FedAvg.init_state = same_start  # type: ignore[method-assign]
     for kind in (Sequential, Workers):
-        kind.run = counted(kind)  # type: ignore[method-assign]
+        kind.run = count_fits(kind)  # type: ignore[method-assign]
     executor = "sequential" if work.processes == 1 else f"workers:{work.processes}"
     model = front_door(arrays, labels, parts, "fedavg", train, 0, executor=executor).outcome.state.server["model"]
     return [model[entry.name] for entry in model.layout.entries]

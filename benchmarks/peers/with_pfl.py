@@ -18,7 +18,7 @@ from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 
-from benchmarks.peers.work import EVAL_BATCH, Clock, Work, counted, data, net
+from benchmarks.peers.work import EVAL_BATCH, Clock, Work, count_training, make_net, make_tensors
 
 
 class Net(nn.Module):
@@ -42,11 +42,11 @@ class Net(nn.Module):
 
 def run(work: Work, clock: Clock) -> list[Tensor]:
     """Train, tick after every round, return the global model's weights."""
-    x, y = data(work)
+    x, y = make_tensors(work)
     users = [PyTorchTensorDataset((x[p], y[p]), user_id=str(c)) for c, p in enumerate(work.parts)]
     sampler = get_user_sampler("minimize_reuse", list(range(work.clients)))  # "random" may draw a user twice a round
     federated = FederatedDataset(lambda c: users[c], sampler)
-    inner = counted(net(work.net))
+    inner = count_training(make_net(work.net))
     wrapped = Net(inner)
     model = PyTorchModel(
         wrapped,

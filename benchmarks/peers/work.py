@@ -1,6 +1,6 @@
-"""Work of every contender, and its timing: the settings of a turn, the data, the net, the clock.
+"""Work of every contender, and its timing: settings, data, net and clock.
 
-Runs in the peers' environments, so it needs torch and numpy only.
+This module runs in the environments of the peers, so it imports torch and numpy only.
 """
 
 import os
@@ -18,16 +18,21 @@ from benchmarks.peers.tree import TICK, cpu_seconds
 
 MEAN, STD = 0.5, 0.29
 EVAL_BATCH = 1000
-READY, OVER = "# ready", "# over"  # what a contender prints before it waits, and after the last round
+READY, OVER = "# ready", "# over"  # a contender prints READY before it waits, and OVER after the last round
 
 
 @dataclass(frozen=True)
 class Work:
-    """FedAvg: each round `cohort` of `clients` clients x `samples` images, `epochs` epochs of SGD with momentum.
+    """Settings of FedAvg: in each round `cohort` of `clients` clients train for `epochs` epochs by SGD with momentum.
 
-    rounds: timed, after `warm_up` others, in turns of `per_turn`. test: images evaluated after every round (0: none).
-    pool: images in all; clients hold neighbouring stretches of them, which overlap if there are too few. uneven: the
-    clients' sizes differ. processes: those that the peer may train in.
+    Attributes:
+        samples: Images per client.
+        warm_up: Rounds that are not timed.
+        rounds: Timed rounds, in turns of `per_turn`.
+        test: Test images that are evaluated after every round; 0 for none.
+        pool: Training images of all clients. Each client has a slice of them, and slices overlap if there are too few.
+        uneven: Whether clients have different numbers of images.
+        processes: Processes in which the peer may train.
     """
 
     net: str = "small_cnn"
@@ -48,16 +53,17 @@ class Work:
 
     @property
     def parts(self) -> list[slice]:
-        """Rows of the pool per client."""
+        """The rows of the pool that each client has."""
         sizes = [self.samples - 7 * (c % 3) * self.uneven for c in range(self.clients)]
         room = self.pool - self.samples + 1
         starts = [c * self.samples % room for c in range(self.clients)]
         return [slice(a, a + n) for a, n in zip(starts, sizes, strict=True)]
 
 
-def images(work: Work, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Random images uint8 [pool + test, 28, 28] and labels: noise with a faint pattern per class, and three labels of
-    ten at random, so that there is something to learn and the loss stays far from 0.
+def make_images(work: Work, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Make images uint8 [pool + test, 28, 28] of noise with a faint pattern for each class, and their labels.
+
+    Three labels in ten are random, so the loss decreases but stays far from 0.
     """
     rng = np.random.default_rng(seed)
     n = work.pool + work.test
@@ -68,16 +74,16 @@ def images(work: Work, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return x, np.where(rng.random(n) < 0.3, rng.integers(0, 10, n), true)
 
 
-def data(work: Work) -> tuple[Tensor, Tensor]:
-    """The same as normalised float tensors [pool + test, 1, 28, 28]; the test images are the last ones."""
-    x, y = images(work)
+def make_tensors(work: Work) -> tuple[Tensor, Tensor]:
+    """Make the images as normalised float tensors [pool + test, 1, 28, 28], test images last, and their labels."""
+    x, y = make_images(work)
     out = torch.empty(len(x), 1, 28, 28)
-    out[:, 0] = torch.from_numpy(x)  # in place from here on: copies would be the peak of the memory measured
+    out[:, 0] = torch.from_numpy(x)  # in place from here on, since copies would raise the peak of memory
     return out.div_(255.0).sub_(MEAN).div_(STD), torch.from_numpy(y)
 
 
-def net(name: str) -> nn.Module:
-    """The same net with the same first weights, whoever asks."""
+def make_net(name: str) -> nn.Module:
+    """Make the net, with the same initial weights for every contender."""
     torch.manual_seed(0)
     return plain.cnn() if name == "small_cnn" else plain.mlp()
 
@@ -85,8 +91,8 @@ def net(name: str) -> nn.Module:
 TRAINED = [0, 0]  # training steps and images that passed through nets of this process
 
 
-def counted(model: nn.Module) -> nn.Module:
-    """The net, its training passes counted in TRAINED; copies count, too."""
+def count_training(model: nn.Module) -> nn.Module:
+    """Count the training passes of a net and of its copies in TRAINED."""
 
     def count(module: nn.Module, args: Any) -> None:
         if module.training:
@@ -97,12 +103,12 @@ def counted(model: nn.Module) -> nn.Module:
     return model
 
 
-def loader(x: Tensor, y: Tensor, batch: int, shuffle: bool = True) -> torch.utils.data.DataLoader:
+def make_loader(x: Tensor, y: Tensor, batch: int, shuffle: bool = True) -> torch.utils.data.DataLoader:
     return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=batch, shuffle=shuffle)
 
 
 def train_locally(model: nn.Module, batches: Any, work: Work) -> None:
-    """The local training that a user writes where a framework leaves it to the user."""
+    """Train a client, as a user writes it for a framework without local training of its own."""
     optimiser = torch.optim.SGD(model.parameters(), lr=work.lr, momentum=work.momentum)
     model.train()
     for _ in range(work.epochs):
@@ -114,7 +120,7 @@ def train_locally(model: nn.Module, batches: Any, work: Work) -> None:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, batches: Any) -> tuple[float, float]:
-    """Mean loss and accuracy, as a user writes it."""
+    """Compute mean loss and accuracy, as a user writes it."""
     model.eval()
     loss = right = count = 0.0
     for x, y in batches:
@@ -126,7 +132,7 @@ def evaluate(model: nn.Module, batches: Any) -> tuple[float, float]:
 
 
 class Clock:
-    """`start` once before the first round, `tick` after each. Between turns they wait for a line from outside."""
+    """Times rounds. `start` comes before the first round and `tick` after each. Between turns both wait for stdin."""
 
     def __init__(self, work: Work, began: float):
         self.work, self.began = work, began
@@ -160,24 +166,24 @@ class Clock:
         return self.facts
 
 
-def numbers(work: Work, weights: list[Tensor]) -> dict[str, Any]:
-    """Numbers that are equal if two contenders computed the same.
+def describe_result(work: Work, weights: list[Tensor]) -> dict[str, Any]:
+    """Compute numbers that are equal if two contenders computed the same.
 
-    They are the loss on 2,000 images before and after, and eight random projections of the final weights' change, as
-    shares of its norm.
+    They are the loss on 2,000 images before and after training, the norm of the change of the weights, and eight random
+    projections of this change.
     """
-    x, y = data(work)
-    batch, model = [(x[:2000], y[:2000])], net(work.net)
+    x, y = make_tensors(work)
+    batch, model = [(x[:2000], y[:2000])], make_net(work.net)
     first = torch.cat([p.detach().flatten() for p in model.parameters()])
     before = evaluate(model, batch)[0]
     with torch.no_grad():
         for p, w in zip(model.parameters(), weights, strict=True):
             p.copy_(torch.as_tensor(w).reshape(p.shape))
     change = torch.cat([p.detach().flatten() for p in model.parameters()]).double() - first
-    onto = torch.randn(8, len(change), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    directions = torch.randn(8, len(change), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     return {
         "loss_before": before,
         "loss_after": evaluate(model, batch)[0],
         "moved": float(change.norm()),
-        "projections": (onto @ change).tolist(),
+        "projections": (directions @ change).tolist(),
     }

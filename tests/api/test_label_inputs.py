@@ -1,4 +1,4 @@
-"""What people hand to fn.find_label_errors: every form gives the same list, and what is wrong is named by its row."""
+"""Inputs of fn.find_label_errors: every form gives the same list, and an error names the row with the problem."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ OWNERS = np.arange(N) % 2
 
 
 def make_vectors() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features [n, 6] around a centre a class, true and given labels: every tenth is wrong."""
+    """Features [n, 6] around a centre for each class, true labels, and given labels of which every tenth is wrong."""
     draw = stream(0, "vectors").normal(size=(N, 6))
     true = np.arange(N) // 2 % K
     given = np.where(np.arange(N) % 10 == 0, (true + 1) % K, true)
@@ -31,8 +31,8 @@ X, TRUE, Y = make_vectors()
 WRONG = set(np.flatnonzero(TRUE != Y).tolist())
 
 
-def find(x: Any, y: Any = None, owner: Any = OWNERS, **more: Any) -> Any:
-    return find_label_errors(x, y, owner, progress=False, **more)
+def find(x: Any, y: Any = None, owner: Any = OWNERS, **settings: Any) -> Any:
+    return find_label_errors(x, y, owner, progress=False, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_bools_whole_numbers_and_owners_of_any_kind() -> None:
         ({"roundz": 3}, "roundz"),
     ],
 )
-def test_what_does_not_fit_is_named(arguments: dict[str, Any], message: str) -> None:
+def test_bad_input_is_refused_with_its_place(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises((SpecError, TypeError), match=message):
         find(**{"x": X, "y": Y, "owner": OWNERS, **arguments})
 
@@ -162,15 +162,15 @@ def test_the_result_writes_its_page_and_corrects_the_labels(tmp_path: Any) -> No
     text = (tmp_path / "labels.html").read_text()
     assert "Mine" in text
     frame.page(tmp_path / "vectors.html", title="Mine")
-    assert (tmp_path / "vectors.html").read_text() != text  # with other pictures
+    assert (tmp_path / "vectors.html").read_text() != text  # its pictures are others
     rows, labels = frame.corrected()
     assert rows.tolist() == list(range(N))
     before, after = (as_names(Y) != as_names(TRUE)).mean(), (labels != as_names(TRUE)).mean()
     assert after < before / 4
-    kept, labels = frame.corrected(drop=True)
-    assert len(kept) < N
-    assert (labels == as_names(Y)[kept]).all()
-    assert len(WRONG & set(kept.tolist())) < len(WRONG) / 4
+    rows, labels = frame.corrected(drop=True)
+    assert len(rows) < N
+    assert (labels == as_names(Y)[rows]).all()
+    assert len(WRONG & set(rows.tolist())) < len(WRONG) / 4
 
 
 def test_pictures_of_feature_vectors_are_read_from_files(tmp_path: Any) -> None:
@@ -192,11 +192,11 @@ def test_relabelling_that_would_not_help_is_refused() -> None:
     doubtful["p_wrong"] = 0.6
     with pytest.raises(SpecError, match="corrected: relabelling would not help"):
         doubtful.corrected()
-    kept, _ = doubtful.corrected(drop=True)
-    assert len(kept) < N
+    rows, _ = doubtful.corrected(drop=True)
+    assert len(rows) < N
 
 
-def test_training_settings_are_taken() -> None:
+def test_training_settings_are_used() -> None:
     frame = find(X, Y, rounds=2, lr=0.01)
     assert set(frame["sample"].head(20).tolist()) <= WRONG | set(range(N))
     assert len(frame) == N

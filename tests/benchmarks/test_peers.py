@@ -17,12 +17,12 @@ def row(steps=54, trained=1242, projections=(1.0, -2.0)):
     return {"steps": steps, "trained": trained, "moved": 2.0, "projections": list(projections)}
 
 
-def test_contenders_that_compute_something_else_are_named():
-    found = {"a": row(), "same": row(projections=(1.0, -2.0001)), "none": {"missing": "exit 1"}}
-    assert list(peers.differences(found)) == []
-    assert found["same"]["apart"] == pytest.approx(5e-5)
-    found |= {"far": row(projections=(1.0, -2.01)), "lazy": row(steps=53), "nan": row(projections=(float("nan"), 0))}
-    assert [said.split(":")[0] for said in peers.differences(found)] == ["far", "lazy", "nan"]
+def test_contenders_with_other_results_are_listed():
+    results = {"a": row(), "same": row(projections=(1.0, -2.0001)), "none": {"missing": "exit 1"}}
+    assert list(peers.list_differences(results)) == []
+    assert results["same"]["apart"] == pytest.approx(5e-5)
+    results |= {"far": row(projections=(1.0, -2.01)), "lazy": row(steps=53), "nan": row(projections=(float("nan"), 0))}
+    assert [line.split(":")[0] for line in peers.list_differences(results)] == ["far", "lazy", "nan"]
 
 
 def test_a_contender_that_fails_says_why_and_the_others_go_on(tmp_path):
@@ -30,22 +30,22 @@ def test_a_contender_that_fails_says_why_and_the_others_go_on(tmp_path):
     broken.write_text("#!/bin/sh\necho no such module >&2\nexit 3\n")
     broken.chmod(0o755)
     pythons = {"plain": Path(sys.executable), "pfl": broken}
-    found = peers.race(["pfl-research", "plain script"], pythons, {**peers.DRY, "net": "mlp", "rounds": 2})
-    assert found["pfl-research"] == {"missing": "exit 3: no such module"}
-    assert found["plain script"]["steps"] == 2 * 3
-    assert len(found["plain script"]["cpu_s"]) == 2
+    results = peers.race(["pfl-research", "plain script"], pythons, {**peers.MINIATURE, "net": "mlp", "rounds": 2})
+    assert results["pfl-research"] == {"missing": "exit 3: no such module"}
+    assert results["plain script"]["steps"] == 2 * 3
+    assert len(results["plain script"]["cpu_s"]) == 2
 
 
 def test_this_library_and_the_plain_script_compute_the_same(tmp_path):
     out = tmp_path / "peers.json"
     command = [sys.executable, "-m", "benchmarks.peers", "--dry", "--turns=1", "--cases", "small_cnn", f"--out={out}"]
     root = Path(__file__).parents[2]
-    said = subprocess.run(command, check=True, cwd=root, env={**os.environ}, capture_output=True, text=True).stdout
-    found = json.loads(out.read_text())
-    assert found["differences"] == []
-    for rows in found["check"].values():
+    output = subprocess.run(command, check=True, cwd=root, env={**os.environ}, capture_output=True, text=True).stdout
+    result = json.loads(out.read_text())
+    assert result["differences"] == []
+    for rows in result["check"].values():
         assert set(rows) == {"plain script", "fednoise", "fednoise, 2 workers"}
         assert all(row["steps"] == 6 * 3 * 3 and row["trained"] == 3 * 3 * 2 * (30 + 23 + 16) for row in rows.values())
         assert all(row["loss_after"] < row["loss_before"] for row in rows.values())
         assert rows["fednoise"]["projections"] == rows["fednoise, 2 workers"]["projections"]
-    assert "| fednoise, 2 workers |" in said
+    assert "| fednoise, 2 workers |" in output

@@ -45,17 +45,17 @@ FILES = {
 def test_scores_by_hand():
     logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]])
     y = torch.tensor([0, 1, 0, 0])
-    found = _name_scores(_score_logits(logits, y, 3).tolist(), 3)
+    scores = _name_scores(_score_logits(logits, y, 3).tolist(), 3)
     a, b = math.log(math.e**2 + 2), math.log(3)
-    assert found["accuracy"] == 0.75  # the tie goes to class 0
-    assert found["loss"] == pytest.approx(((a - 2) * 2 + a + b) / 4)
-    assert found["accuracy_class_0"] == pytest.approx(2 / 3)
-    assert found["accuracy_class_1"] == 1.0
-    assert "accuracy_class_2" not in found
+    assert scores["accuracy"] == 0.75  # the tie goes to class 0
+    assert scores["loss"] == pytest.approx(((a - 2) * 2 + a + b) / 4)
+    assert scores["accuracy_class_0"] == pytest.approx(2 / 3)
+    assert scores["accuracy_class_1"] == 1.0
+    assert "accuracy_class_2" not in scores
 
 
-def test_models_that_judge_the_same_images_count_them_once():
-    # a member's 20 images of two classes: two standard errors are 2 sqrt(.25 / 20) = .22; of 200 they were .07
+def test_images_count_once_however_many_models_predict_them():
+    # two standard errors for 20 images of two classes are 2 sqrt(.25 / 20) = .22, and for 200 images .07
     assert [
         _is_at_chance(0.65, torch.full((2, 2), count), members) for count, members in ((50, 1), (50, 10), (0, 1))
     ] == [False, True, False]
@@ -65,12 +65,16 @@ def test_views_are_means_of_members_and_sums_of_logits():
     fed = toy.toy_federation()
     pool = Pool(toy.arrays().x_test, (0.25,), (0.2,))
     y = torch.from_numpy(toy.arrays().y_test)
-    one, two = fed.init_weights("model"), fed.init_weights("model", 2)
-    views = {"both": [(SERVER, one), (SERVER, two)], "ensemble": [(SERVER, [one, two])], "personal": [(3, two)]}
+    first, second = fed.init_weights("model"), fed.init_weights("model", 2)
+    views = {
+        "both": [(SERVER, first), (SERVER, second)],
+        "ensemble": [(SERVER, [first, second])],
+        "personal": [(3, second)],
+    }
     evaluated = Evaluator(fed, pool, y).start_evaluation(views, ClientStore())
     rows = {(view, client, metric): value for view, client, metric, value in evaluated()}
     x = (torch.from_numpy(toy.arrays().x_test).float()[:, None] / 255 - 0.25) / 0.2
-    z = [fed.net().predict(w, x) for w in (one, two)]
+    z = [fed.net().predict(w, x) for w in (first, second)]
     right = [float((logits.argmax(1) == y).double().mean()) for logits in (*z, z[0] + z[1])]
     assert rows["both", -1, "accuracy"] == pytest.approx((right[0] + right[1]) / 2)
     assert rows["ensemble", -1, "accuracy"] == pytest.approx(right[2])
@@ -84,25 +88,25 @@ def test_views_are_means_of_members_and_sums_of_logits():
 def test_a_confusion_matrix_is_summed_over_members_and_none_without_numbers():
     fed, y = toy.toy_federation(), torch.from_numpy(toy.arrays().y_test)
     pool = Pool(toy.arrays().x_test, (0.25,), (0.2,))
-    one, two = fed.init_weights("model"), fed.init_weights("model", 2)
-    kept = {3: {"own": two}}
+    first, second = fed.init_weights("model"), fed.init_weights("model", 2)
+    states = {3: {"own": second}}
     x = pool.take(torch.arange(pool.n))
-    z = [fed.net().predict(w, x) for w in (one, two)]
+    z = [fed.net().predict(w, x) for w in (first, second)]
 
-    def counted(*logits):
-        found = torch.zeros(fed.classes, fed.classes, dtype=torch.int64)
-        for each in logits:
-            for true, predicted in zip(y.tolist(), each.argmax(1).tolist(), strict=True):
-                found[true, predicted] += 1
-        return found
+    def count(*logits):
+        counts = torch.zeros(fed.classes, fed.classes, dtype=torch.int64)
+        for z in logits:
+            for true, predicted in zip(y.tolist(), z.argmax(1).tolist(), strict=True):
+                counts[true, predicted] += 1
+        return counts
 
-    made = count_confusion(fed, [(SERVER, one), (3, ClientEntry("own"))], kept, pool, y)
-    assert torch.equal(made, counted(*z))
-    assert torch.equal(count_confusion(fed, [(SERVER, [one, two])], {}, pool, y), counted(z[0] + z[1]))
-    assert len({tuple(counted(one).flatten().tolist()) for one in (*z, z[0] + z[1])}) > 1
-    assert not torch.equal(made, made.T), "rows and columns could be exchanged"
-    two.flat.fill_(torch.nan)
-    assert count_confusion(fed, [(SERVER, one), (SERVER, two)], {}, pool, y) is None
+    confusion = count_confusion(fed, [(SERVER, first), (3, ClientEntry("own"))], states, pool, y)
+    assert torch.equal(confusion, count(*z))
+    assert torch.equal(count_confusion(fed, [(SERVER, [first, second])], {}, pool, y), count(z[0] + z[1]))
+    assert len({tuple(count(logits).flatten().tolist()) for logits in (*z, z[0] + z[1])}) > 1
+    assert not torch.equal(confusion, confusion.T), "rows and columns could be exchanged"
+    second.flat.fill_(torch.nan)
+    assert count_confusion(fed, [(SERVER, first), (SERVER, second)], {}, pool, y) is None
 
 
 def test_the_confusion_matrixs_file(coteaching, tmp_path):
@@ -113,8 +117,8 @@ def test_the_confusion_matrixs_file(coteaching, tmp_path):
     assert head == ["class", "name", *(f"predicted_{c}" for c in range(k))]
     assert [row[:2] for row in rows] == [[str(c), str(c)] for c in range(k)]
     assert [[int(n) for n in row[2:]] for row in rows] == made.outcome.confusion.tolist()
-    named = dataclasses.replace(made.arrays, names=tuple(f"={c}" for c in range(k)))
-    write_confusion(tmp_path / "named.csv", made.outcome.confusion, named)
+    formulas = dataclasses.replace(made.arrays, names=tuple(f"={c}" for c in range(k)))
+    write_confusion(tmp_path / "named.csv", made.outcome.confusion, formulas)
     assert (tmp_path / "named.csv").read_text().splitlines()[1].startswith("0,'=0,")
     write_confusion(tmp_path / "none.csv", None, made.arrays)
     assert (tmp_path / "none.csv").read_text() == ",".join(head) + "\n"
@@ -195,7 +199,7 @@ def test_columns_of_the_tables(coteaching):
         assert sum(r["value"] for r in rows if r["metric"] == way) == made.summary[way]
 
 
-def test_summary_is_worked_out_from_the_curve(coteaching):
+def test_the_summary_agrees_with_the_curve(coteaching):
     _, made = coteaching
     values = [v for _, v in made.curve]
     best = max(values[1:])
@@ -227,11 +231,11 @@ def test_headline_is_of_the_last_ten_evaluations():
     made = toy.play("local", rounds=14, method={"pretrain": 0})
     values = [v for _, v in made.curve]
     assert len(values) == 15
-    told = {r[4] for r in made.outcome.record.metrics if r[3] == "personal"}
-    assert told == {-1, *made.outcome.fed.all}  # each client's, and their mean
+    clients = {r[4] for r in made.outcome.record.metrics if r[3] == "personal"}
+    assert clients == {-1, *made.outcome.fed.all}  # each client's, and their mean
     assert made.summary["accuracy"]["last10_mean"] == pytest.approx(sum(values[-10:]) / 10)
     made.outcome.record.metrics = [r for r in made.outcome.record.metrics if r[0] == 0]
-    assert make_summary(made.outcome, {})["accuracy"]["best"] == values[0]  # nothing but round 0
+    assert make_summary(made.outcome, {})["accuracy"]["best"] == values[0]  # only round 0
 
 
 def test_suspects_are_listed_most_suspect_first(coteaching):
@@ -261,19 +265,19 @@ def test_sites_are_counted(coteaching):
     with (out / "sites.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == list(SITES)
-    assert [int(row["client"]) for row in rows] == [0, 1, 3, 4, 5, 6, 7]  # client 2 holds nothing
-    for row, one in zip(rows, made.outcome.suspects, strict=True):
+    assert [int(row["client"]) for row in rows] == [0, 1, 3, 4, 5, 6, 7]  # client 2 has no samples
+    for row, site in zip(rows, made.outcome.suspects, strict=True):
         assert int(row["samples"]) == toy.SIZES[int(row["client"])]
         low, wrong, high = (float(row[name]) for name in ("wrong_low", "wrong", "wrong_high"))
         assert 0 <= low <= wrong <= high <= int(row["samples"])
-        assert wrong == pytest.approx(one.p_wrong.sum(), abs=0.051)
-        assert float(row["share"]) == pytest.approx(one.p_wrong.mean(), abs=1e-4)
-        assert int(row["verdict_wrong"]) == (one.p_wrong > 0.5).sum()
-        assert int(row["verdict_check"]) == ((one.p_wrong > 0.2) & (one.p_wrong <= 0.5)).sum()
+        assert wrong == pytest.approx(site.p_wrong.sum(), abs=0.051)
+        assert float(row["share"]) == pytest.approx(site.p_wrong.mean(), abs=1e-4)
+        assert int(row["verdict_wrong"]) == (site.p_wrong > 0.5).sum()
+        assert int(row["verdict_check"]) == ((site.p_wrong > 0.2) & (site.p_wrong <= 0.5)).sum()
 
 
-def test_a_model_that_knows_nothing_names_nobody(tmp_path):
-    made = toy.play("fedavg", out=tmp_path, lr=1e-9)  # the first weights
+def test_an_untrained_model_lists_no_suspects(tmp_path):
+    made = toy.play("fedavg", out=tmp_path, lr=1e-9)  # so the weights stay the initial ones
     assert (tmp_path / "suspects.csv").read_text() == ",".join(SUSPECTS) + "\n"
     assert (tmp_path / "sites.csv").read_text() == ",".join(SITES) + "\n"
     assert not any("suspects" in name for name in made.summary["diagnostics"])

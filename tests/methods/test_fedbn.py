@@ -1,4 +1,4 @@
-"""FedBN: invariants."""
+"""FedBN: layers of normalisation stay on the client, and everything else is FedAvg."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from fednoise_core.methods import make_method
 from fednoise_core.ops.weights import Weights
 
 
-def started(**train):
+def start(**train):
     return toy.started("fedbn", net=toy.toy_net(toy.normed_body), train={"lr": 0.05, **train})
 
 
@@ -18,8 +18,8 @@ def kinds(w: Weights) -> set[str]:
     return {entry.kind for entry in w.layout.entries}
 
 
-def test_nothing_of_a_normalisation_layer_crosses():
-    fed, method, state = started()
+def test_normalisation_layers_are_not_sent():
+    fed, method, state = start()
     assert kinds(method.make_broadcast(fed, state)["model"]) == {"weight"}
     updates = toy.round_of(method, fed, state)
     assert all(set(update) == {"model"} and kinds(update["model"]) == {"weight"} for update in updates)
@@ -31,12 +31,12 @@ def test_nothing_of_a_normalisation_layer_crosses():
 
 
 def test_clients_layers_never_mix():
-    """What client 0 keeps does not depend on what client 3 keeps, though both train; who is not drawn keeps its own."""
+    """Layers of client 0 do not depend on those of client 3, though both train. Other clients keep theirs."""
     ends = []
-    for other in (0.0, 1.0):
-        fed, method, state = started()
+    for shift in (0.0, 1.0):
+        fed, method, state = start()
         own = state.clients[3]["own"]
-        state.clients[3] = {"own": own.like(own.flat + other)}
+        state.clients[3] = {"own": own.like(own.flat + shift)}
         before = {c: state.clients[c]["own"].flat.clone() for c in fed.all}
         toy.round_of(method, fed, state, [0, 3])
         ends.append({c: state.clients[c]["own"].flat for c in fed.all})
@@ -47,18 +47,19 @@ def test_clients_layers_never_mix():
 
 
 def test_clients_go_on_from_their_own_layers():
-    """Without learning, running means alone move, by a tenth of the way a step: after t rounds of one full step they
-    are (1 - .9^t) times the mean of the client's own images.
+    """With a learning rate of 0 only running means change, by a tenth of the distance in each step.
+
+    After t rounds of one full step they are (1 - .9^t) times the mean of the client's own images.
     """
-    fed, method, state = started(lr=0.0, epochs=1, batch=100)
+    fed, method, state = start(lr=0.0, epochs=1, batch=100)
     w = fed.init_weights("model")
     for round in (1, 2, 3):
         toy.round_of(method, fed, state, [0, 3])
         for c in (0, 3):
             x, _ = toy.images_of(fed.world, c)
-            inside = torch.nn.functional.conv2d(x, w["conv.weight"], w["conv.bias"], 2).mean((0, 2, 3))
-            found = state.clients[c]["own"]["norm.running_mean"]
-            torch.testing.assert_close(found, (1 - 0.9**round) * inside, rtol=0, atol=1e-5)
+            mean = torch.nn.functional.conv2d(x, w["conv.weight"], w["conv.bias"], 2).mean((0, 2, 3))
+            running = state.clients[c]["own"]["norm.running_mean"]
+            torch.testing.assert_close(running, (1 - 0.9**round) * mean, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("train", [{}, {"server_lr": 1.5}])
@@ -69,8 +70,8 @@ def test_a_net_without_normalisation_is_fedavg_bit_for_bit(train):
     assert [v for _, v in a.outcome.record.curve("avg_bn")] == [v for _, v in b.curve]
 
 
-def test_after_one_round_all_else_is_fedavgs():
-    fed, method, state = started()
+def test_after_one_round_all_other_weights_are_those_of_fedavg():
+    fed, method, state = start()
     plain = make_method({"name": "fedavg"}, fed.train)
     other = plain.init_state(fed)
     toy.round_of(method, fed, state)
@@ -86,15 +87,15 @@ def members(fed, method, state, view):
 
 
 def test_views_by_hand():
-    """The round's clients with their own layers, at the end all that ever trained; avg_bn: by the round's samples."""
-    fed, method, state = started(rounds=3)
+    """`personal` has the clients of the round, at the end all that ever trained. `avg_bn` is weighted by samples."""
+    fed, method, state = start(rounds=3)
     for name in ("personal", "avg_bn"):
-        (start,) = members(fed, method, state, name).values()
-        assert torch.equal(start.flat, fed.init_weights("model").flat)
-    for clients, shown in (([0, 3], [0, 3]), ([3, 5], [3, 5]), ([6], [0, 3, 5, 6])):
+        (initial,) = members(fed, method, state, name).values()
+        assert torch.equal(initial.flat, fed.init_weights("model").flat)
+    for clients, members_of_view in (([0, 3], [0, 3]), ([3, 5], [3, 5]), ([6], [0, 3, 5, 6])):
         toy.round_of(method, fed, state, clients)
         personal = members(fed, method, state, "personal")
-        assert list(personal) == shown
+        assert list(personal) == members_of_view
         for c, w in personal.items():
             for part in (state.server["model"], state.clients[c]["own"]):
                 assert all(torch.equal(w[entry.name], part[entry.name]) for entry in part.layout.entries)

@@ -24,8 +24,8 @@ def sklearn_mixture(start: torch.Tensor) -> GaussianMixture:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_the_filter_is_three_warm_fits_of_scikit_learn():
-    """As the authors fit it: one iteration at a time, from the broadcast filter."""
+def test_the_filter_equals_three_warm_fits_of_scikit_learn():
+    """The authors fit it one iteration at a time, from the broadcast filter."""
     draw = np.random.default_rng(0)
     x = np.concatenate([draw.beta(1, 9, 60), draw.beta(6, 3, 30)])
     theirs = sklearn_mixture(START)
@@ -51,8 +51,8 @@ def test_merging_by_loops():
     np.testing.assert_allclose(merge_filters(filters, torch.tensor(sizes).double() / 10).numpy(), expected)
 
 
-def chosen_by_loops(p, loss, y, own, mixture, visits, confidence):
-    """Numbers of the samples to train on and labels, from the authors' rules with sets; None: all, as given."""
+def choose_by_sets(p, loss, y, unbiased, mixture, visits, confidence):
+    """The samples to train on and the labels, by the authors' rules with sets. None: all samples with given labels."""
     scaled = (loss - loss.min()) / (loss.max() - loss.min())
     weights, means, variances = mixture.numpy()
     densities = [
@@ -64,7 +64,7 @@ def chosen_by_loops(p, loss, y, own, mixture, visits, confidence):
     level = len(noisy) / len(y)
     if level <= 0.1:
         return None
-    agrees = {i for i in range(len(y)) if p[i].argmax() == own[i]}
+    agrees = {i for i in range(len(y)) if p[i].argmax() == unbiased[i]}
     relabelled = {i for i in noisy & agrees if p[i].max() > confidence}
     chosen = clean
     if visits >= 5:
@@ -83,29 +83,29 @@ def test_the_choice_of_samples(visits, confidence):
     for c in (0, 3, 5, 6):
         x, y = toy.images_of(fed.world, c)
         z = fed.net().predict(state.server["model"], x)
-        own = torch.where(torch.arange(len(y)) % 3 == 0, (z.argmax(1) + 1) % 5, z.argmax(1))
-        state.clients[c] = {"visits": visits, "unbiased": own}
+        unbiased = torch.where(torch.arange(len(y)) % 3 == 0, (z.argmax(1) + 1) % 5, z.argmax(1))
+        state.clients[c] = {"visits": visits, "unbiased": unbiased}
         loss = F.cross_entropy(z, y, reduction="none").double().numpy()
         p = softmax(z.numpy(), 1)
-        expected = chosen_by_loops(p, loss, y, own, state.server["filter"], visits, confidence)
+        expected = choose_by_sets(p, loss, y, unbiased, state.server["filter"], visits, confidence)
 
-        def work(client, broadcast):
-            made = method.prepare_fit(client, broadcast)
-            return {} if made is None else {"samples": made.samples, "targets": made.targets}
+        def choose(client, broadcast):
+            work = method.prepare_fit(client, broadcast)
+            return {} if work is None else {"samples": work.samples, "targets": work.targets}
 
-        (found,) = fed.run_on_clients(state, [c], work, method.make_broadcast(fed, state))
+        (choice,) = fed.run_on_clients(state, [c], choose, method.make_broadcast(fed, state))
         if expected is None:
-            assert not found
+            assert not choice
             continue
         cases += 1
-        assert found["samples"].tolist() == expected[0]
-        assert found["targets"].tolist() == expected[1]
+        assert choice["samples"].tolist() == expected[0]
+        assert choice["targets"].tolist() == expected[1]
         assert state.clients[c]["visits"] == visits + 1
     assert cases > 1
 
 
-def test_what_a_client_remembers_and_sends():
-    """Without its bias, sure or not; two rounds of client 0 alone."""
+def test_a_client_stores_its_bias_and_sends_its_filter():
+    """Two rounds of client 0 alone. Only confident predictions change its bias."""
     fed, method, state = toy.started("feddiv", {"warmup": 1, "bias_confidence": 0.4}, train={"lr": 0.5})
     bias = np.full(5, 0.2)
     mixture = state.server["filter"]
@@ -115,9 +115,9 @@ def test_what_a_client_remembers_and_sends():
         z = fed.net().predict(update["model"], x)
         unbiased = softmax(z.numpy() - 0.2 * np.log(bias), 1)
         assert state.clients[0]["unbiased"].tolist() == unbiased.argmax(1).tolist()
-        sure = unbiased.max(1) > 0.4
-        assert sure.any()
-        bias = 0.5 * bias + 0.5 * softmax(z.numpy(), 1)[sure].mean(0)
+        confident = unbiased.max(1) > 0.4
+        assert confident.any()
+        bias = 0.5 * bias + 0.5 * softmax(z.numpy(), 1)[confident].mean(0)
         np.testing.assert_allclose(state.clients[0]["bias"].numpy(), bias, rtol=1e-4)
         loss = F.cross_entropy(z, y, reduction="none").double()
         scaled = (loss - loss.min()) / (loss.max() - loss.min())
@@ -130,24 +130,22 @@ def test_the_loss_by_hand():
     w = net.fresh(draw)
     x, y, u = torch.rand(7, 1, 8, 8, generator=draw), torch.arange(7) % 5, torch.rand(7, 2, generator=draw)
     method = make_method({"name": "feddiv", "prior_weight": 0.3, "alpha": 2.0}, Train())
-    found = method.compute_objective(
-        net, w, Batch([x], y, torch.arange(7), u, torch.zeros(7, 0), {}), {"filter": 0}, {}
-    )
+    loss = method.compute_objective(net, w, Batch([x], y, torch.arange(7), u, torch.zeros(7, 0), {}), {"filter": 0}, {})
     share, order = float(beta_from_uniform(u[:1, 0], 2.0)), sorted(range(7), key=lambda k: float(u[k, 1]))
     logits = x.flatten(1) @ w["head.weight"].T + w["head.bias"]
     mixed = share * logits + (1 - share) * logits[order]
     total = share * F.cross_entropy(mixed, y) + (1 - share) * F.cross_entropy(mixed, y[order])
     total += 0.3 * sum(0.2 * torch.log(0.2 / q) for q in mixed.softmax(1).mean(0))
-    assert found.item() == pytest.approx(float(total), rel=1e-5)
+    assert loss.item() == pytest.approx(float(total), rel=1e-5)
 
 
-def test_the_server_remembers_the_last_filter_of_every_client():
+def test_the_server_stores_the_last_filter_of_every_client():
     state = toy.play("feddiv").outcome.state
     fed = toy.toy_federation()
-    asked = set(fed.sample_cohort(2)) | set(fed.sample_cohort(3))
-    known = [c for c in range(8) if float(state.server["filters"][c, 0].sum()) > 0]
-    assert set(known) == asked
-    shares = torch.tensor([fed.sizes[c] if c in asked else 0 for c in range(8)]).double()
+    sampled = set(fed.sample_cohort(2)) | set(fed.sample_cohort(3))
+    with_filter = [c for c in range(8) if float(state.server["filters"][c, 0].sum()) > 0]
+    assert set(with_filter) == sampled
+    shares = torch.tensor([fed.sizes[c] if c in sampled else 0 for c in range(8)]).double()
     torch.testing.assert_close(
         state.server["filter"], merge_filters(state.server["filters"], shares / shares.sum()), check_device=False
     )

@@ -1,4 +1,4 @@
-"""FedLSR, and what it shares with FedMixCon: views, mixed prediction, ramp."""
+"""FedLSR, and the parts that it shares with FedMixCon: views, mixed prediction, ramp."""
 
 import itertools
 
@@ -14,7 +14,7 @@ from fednoise_core.methods.mixed_prediction import mix_predictions
 
 BOTH = pytest.mark.parametrize("name", ["fedlsr", "fedmixcon"])
 OFF = {"fedlsr": {"gamma": 0.0, "entropy_weight": 0.0}, "fedmixcon": {"mu": 0.0}}
-PLAIN = {"mixing": 0.0, "temperature": 1.0, "ce_mode": "log"}  # the share is 1, nothing is sharpened, -log p_y
+PLAIN = {"mixing": 0.0, "temperature": 1.0, "ce_mode": "log"}  # one view, no sharpening, -log p_y
 
 
 def method_of(name="fedlsr", train=None, **fields):
@@ -26,13 +26,13 @@ def draw(*shape, seed=0, spread=1.0):
 
 
 def batch_of(n=6, seed=0, draws=0) -> Batch:
-    made = torch.Generator().manual_seed(seed)
-    views = [torch.randn(n, 1, 8, 8, generator=made) for _ in range(2)]
-    u, masks = torch.rand(n, 1, generator=made), torch.rand(n, 2 * draws, generator=made)
-    return Batch(views, torch.randint(5, (n,), generator=made), torch.arange(n), u, masks, {})
+    random = torch.Generator().manual_seed(seed)
+    views = [torch.randn(n, 1, 8, 8, generator=random) for _ in range(2)]
+    u, masks = torch.rand(n, 1, generator=random), torch.rand(n, 2 * draws, generator=random)
+    return Batch(views, torch.randint(5, (n,), generator=random), torch.arange(n), u, masks, {})
 
 
-# off, it is FedAvg
+# without its parts it is FedAvg
 
 
 @BOTH
@@ -41,8 +41,8 @@ def test_without_mixing_sharpening_and_regulariser_it_is_fedavg(name):
     off = toy.play(name, method={**OFF[name], **PLAIN}).outcome.state.server["model"].flat
     torch.testing.assert_close(off, plain, rtol=1e-4, atol=1e-5)
     for key in PLAIN:
-        some = {k: v for k, v in PLAIN.items() if k != key}
-        changed = toy.play(name, method={**OFF[name], **some}).outcome.state.server["model"].flat
+        fields = {k: v for k, v in PLAIN.items() if k != key}
+        changed = toy.play(name, method={**OFF[name], **fields}).outcome.state.server["model"].flat
         assert (changed - plain).abs().max() > 1e-3, key
 
 
@@ -65,9 +65,9 @@ def test_double_softmax_is_bounded():
     """-p_y + log sum e^p lies in [1.461, 2.461] for 10 classes, whatever the logits; -log p_y up to -log 1e-7."""
     z = torch.full((2, 10), -100.0).index_fill(1, torch.tensor([3]), 100.0)
     ends = {}
-    for ce_mode, y in itertools.product(("double_softmax", "log"), (3, 4)):  # sure, and right or wrong
-        one = Batch([], torch.tensor([y, y]), torch.arange(2), torch.rand(2, 1), z, {})
-        ends[ce_mode, y] = float(method_of(ce_mode=ce_mode).prediction_loss(z, z, one))
+    for ce_mode, y in itertools.product(("double_softmax", "log"), (3, 4)):  # right, wrong
+        batch = Batch([], torch.tensor([y, y]), torch.arange(2), torch.rand(2, 1), z, {})
+        ends[ce_mode, y] = float(method_of(ce_mode=ce_mode).prediction_loss(z, z, batch))
     assert list(ends.values()) == pytest.approx([1.4611, 2.4611, 0.0, 16.1181], abs=1e-4)
 
 
@@ -81,32 +81,32 @@ def test_the_prediction_loss_and_its_gradient_are_those_of_the_formula_in_float6
     share = batch.u[0, 0].double()
     p = share * torch.softmax(exact[0], 1) + (1 - share) * torch.softmax(exact[1], 1)
     p = p**2 / (p**2).sum(1, keepdim=True)
-    at = torch.arange(40)
+    row = torch.arange(40)
     expected = {
-        "log": -p[at, batch.y].clamp_min(1e-7).log(),
-        "double_softmax": p.exp().sum(1).log() - p[at, batch.y],
+        "log": -p[row, batch.y].clamp_min(1e-7).log(),
+        "double_softmax": p.exp().sum(1).log() - p[row, batch.y],
     }[ce_mode].mean()
-    found = method.prediction_loss(*ours, batch)
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
-    found.backward()
+    loss = method.prediction_loss(*ours, batch)
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=1e-6)
+    loss.backward()
     expected.backward()
-    for mine, theirs in zip(ours, exact, strict=True):
-        torch.testing.assert_close(mine.grad.double(), theirs.grad, rtol=1e-4, atol=1e-7)
+    for z, z_exact in zip(ours, exact, strict=True):
+        torch.testing.assert_close(z.grad.double(), z_exact.grad, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("ce_mode", ["double_softmax", "log"])
 @pytest.mark.parametrize("share", [0.0, 1.0])
-def test_far_logits_and_shares_of_nothing_have_finite_gradients(ce_mode, share):
+def test_large_logits_and_shares_of_zero_have_finite_gradients(ce_mode, share):
     z = [torch.tensor([[1e4, -1e4, 0.0]]).requires_grad_() for _ in range(2)]
-    one = Batch([], torch.tensor([1]), torch.zeros(1, dtype=torch.int64), torch.tensor([[share]]), z[0], {})
-    method_of(ce_mode=ce_mode).prediction_loss(*z, one).backward()
-    assert all(torch.isfinite(one.grad).all() for one in z)
+    batch = Batch([], torch.tensor([1]), torch.zeros(1, dtype=torch.int64), torch.tensor([[share]]), z[0], {})
+    method_of(ce_mode=ce_mode).prediction_loss(*z, batch).backward()
+    assert all(torch.isfinite(logits.grad).all() for logits in z)
 
 
 # the regulariser
 
 
-def test_jensen_shannon_is_symmetric_and_zero_only_of_equals():
+def test_jensen_shannon_is_symmetric_and_zero_only_for_equal_predictions():
     a, b = (torch.softmax(draw(30, 7, seed=k, spread=3.0), 1).clamp(1e-6, 1) for k in range(2))
     torch.testing.assert_close(jensen_shannon(a, b), jensen_shannon(b, a))
     assert (jensen_shannon(a, b) > 1e-3).all()
@@ -122,23 +122,23 @@ def test_the_whole_loss_and_its_gradient_by_the_formula_in_float64(js_mode, entr
     w = net.fresh(torch.Generator().manual_seed(3))
     leaves = {name: (view.detach() * 5).requires_grad_() for name, view in w.views.items()}
     w.__dict__["views"] = leaves
-    found = method.compute_objective(net, w, batch, {"ramp": 0.25}, {})
+    loss = method.compute_objective(net, w, batch, {"ramp": 0.25}, {})
     exact = {name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}
     z = [x.double().flatten(1) @ exact["head.weight"].T + exact["head.bias"] for x in batch.views]
     share = batch.u[0, 0].double()
     p = share * torch.softmax(z[0], 1) + (1 - share) * torch.softmax(z[1], 1)
     expected = F.cross_entropy(p**2 / (p**2).sum(1, keepdim=True), batch.y)
-    q = [torch.softmax(3 * one, 1).clamp(1e-6, 1) for one in z]
+    q = [torch.softmax(3 * logits, 1).clamp(1e-6, 1) for logits in z]
     log_m = (q[0] / 2 + q[1] / 2).log()
-    js = sum(F.kl_div(log_m, one, reduction="none") for one in q) / 2
+    js = sum(F.kl_div(log_m, p_view, reduction="none") for p_view in q) / 2
     expected = expected + 2.0 * 0.25 * (js.mean() if js_mode == "code" else js.sum(1).mean())
     if entropy_mode == "code":
         h = -(torch.softmax(q[0], 1) * torch.log_softmax(q[0], 1)).sum(1).mean()
     else:
-        h = -sum((one * one.log()).sum(1).mean() for one in q) / 2
+        h = -sum((p_view * p_view.log()).sum(1).mean() for p_view in q) / 2
     expected = expected + 0.7 * h
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
-    found.backward()
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=1e-6)
+    loss.backward()
     expected.backward()
     for name, leaf in leaves.items():
         torch.testing.assert_close(leaf.grad.double(), exact[name].grad, rtol=1e-3, atol=1e-6)
@@ -147,7 +147,7 @@ def test_the_whole_loss_and_its_gradient_by_the_formula_in_float64(js_mode, entr
 # ramp
 
 
-def test_the_ramp_starts_at_nothing_and_ends_after_a_fifth_of_the_rounds():
+def test_the_ramp_starts_at_zero_and_ends_after_a_fifth_of_the_rounds():
     fed = toy.toy_federation()
     for fields, train, expected in (
         ({}, {"rounds": 100}, {1: 0.0, 2: 0.05, 11: 0.5, 21: 1.0, 22: 1.0, 100: 1.0}),
@@ -161,6 +161,6 @@ def test_the_ramp_starts_at_nothing_and_ends_after_a_fifth_of_the_rounds():
 
 
 def test_the_ramp_is_a_phase_of_its_own():
-    """The first round of full weight is the one after it."""
-    made = toy.play("fedlsr", method={"ramp": 2})
-    assert {phase["name"]: phase["last"] for phase in made.summary["phases"]} == {"ramp": 2, "train": 3}
+    """The first round with the full weight is the one after the ramp."""
+    run = toy.play("fedlsr", method={"ramp": 2})
+    assert {phase["name"]: phase["last"] for phase in run.summary["phases"]} == {"ramp": 2, "train": 3}

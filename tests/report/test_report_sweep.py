@@ -25,7 +25,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for mu in MU:
         spec = {"name": "fedprox", "label": f"FedProx, mu {mu}", "mu": float(mu)}
         monkeypatch.setitem(fake_runs.METHODS, f"prox@mu={mu}", spec)
-        monkeypatch.setitem(fake_runs.LEVEL, f"prox@mu={mu}", {"0": 0.97, "0.01": 0.8, "0.1": 0.85, "1": 0.7}[mu])
+        monkeypatch.setitem(
+            fake_runs.FINAL_ACCURACY, f"prox@mu={mu}", {"0": 0.97, "0.01": 0.8, "0.1": 0.85, "1": 0.7}[mu]
+        )
     write_study(tmp_path, grid=GRID, rounds=12)
     return tmp_path
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from fake_runs import LEVEL, METHODS, NOISES, write_study
+from fake_runs import FINAL_ACCURACY, METHODS, NOISES, write_study
 
 from fednoise_core.io import ArtifactError
 from workflow_scripts.config.project import Project
@@ -87,7 +87,7 @@ def test_a_method_whose_own_rate_is_the_settings_is_marked_there_and_not_compare
 ) -> None:
     monkeypatch.setitem(METHODS, "guess", {"name": "coteaching", "label": "Guess", "forget_rate": 0.4})
     monkeypatch.setitem(NOISES, "sym20", {"kind": "symmetric", "rate": 0.2})
-    monkeypatch.setitem(LEVEL, "guess", 0.999)
+    monkeypatch.setitem(FINAL_ACCURACY, "guess", 0.999)
     grid = [{"noises": ["sym40", "sym20"], "partitions": ["iid"], "methods": ["guess", "fedavg", "local"]}]
     write_study(tmp_path, grid=grid, rounds=3, seeds=(0, 1, 2, 3))
     frame = frame_of(tmp_path)

@@ -1,5 +1,6 @@
-"""Run folders in the documented format, of smooth made-up curves: the report is tested without training."""
+"""Run folders in the documented format, with invented smooth curves, to test the report without training."""
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -46,7 +47,7 @@ GRID = [
     {"noises": ["random20", "random40"], "partitions": ["openset-nonuniform"], "methods": list(METHODS)},
     {"noises": ["clean"], "partitions": list(PARTITIONS), "methods": ["fedavg"]},
 ]
-LEVEL = {
+FINAL_ACCURACY = {
     "fedavg": 0.93,
     "sce": 0.95,
     "scaffold": 0.92,
@@ -68,7 +69,7 @@ def write_arrays(
     names: Sequence[str] | None = None,
     clean_known: bool = True,
 ) -> np.ndarray:
-    """An arrays artifact of blurry class patterns, uint8 [n, 8, 8]; returns the labels y_train."""
+    """Write an arrays artifact of blurry class patterns, uint8 [n, 8, 8]. Returns the labels y_train."""
     rng = stream(7, "fake arrays")
     base = rng.random((classes, 8, 8)) ** 3
     y = np.sort(rng.integers(0, classes, n))
@@ -93,7 +94,7 @@ def write_arrays(
 def write_labels(
     path: Path, clean: np.ndarray, noise: dict[str, Any], *, classes: int = 10, seed: int = 0, known: bool = True
 ) -> np.ndarray:
-    """A labels artifact with symmetric flips at the noise's rate; returns the noisy labels."""
+    """Write a labels artifact with symmetric flips at the noise's rate. Returns the noisy labels."""
     rng, rate = stream(seed, "fake noise"), float(noise.get("rate", 0))
     flip = rng.random(len(clean)) < rate
     noisy = np.where(flip, (clean + rng.integers(1, classes, len(clean))) % classes, clean)
@@ -121,7 +122,7 @@ def write_labels(
 
 
 def write_partition(path: Path, labels: np.ndarray, partition: dict[str, Any], *, seed: int = 0) -> None:
-    """A partition artifact: iid, or with about half of the classes missing at each client."""
+    """Write a partition artifact: iid, or with about half of the classes missing at each client."""
     clients, classes = int(partition["clients"]), int(labels.max()) + 1
     rng = stream(seed, "fake partition")
     allowed = rng.random((clients, classes)) < (1.0 if partition["kind"] == "iid" else 0.5)
@@ -147,7 +148,7 @@ def curve(method: str, noise: dict[str, Any], setting: tuple[str, str, str], see
     """Accuracy after each round, [rounds + 1], rising from chance; robust methods lose less to noise."""
     rng = stream(seed, "fake curve", method, *setting)
     rate = float(noise.get("rate", 0))
-    top = LEVEL.get(method, 0.9) - rate * (0.5 - 0.4 * (LEVEL.get(method, 0.9) - 0.9) / 0.065) * 0.5
+    top = FINAL_ACCURACY.get(method, 0.9) - rate * (0.5 - 0.4 * (FINAL_ACCURACY.get(method, 0.9) - 0.9) / 0.065) * 0.5
     steps = np.arange(rounds + 1)
     rise = 1 - np.exp(-steps / (rounds * (0.12 + 0.1 * rng.random())))
     wobble = rng.normal(0, 0.012, rounds + 1) * (steps > 0)
@@ -174,7 +175,7 @@ def write_run(
     clean_known: bool = True,
     test_known: bool = True,
 ) -> None:
-    """One run folder with all its files but the model."""
+    """Write a run folder with all its files but the model."""
     folder.mkdir(parents=True, exist_ok=True)
     method, seed = run["method"], run["seed"]
     values = curve(method, spec["noise"], (run["dataset"], run["noise"], run["partition"]), seed, rounds)
@@ -266,8 +267,10 @@ def write_run(
 
 
 def diverge(folder: Path, first: int, *, dropped: int = 0, best: bool = True) -> None:
-    """Edit a run so that from evaluation `first` on its outputs are not finite: accuracies and losses NaN, in the
-    summary null (`best` perhaps that of the rounds before), and the two keys that say so.
+    """Edit a run so that its outputs are not finite from evaluation `first` on.
+
+    Accuracies and losses are then NaN, and null in the summary. `best` may be that of the rounds before. The keys
+    `diverged` and `dropped_updates` are set.
     """
     frame = pd.read_parquet(folder / "metrics.parquet")
     scored = frame["metric"].str.startswith(("accuracy", "loss"))
@@ -285,14 +288,14 @@ def diverge(folder: Path, first: int, *, dropped: int = 0, best: bool = True) ->
 
 def _diagnostics(spec: dict[str, Any], method: str, seed: int) -> dict[str, float | None]:
     rng = stream(seed, "fake truth", method)
-    found: dict[str, float | None] = {"noise_rate": float(spec["noise"].get("rate", 0)) + 0.004}
+    values: dict[str, float | None] = {"noise_rate": float(spec["noise"].get("rate", 0)) + 0.004}
     if method in ("fedcorr", "coteaching-oracle", "coteaching-20"):
-        found |= {"suspects_precision": 0.7 + 0.2 * rng.random(), "suspects_recall": 0.6 + 0.3 * rng.random()}
+        values |= {"suspects_precision": 0.7 + 0.2 * rng.random(), "suspects_recall": 0.6 + 0.3 * rng.random()}
     if method == "fedcorr":
-        found |= {"noisy_client_auroc": 0.9 + 0.1 * rng.random(), "target_noise_rate": 0.11}
+        values |= {"noisy_client_auroc": 0.9 + 0.1 * rng.random(), "target_noise_rate": 0.11}
     if method == "feddpcont":
-        found |= {"prior_error": 0.05 + 0.05 * rng.random()}
-    return found
+        values |= {"prior_error": 0.05 + 0.05 * rng.random()}
+    return values
 
 
 def _family_of(name: str) -> dict[str, str]:
@@ -311,52 +314,41 @@ def write_study(
     test_known: bool = True,
     eval_every: int = 1,
 ) -> dict[str, Any]:
-    """All run folders and artifacts of a study under `root`; writes runs.json there and returns the study as data."""
+    """Write all run folders and artifacts of a study below `root`, and runs.json. Returns the study's settings."""
     blocks, listed = list(grid or GRID), []
     train = {"rounds": rounds, "fraction": 0.25, "epochs": 5, "batch": 32, "lr": 0.05, "net": "small_cnn"}
-    train["eval_every"] = eval_every  # only said: every round has its number
+    train["eval_every"] = eval_every  # only in the settings: every round is evaluated
     for dataset in datasets:
         arrays = root / "raw" / f"{dataset}.npz"
         clean = write_arrays(arrays, clean_known=clean_known)
-        for block in blocks:
-            for noise in block["noises"]:
-                for partition in block["partitions"]:
-                    for seed in seeds:
-                        place = f"{dataset}/{noise}/{partition}"
-                        labels = root / "labels" / dataset / noise / "any" / f"seed{seed}.npz"
-                        split = root / "partitions" / place / f"seed{seed}.npz"
-                        noisy = write_labels(labels, clean, NOISES[noise], seed=seed, known=clean_known)
-                        write_partition(split, noisy, PARTITIONS[partition], seed=seed)
-                        for method in block["methods"]:
-                            run = {
-                                "study": study,
-                                "dataset": dataset,
-                                "noise": noise,
-                                "partition": partition,
-                                "method": method,
-                                "seed": seed,
-                            }
-                            spec = {
-                                "study": study,
-                                "dataset": {"source": "digits"},
-                                "noise": NOISES[noise],
-                                "partition": PARTITIONS[partition],
-                                "method": (METHODS | SWEPT | STOPPED)[method],
-                                "train": train,
-                                "seed": seed,
-                            }
-                            folder = root / "runs" / place / method / f"seed{seed}"
-                            write_run(folder, run, spec, rounds=rounds, clean_known=clean_known, test_known=test_known)
-                            listed.append(
-                                {
-                                    **{k: v for k, v in run.items() if k != "study"},
-                                    **_family_of(spec["method"]["name"]),
-                                    "dir": str(folder),
-                                    "labels": str(labels),
-                                    "partition_file": str(split),
-                                    "arrays": str(arrays),
-                                }
-                            )
+        settings = (
+            (noise, partition, seed, block["methods"])
+            for block in blocks
+            for noise, partition, seed in itertools.product(block["noises"], block["partitions"], seeds)
+        )
+        for noise, partition, seed, methods in settings:
+            ids = {"dataset": dataset, "noise": noise, "partition": partition}
+            place = f"{dataset}/{noise}/{partition}"
+            labels = root / "labels" / dataset / noise / "any" / f"seed{seed}.npz"
+            split = root / "partitions" / place / f"seed{seed}.npz"
+            noisy = write_labels(labels, clean, NOISES[noise], seed=seed, known=clean_known)
+            write_partition(split, noisy, PARTITIONS[partition], seed=seed)
+            for method in methods:
+                row = {**ids, "method": method, "seed": seed}
+                spec = {
+                    "study": study,
+                    "dataset": {"source": "digits"},
+                    "noise": NOISES[noise],
+                    "partition": PARTITIONS[partition],
+                    "method": (METHODS | SWEPT | STOPPED)[method],
+                    "train": train,
+                    "seed": seed,
+                }
+                run, folder = {"study": study, **row}, root / "runs" / place / method / f"seed{seed}"
+                write_run(folder, run, spec, rounds=rounds, clean_known=clean_known, test_known=test_known)
+                files = {"dir": folder, "labels": labels, "partition_file": split, "arrays": arrays}
+                paths = {key: str(path) for key, path in files.items()}
+                listed.append({**row, **_family_of(spec["method"]["name"]), **paths})
     order = {name: place for place, name in enumerate(METHODS | SWEPT | STOPPED)}
     listed.sort(key=lambda row: order[row["method"]])
     (root / "runs.json").write_text(json.dumps(listed), encoding="utf-8")

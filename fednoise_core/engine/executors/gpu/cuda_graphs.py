@@ -13,26 +13,26 @@ from fednoise_core.engine.executors.gpu.eager_graphs import WARM_UP, Graphs
 class CudaGraphs(Graphs):
     """Capture each step with torch.cuda.graph.
 
-    One capture at a time in a process: other threads may go on launching meanwhile, because streams from torch's pool
-    do not wait for the legacy default stream.
+    A process captures one step at a time. Other threads may launch work meanwhile, because streams of torch's pool do
+    not wait for the legacy default stream.
     """
 
     runs_beside = True
-    capture_after = WARM_UP + 1  # by then it has cost what a capture costs
+    capture_after = WARM_UP + 1  # runs that cost as much as a capture
     _one = threading.Lock()
 
     def stream(self) -> Any:
+        """Make a stream to record on."""
         # High priority: evaluation (default priority) fills the gaps. Torch reuses 32 streams per priority, and a
         # capture fails if other work lands on its stream, so only training uses this priority.
-        """A stream to record on."""
         return torch.cuda.Stream(priority=-1)
 
     def plain_stream(self) -> Any:
-        """A stream on which nothing is ever recorded."""
+        """Make a stream on which nothing is ever recorded."""
         return torch.cuda.Stream()
 
     def memory(self) -> Any:
-        """A memory pool for the captures of one run."""
+        """Make a memory pool for the captures of one run."""
         return torch.cuda.graph_pool_handle()
 
     def on(self, stream: Any) -> contextlib.AbstractContextManager[Any]:
@@ -54,8 +54,6 @@ class CudaGraphs(Graphs):
     def capture(
         self, body: Callable[[], None], rewind: Callable[[], None], stream: Any, memory: Any
     ) -> Callable[[], None]:
-        # The warm-up runs on the very stream and thread of the capture: cuBLAS keeps a workspace for each pair of them,
-        # which must not come from the graph's own memory.
         """Record `body` as a CUDA graph, after a few real runs that `rewind` undoes.
 
         Arguments are those of `Graphs.capture`.
@@ -66,6 +64,8 @@ class CudaGraphs(Graphs):
         Raises:
             RuntimeError: The step cannot be captured, for example because it reads a tensor on the host.
         """
+        # The warm-up runs on the stream and thread of the capture: cuBLAS has a workspace for each pair of them, which
+        # must not come from the graph's own memory.
         with self._one, torch.cuda.stream(stream):
             for _ in range(WARM_UP):
                 body()
@@ -76,8 +76,8 @@ class CudaGraphs(Graphs):
                 with torch.cuda.graph(graph, pool=memory, stream=stream, capture_error_mode="thread_local"):
                     body()  # recorded, not run
             except Exception as error:
-                # Up to torch 2.12 the allocator goes on believing in a capture that failed, for the whole process
-                # (pytorch #180395, #190348); later ones have ended it, and say that there is nothing to end.
+                # Up to torch 2.12 a failed capture stays open in the allocator until the process ends (pytorch #180395,
+                # #190348). Later versions close it, and raise an error if it is closed again.
                 with contextlib.suppress(RuntimeError):
                     torch._C._cuda_endAllocateToPool(stream.device_index, memory)
                     torch._C._cuda_releasePool(stream.device_index, memory)
