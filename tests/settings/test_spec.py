@@ -17,7 +17,7 @@ from fednoise_core.settings.declare import Settings, check_value, model_of
 from fednoise_core.settings.functions import resolve_kind
 from fednoise_core.settings.train import Train, resolve_rounds
 from workflow_scripts.config.validation import KIND_KEYS, Schemas, check_model
-from workflow_scripts.config.yaml_file import ConfigPath
+from workflow_scripts.config.yaml_file import ConfigPath, check_json_compatible
 from workflow_scripts.docgen import config_schema, pages
 
 SCHEMA_FOLDER = Path(__file__).parents[2] / "config" / "schema"
@@ -46,6 +46,7 @@ def refusal(family: str, name: str, values: Mapping[str, Any], *, by_schema: boo
         elif family == "train":
             check_model(model_of(Train), values, ConfigPath(""))
         else:
+            check_json_compatible(values, ConfigPath(""))  # as of every file
             SCHEMAS.check_kind(family, {KIND_KEYS.get(family, "kind"): name, **values}, ConfigPath(""))
     except SpecError as error:
         return str(error).removeprefix(": ").removeprefix(".")

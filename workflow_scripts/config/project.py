@@ -135,7 +135,10 @@ class Project:
                 problem = paths.name_problem(name)
                 if problem:
                     raise ConfigPath(DATASETS).error(problem)
-                self.schemas.check_kind("dataset", spec, ConfigPath(DATASETS, (name,)))
+                place = ConfigPath(DATASETS, (name,))
+                if not isinstance(spec, Mapping):
+                    raise place.error(describe_mismatch(spec, {"type": "object", "required": ["source"]}))
+                self.schemas.check_kind("dataset", spec, place)
         problems.raise_all()
         return datasets
 

@@ -86,24 +86,21 @@ class Schemas:
 
     def __init__(self, folder: str | Path) -> None:
         self.load = functools.cache(lambda name: read_yaml(Path(folder, f"{name}.yaml")))
-        self._validators: dict[tuple[str, str], Any] = {}  # family and kind → what checks it
+        self._validators: dict[tuple[str, ...], Any] = {}  # family, kind and keys beside → what checks it
 
-    def check_kind(self, family: str, value: Any, place: ConfigPath, beside: Sequence[str] = ()) -> None:
+    def check_kind(self, family: str, value: Mapping[str, Any], place: ConfigPath, beside: Sequence[str] = ()) -> None:
         """Compare a {kind: …, settings…} with the settings that its kind has.
 
         Args:
             family: The name of the schema, such as "noise".
             value: The settings. Those that the schema does not list are refused.
             place: Where they stand.
-            beside: Keys that may stand there, too, and are not in `value`. A message may name them.
+            beside: Keys that may stand there, too, and are checked elsewhere.
 
         Raises:
             SpecError: The kind is unknown, or a setting is wrong.
         """
         key, kinds = KIND_KEYS.get(family, "kind"), self.load(family)
-        if not isinstance(value, Mapping):
-            raise place.error(describe_mismatch(value, {"type": "object", "required": [key]}))
-        check_json_compatible(value, place)
         if key not in value:
             raise place.error(f"the key {key!r} is missing. Its value is one of {', '.join(kinds)}")
         kind = value[key]
@@ -116,17 +113,14 @@ class Schemas:
         except (SpecError, TypeError, NameError) as error:  # NameError: of the type of a setting
             problem = str(error).removeprefix(f"{family}.{key}: ").removeprefix(f"{family}: ")
             raise (place / key).error(f"{kind!r}: {error!r}" if isinstance(error, NameError) else problem) from error
-        properties = {key: {"const": kind}, **about.get("properties", {})}
-        problems = Problems()
-        for name in value:
-            if name not in properties:
-                problems.append(str((place / name).error(unknown_key(name, [*properties, *beside]))))
-        if (family, kind) not in self._validators:
+        if (family, kind, *beside) not in self._validators:
+            properties = {key: {"const": kind}, **about.get("properties", {}), **{name: {} for name in beside}}
             schema = {"type": "object", "properties": properties, "required": about.get("required", [])}
-            self._validators[family, kind] = _VALIDATOR(schema)
-        known = {name: value[name] for name in value if name in properties} if problems else value
-        for mistake in _list_errors(known, self._validators[family, kind]):
-            if not (problems and mistake.validator == "required" and not mistake.path):  # the unknown key says more
+            self._validators[family, kind, *beside] = _VALIDATOR({**schema, "additionalProperties": False})
+        problems, unknown = Problems(), False
+        for mistake in _list_errors(value, self._validators[family, kind, *beside]):
+            unknown = unknown or (mistake.validator == "additionalProperties" and not mistake.path)
+            if not (unknown and mistake.validator == "required" and not mistake.path):  # the unknown key says more
                 wrong = functools.reduce(operator.truediv, mistake.absolute_path, place)
                 problems.append(str(_to_spec_error(mistake, wrong)))
         problems.raise_all()
@@ -271,8 +265,8 @@ def _to_spec_error(error: ValidationError, place: ConfigPath) -> SpecError:
     value, expected, schema = error.instance, error.validator_value, error.schema
     if error.validator == "additionalProperties":
         properties = schema.get("properties", {})
-        key = next(key for key in value if key not in properties)
-        return (place / key).error(unknown_key(key, properties))
+        unknown = [key for key in value if key not in properties]
+        return SpecError("\n".join(str((place / key).error(unknown_key(key, properties))) for key in unknown))
     if error.validator == "required":
         key = next(key for key in expected if key not in value)
         return place.error(missing_key(key, schema["properties"][key]))
