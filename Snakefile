@@ -54,7 +54,7 @@ for _name, _target in NAMED.items() if workflow.is_main_process else ():
 if not IS_MODULE:  # another workflow has targets of its own
 
     rule unknown_target:
-        """Says which targets there are, where one is asked for that is none."""
+        """Refuse an unknown target, and list the known ones."""
         input:
             lambda wc: exit_on_error(TARGETS.refuse_target, wc.target),
         output:

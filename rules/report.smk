@@ -1,4 +1,5 @@
-# Of finished inputs these rules name none: a study may show thousands of runs, and each would cost planning time.
+# The inputs of these rules are only what is still missing. A study may show thousands of finished runs, and each would
+# cost planning time. The steps read all of them from a list that `params.settings` names.
 
 
 rule table:
@@ -101,7 +102,7 @@ rule study_page:
 
 
 rule show_table:
-    """A table where people look for it."""
+    """Copy a table to results/, where people look for it."""
     input:
         copy_inputs("tables"),
     output:
@@ -126,7 +127,7 @@ rule show_table:
 
 
 rule show_figure:
-    """A figure where people look for it."""
+    """Copy a figure to results/, where people look for it."""
     input:
         copy_inputs("figures"),
     output:
@@ -152,7 +153,7 @@ rule show_figure:
 
 
 rule show_study:
-    """A study's page and numbers where people look for them, and the index from its ids to the store."""
+    """Copy a study's page and numbers to results/, with an index from ids to the store."""
     input:
         copy_inputs("study"),
     output:
@@ -179,7 +180,7 @@ rule show_study:
 
 
 rule labels_page:
-    """The suspect labels of one run as a page to decide in. A study makes them with `labels: true`."""
+    """A page to decide on the suspect labels of one run. A study with `labels: true` makes it. `.plan`: what it is of."""
     input:
         lambda wc: exit_on_error(lambda: TARGETS.page_inputs(TARGETS.labels_page(**wc))),
     output:
@@ -198,7 +199,7 @@ rule labels_page:
 
 
 rule setting_page:
-    """Pictures of one setting without any training: build/settings/<root>/<data set>/<noise>/<partition>/seed<n>.html."""
+    """Pictures of one setting, without training: build/settings/<root>/<data set>/<noise>/<partition>/seed<n>.html."""
     input:
         lambda wc: exit_on_error(lambda: TARGETS.page_inputs(TARGETS.setting_page(**wc))),
     output:

@@ -5,12 +5,16 @@ rule train:
         labels=step_input("store/runs/{where}/{digest}", "labels"),
         partition=step_input("store/runs/{where}/{digest}", "partition"),
         donor=step_input("store/runs/{where}/{digest}", "donor"),  # only for open-set noise: arrays of another data set
-        weights=step_input("store/runs/{where}/{digest}", "weights"),  # only for nets that start from a file
+        weights=step_input("store/runs/{where}/{digest}", "weights"),  # only for nets that start from a file, which `net` names
     output:
         metrics=update("store/runs/{where}/{digest}/metrics.parquet"),
+        diagnostics=update("store/runs/{where}/{digest}/diagnostics.parquet"),
+        confusion=update("store/runs/{where}/{digest}/confusion.csv"),
         model=update("store/runs/{where}/{digest}/model.safetensors"),
         suspects=update("store/runs/{where}/{digest}/suspects.csv"),
         sites=update("store/runs/{where}/{digest}/sites.csv"),
+        spec=update("store/runs/{where}/{digest}/spec.json"),
+        summary=update("store/runs/{where}/{digest}/summary.json"),
         cost=update("store/runs/{where}/{digest}/cost.json"),
         sums=update("store/runs/{where}/{digest}/SHA256SUMS"),
     log:
