@@ -1,16 +1,14 @@
-"""A toy study is killed at random moments and its files are damaged: is anything lost, and does the audit name it?
+"""A toy study is killed at random moments: is anything lost?
 
     python -m benchmarks.survival kill --times 60 --folder FOLDER
     python -m benchmarks.survival methods --times 200 --folder FOLDER
-    python -m benchmarks.survival damage --files 40 --folder FOLDER
 
 `kill` ends a job, Snakemake, or both with SIGKILL at a random moment and starts Snakemake again, until the study is
 finished; then it starts anew, until enough kills have happened. No finished folder may change or disappear, and every
 finished study must have the bytes of one that ran undisturbed (files that hold times are left out).
 `methods` ends training processes: each method in one process and with two workers, equally often, at random moments of
-random rounds. The files must have the bytes of a run in one process that was not disturbed.
-`damage` changes, cuts, lengthens or deletes random files of the store, five at a time. The audit must name just these,
-and Snakemake must make just their folders again.
+random rounds. The files must have the bytes of a run in one process that was not disturbed. Damaged files are drawn in
+tests/workflow/test_content.py.
 """
 
 import argparse
@@ -38,7 +36,6 @@ from fednoise_core.methods import METHODS
 from workflow_scripts.provenance.checksums import SUMS, read_sums
 
 SNAKEMAKE = ("snakemake", "--cores", "2", "--config", "device=cpu")
-VARIES = {"cost.json", "benchmark.tsv"}
 EXECUTORS = ("sequential", "workers:2")
 
 
@@ -159,64 +156,14 @@ def methods(folder: Path, times: int, seed: int) -> int:
     return failures
 
 
-def damage(folder: Path, count: int, seed: int) -> int:
-    project = prepare(folder / "damaged")
-    project(*SNAKEMAKE)
-    draw, failures, done, kinds = random.Random(seed), 0, 0, Counter[str]()
-    while done < count:
-        before = digests(project.folder)
-        folders = draw.sample(sorted({str(Path(file).parent) for file in before}), 3)
-        files = draw.sample([file for file in sorted(before) if str(Path(file).parent) in folders], 5)
-        for file in files:
-            path, kind = project.path(file), draw.choice(["changed", "cut", "longer", "deleted"])
-            kinds[kind] += 1
-            data = bytearray(path.read_bytes())
-            if kind == "changed":
-                data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-            elif kind == "cut":
-                data = data[: draw.randrange(len(data))]
-            elif kind == "longer":
-                data.append(draw.randrange(256))
-            path.unlink() if kind == "deleted" else path.write_bytes(data)
-        named = project.audit()
-        unnamed = [file for file in files if not any(finding.startswith(f"{file}:") for finding in named)]
-        surplus = [finding for finding in named if finding.split(":")[0] not in files]
-        project(sys.executable, "-m", "workflow_scripts.commands.main", "audit", "--remove")
-        broken = {str(Path(file).parent) for file in files}
-        times = {sums: sums.stat().st_mtime_ns for sums in project.folder.glob("store/**/" + SUMS)}
-        project(*SNAKEMAKE)
-        rewritten = {
-            sums.parent
-            for sums in project.folder.glob("store/**/" + SUMS)
-            if times.get(sums) != sums.stat().st_mtime_ns
-        }
-        made_again = {str(path.relative_to(project.folder)) for path in rewritten}
-        after = digests(project.folder)
-        different = [file for file in before if after.get(file) != before[file] and Path(file).name not in VARIES]
-        wrong = [*unnamed, *surplus, *(made_again ^ broken), *different, *project.audit(), *project.stale()]
-        done += len(files)
-        failures += bool(wrong)
-        print(
-            f"{done} files: {len(named)} named, {len(broken)} folders damaged, {len(made_again)} made again",
-            *wrong,
-            flush=True,
-        )
-    print(f"{dict(kinds)}; {failures} failures")
-    return failures
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["kill", "methods", "damage"])
+    parser.add_argument("what", choices=["kill", "methods"])
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--times", type=int, default=60)
-    parser.add_argument("--files", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    folder = args.folder.resolve()
-    if args.what == "damage":
-        return bool(damage(folder, args.files, args.seed))
-    return bool({"kill": kill, "methods": methods}[args.what](folder, args.times, args.seed))
+    return bool({"kill": kill, "methods": methods}[args.what](args.folder.resolve(), args.times, args.seed))
 
 
 if __name__ == "__main__":
