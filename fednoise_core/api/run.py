@@ -25,7 +25,7 @@ from fednoise_core.data.partition import Partition
 from fednoise_core.engine import models
 from fednoise_core.engine.record import Record
 from fednoise_core.index import find_run, is_index
-from fednoise_core.io import ArtifactError, SpecError, check_address, open_atomic, write_json
+from fednoise_core.io import ArtifactError, SpecError, check_address
 from fednoise_core.label_errors.estimate import WRONG
 from fednoise_core.methods.own import own_method
 from fednoise_core.nets.module import Factory, with_named_nets
@@ -168,7 +168,7 @@ class LoadedRun(_Uses):
     """Run whose files lie in a folder.
 
     It has `summary`, `cost`, `curve` and `rounds`, and `predict(images)`, `module()`,
-    `scores(data, labels, clients)`, `save(folder)` and `save_torch(path)`.
+    `scores(data, labels, clients)` and `save_torch(path)`.
 
     Args:
         folder: Folder of the run.
@@ -209,23 +209,6 @@ class LoadedRun(_Uses):
     def curve(self) -> list[tuple[int, float]]:
         """Accuracy of the headline view after each evaluation, as (round, accuracy). Round 0 is before training."""
         return Record(list(self._metrics())).curve(self.summary["headline_view"])
-
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Copy the model with summary and settings. `fn.load` and `predict` need no more.
-
-        Args:
-            folder: Folder to write to.
-
-        Raises:
-            ArtifactError: The run has no model.
-        """
-        source = self.folder / "model.safetensors"
-        if not source.is_file():
-            raise ArtifactError(f"{source}: no such file")
-        with open_atomic(Path(folder, source.name), "wb") as file:
-            file.write(source.read_bytes())
-        write_json(Path(folder, "spec.json"), self.spec)
-        write_json(Path(folder, "summary.json"), self.summary)
 
     def __repr__(self) -> str:
         return f"<{self.summary['run'].get('method')} of {self.folder}: {simulate.describe_end(self.summary)}>"

@@ -103,8 +103,6 @@ def test_what_is_saved_comes_back(tmp_path: Path):
     assert back.curve == made.curve
     np.testing.assert_allclose(back.predict(x).probabilities, made.predict(x).probabilities, rtol=1e-5)
     assert back.module().class_names == NAMES
-    back.save(tmp_path / "copy")
-    np.testing.assert_array_equal(fn.load(tmp_path / "copy").predict(x).labels, made.predict(x).labels)
     with pytest.raises(ArtifactError, match=r"nowhere.*summary\.json: no such file; name the folder of a finished run"):
         fn.load(tmp_path / "nowhere")
     file = tmp_path / "run/model.safetensors"
