@@ -239,12 +239,8 @@ def write_study(name: str, content: Mapping[str, Any]) -> None:
     """Write a study's file whole."""
     with open_atomic(Path(STUDIES, f"{name}.yaml")) as file:
         file.write("# Written by `fednoise leaderboard`.\n")
-        yaml.dump(dict(content), file, Dumper=_NoAliases, sort_keys=False, allow_unicode=True, width=120)
-
-
-class _NoAliases(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
+        plain = json.loads(json.dumps(content))  # no part of it twice, which YAML would write as an alias
+        yaml.safe_dump(plain, file, sort_keys=False, allow_unicode=True, width=120)
 
 
 def make_runs(name: str, cores: str, config: Sequence[str], *, check: bool = True) -> None:
