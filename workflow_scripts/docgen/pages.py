@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from workflow_scripts.docgen import gallery, references, settings_tables
+from workflow_scripts.docgen import references, settings_tables
 from workflow_scripts.docgen.python_api import describe_name
 from workflow_scripts.provenance.step_code import ROOT
 
@@ -39,7 +39,6 @@ def _row(name: str, method: str, changes: str, traffic: str, client_state: str, 
 PARTS: dict[str, Callable[[], str]] = {
     "settings": settings_tables.format_tables,
     "methods": list_methods,
-    "gallery": gallery.list_figures,
     "references": references.list_references,
 }
 
