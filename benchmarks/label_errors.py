@@ -14,13 +14,18 @@ within the site.
 With `--datasets cifar10 gaussian` errors are planted at random into labels of such embeddings and of points around ten
 centres. The sites are equally noisy, clean, unlike, or the first one has the hardest images and no error (PLANTED).
 Kind `equal` of Fashion-MNIST is the ordinary case: 6,000 images, three sites, 12 % wrong at random.
+
+With `--second-turn` every verdict `wrong` is accepted, and the labels are judged again.
 """
 
 import argparse
 import csv
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from cleanlab.rank import get_label_quality_scores
@@ -34,6 +39,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
 import fednoise_core as fn
+from fednoise_core.api.find_label_errors import train_and_judge
+from fednoise_core.label_errors.files import SITES, list_sites
+from fednoise_core.label_errors.result import LabelErrors
 
 KINDS = ("uniform", "alike", "mirrored", "blurred", "duplicates", "annotator")
 SIZES = (900, 650, 500, 350, 250)  # images of a site
@@ -261,6 +269,20 @@ def score_rivals(x: np.ndarray, labels: np.ndarray, site: np.ndarray, seed: int)
     return {**score_vectors(flatten_images(x), labels, site, seed), "cleanlab": score_pooled(x, labels, seed)}
 
 
+def judge_again(
+    frame: LabelErrors, net: Mapping[str, Any] | None, seed: int
+) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    """Accept every verdict `wrong` and judge again: labels [n], P(wrong) [n], and rows of sites.csv."""
+    labels, wrong = frame.data.y_train.copy(), frame[frame["verdict"] == "wrong"]
+    labels[wrong["sample"]] = wrong["proposed"]
+    data = replace(frame.data, y_train=labels, first=frame.data.y_train)
+    split, p_wrong = fn.partition_of(data, "natural"), np.zeros(len(labels))
+    judged = train_and_judge(data, split, net, seed + 1, {"progress": False})
+    for of_site in judged:
+        p_wrong[of_site.samples] = of_site.p_wrong
+    return labels, p_wrong, [dict(zip(SITES, row, strict=True)) for row in list_sites(judged, split.sites)]
+
+
 def measure_order(scores: np.ndarray, wrong: np.ndarray, site: np.ndarray) -> list[float | list[float]]:
     """AUROC and average precision of all samples, and of each site that has wrong labels."""
     noisy = [number for number in np.unique(site) if wrong[site == number].any()]
@@ -291,7 +313,7 @@ def describe_numbers(numbers: list[list[list[float]]]) -> str:
     counts, p, share = (values.reshape(len(numbers), -1) for values in (counts, p, share))
     means = [(values * counts).sum(0) / np.maximum(counts.sum(0), 1) for values in (p, share)]
     return (
-        f"  {len(n)} sites: intervals hold at {holds.mean():.1%}, mean width {np.mean((high - low) / n):.2%}, "
+        f"{len(n)} sites: intervals hold at {holds.mean():.1%}, mean width {np.mean((high - low) / n):.2%}, "
         f"mean error {np.mean(np.abs(estimate - true) / n):.2%}, estimated at {estimated.mean():.1%}. "
         f"Lower end above 0 at {np.sum(np.round(low[clean]) > 0)} of {clean.sum()} clean sites. P(wrong) and share "
         f"wrong: {', '.join(f'{a:.2f} {b:.2f}' for a, b in zip(*means, strict=True))}"
@@ -311,6 +333,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--kinds", nargs="+", help="default: all of the data set")
     parser.add_argument("--datasets", nargs="+", choices=KINDS_OF, default=list(LOOKS))
+    parser.add_argument("--second-turn", action="store_true", help="accept every verdict wrong, and judge again")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/label_errors.csv"))
     args = parser.parse_args(argv)
     args.out.parent.mkdir(parents=True, exist_ok=True)
@@ -319,26 +342,33 @@ def main(argv: list[str] | None = None) -> int:
         table.writerow(COLUMNS)
         for dataset, kind in [(name, kind) for name in args.datasets for kind in args.kinds or KINDS_OF[name]]:
             orders: dict[str, list[list[float | list[float]]]] = {}
-            numbers = []
+            numbers: dict[str, list[list[list[float]]]] = {}
             for seed in args.seeds:
                 x, clean, labels, site = draw_federation(dataset, kind, args.data, args.out.parent, seed)
-                frame = fn.find_label_errors(
-                    x, labels, site, net=NET if x.ndim > 2 else None, seed=seed, progress=False
-                )
+                net = NET if x.ndim > 2 else None
+                frame = fn.find_label_errors(x, labels, site, net=net, seed=seed, progress=False)
                 p_wrong, wrong = np.zeros(len(labels)), labels != clean
                 p_wrong[frame["sample"]] = frame["p_wrong"]  # 0 at sites that are left out
-                numbers.append(measure_numbers(p_wrong, wrong, site, frame.attrs["sites"]))
-                rivals = {} if kind in PLANTED else score_rivals(x, labels, site, seed)
-                for score, values in {"find_label_errors": p_wrong, **rivals}.items():
-                    orders.setdefault(score, []).append(measure_order(values, wrong, site))
-                    cells = [*orders[score][-1], *(numbers[-1] if values is p_wrong else [])]
+                lists = {"find_label_errors": (p_wrong, wrong, frame.attrs["sites"])}
+                if args.second_turn:
+                    corrected, p_again, sites = judge_again(frame, net, seed)
+                    lists["second turn"] = p_again, corrected != clean, sites
+                elif kind not in PLANTED:
+                    lists |= {name: (p, wrong, []) for name, p in score_rivals(x, labels, site, seed).items()}
+                for score, (p, of_list, sites) in lists.items():
+                    cells = measure_order(p, of_list, site)
+                    orders.setdefault(score, []).append(cells)
+                    if sites:
+                        numbers.setdefault(score, []).append(measure_numbers(p, of_list, site, sites))
+                        cells = [*cells, *numbers[score][-1]]
                     table.writerow([dataset, kind, seed, score, *map(format_cell, cells)])
                     file.flush()
-            print(f"{dataset}, {kind}, {len(numbers)} federations", flush=True)
+            print(f"{dataset}, {kind}, {len(args.seeds)} federations", flush=True)
             for score, rows in orders.items():
                 auroc, precision = (np.mean([row[k] for row in rows]) for k in (0, 1))
                 print(f"  {score}: AUROC {auroc:.3f}, average precision {precision:.3f}")
-            print(describe_numbers(numbers), flush=True)
+            for score, counted in numbers.items():
+                print(f"  {score}: {describe_numbers(counted)}", flush=True)
     return 0
 
 

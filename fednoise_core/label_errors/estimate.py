@@ -34,6 +34,7 @@ FIXED, SURE = 0.2, 0.998  # share of the bins, the most confident, in which the 
 BELOW, ABOVE = 0.12, 0.15  # of the other contradicted labels that the interval takes in below and above the estimates
 UNCLEAR = 2.0  # times a site's rate of errors: share of them that is wrong where errors follow the model's own doubt
 FOLLOWED = 0.1  # the doubt, above chance, about the given class from which on they do
+LEARNT = 0.7  # what `measure_learnt` says of a model that is right where it is confident
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ class Count:
         wrong: The estimate.
         low: Lower end of the interval.
         high: Its upper end.
-        agree: True if two estimates agree. If not, the site looks like one whose images are hard.
+        agree: True if two estimates agree and the model has learnt enough. If not, the images look hard for it.
     """
 
     wrong: float
@@ -363,6 +364,8 @@ def count_wrong(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray, p_wrong
     errors that are found go to classes that the model takes for possible, as those of people do. The number then has
     more of the other disagreements, the more errors a site has.
 
+    A model that has learnt little is often wrong where it is most confident. Then only the second is used.
+
     Args:
         log_p: Log-probabilities of models that have not seen the sample, float64 [n, K].
         labels: Given labels, int64 [n].
@@ -377,18 +380,32 @@ def count_wrong(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray, p_wrong
     least = (share + np.sqrt(share * (1 - share) / sizes)).min()  # with its sampling error
     beyond = np.maximum(disagree - least * sizes, 0.0) / max(1 - least, TINY)
     follow = measure_follow(log_p[contradicted], labels[contradicted], p_wrong[contradicted])
-    alone, results = len(sizes) == 1, []
+    alone, little, results = len(sizes) == 1, measure_learnt(log_p.max(1), ~contradicted, site) < LEARNT, []
     for n, first, second, spread, most in zip(sizes, by_model, beyond, variance, disagree, strict=True):
-        agree = bool(second <= 2 * first + APART * n)
+        agree = bool(second <= 2 * first + APART * n) and not little
         noise, others = float(np.sqrt(spread)), max(most - first, 0.0)
         guessed = min(UNCLEAR * follow * first / n, 1.0)  # share of the others
-        wrong = max(first + guessed * others, second)
+        wrong = second if little else max(first + guessed * others, second)
         low = max(first - BELOW * others - noise, 0.0) if agree else 0.0
         beside = others * (1.0 if alone else min(guessed + ABOVE, 1.0))
         by_second = second + ABOVE * max(most - second, 0.0) + Z90 * float(np.sqrt(second * (1 - second / n)))
         high = max(first + beside + noise, by_second)
         results.append(Count(wrong, low, min(high, n), agree))
     return results
+
+
+def measure_learnt(confidence: np.ndarray, agrees: np.ndarray, site: np.ndarray) -> float:
+    """Measure how much a model has learnt, whatever the number of wrong labels, 0 to about 1, at its best site.
+
+    The measure is the share of labels that it predicts, less its sampling error, as a part of that share among the
+    fifth of the samples where the model is most confident. The arguments have an entry for each sample [n].
+    """
+    learnt = []
+    for number in range(int(site.max()) + 1):
+        hits = agrees[site == number][np.argsort(confidence[site == number], kind="stable")]
+        share, sure = hits.mean(), hits[-max(round(FIXED * len(hits)), 1) :].mean()
+        learnt.append((share - np.sqrt(share * (1 - share) / len(hits))) / max(sure, TINY))
+    return float(max(learnt))
 
 
 def measure_follow(log_p: np.ndarray, labels: np.ndarray, p_wrong: np.ndarray) -> float:

@@ -174,6 +174,19 @@ def test_a_site_that_the_models_doubt_for_no_visible_reason_cannot_be_told():
     assert [one.estimated for one in found] == [True, False]
 
 
+def test_the_number_by_a_model_that_has_learnt_little_is_no_estimate():
+    """All labels are right. The model predicts half of them, and is wrong where it is most confident, too."""
+    rng, rows = np.random.default_rng(3), [np.arange(600), np.arange(400)]
+    log_p = [np.log(rng.dirichlet(np.full(20, 0.1), len(of_site)) + 1e-9) for of_site in rows]
+    hits = [rng.random(len(p)) < 0.15 + 0.75 * p.max(1).argsort().argsort() / len(p) for p in log_p]
+    given = [np.where(hit, p.argmax(1), rng.integers(0, 20, len(p))) for hit, p in zip(hits, log_p, strict=True)]
+    found = estimate_held_out(log_p, log_p, given, rows, [0, 1])
+    for one in found:
+        assert not one.estimated
+        assert one.low == 0
+        assert one.wrong < 0.1 * len(one.samples)
+
+
 def test_the_order_gains_from_a_site_s_matrix_and_the_scale_is_that_of_the_number():
     _, wrong, parts = sites(1500)
     log_p, given = [p for p, _, _ in parts], [y for _, y, _ in parts]
