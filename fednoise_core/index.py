@@ -1,9 +1,9 @@
-"""Index of a study, results/<study>/index.csv. It has one row for each run, with its ids and its files."""
+"""The runs of a study, as results/<study>/index.csv lists them with their ids and files, and their JSON files."""
 
 import csv
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +88,26 @@ def find_run(path: str | os.PathLike[str], ids: Mapping[str, object]) -> Path:
     choices = {key: sorted({str(row[key]) for row in matches}) for key in KEYS}
     text = "; ".join(f"{key}: {', '.join(values)}" for key, values in choices.items() if len(values) > 1)
     raise SpecError(f"{path}: expected one run with these ids, got {len(matches)}. There are {text}")
+
+
+def read_json(path: Path, keys: Sequence[str] = ()) -> dict[str, Any]:
+    """Read a JSON object of a run.
+
+    Args:
+        path: The file.
+        keys: Keys that it must have.
+
+    Raises:
+        ArtifactError: The file is missing or damaged, or a key is missing.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: no such file; name the folder of a finished run") from error
+    except (OSError, ValueError, RecursionError) as error:  # also bad UTF-8
+        raise ArtifactError(f"{path}: damaged, not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise ArtifactError(f"{path}: damaged, not a JSON object")
+    if missing := [key for key in keys if key not in value]:
+        raise ArtifactError(f"{path}: has no {missing[0]!r}")
+    return value

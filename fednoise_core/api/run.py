@@ -5,7 +5,6 @@ a callback, and finished runs that predict, and are saved and loaded.
 """
 
 import functools
-import json
 import os
 import sys
 import warnings
@@ -24,7 +23,7 @@ from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.partition import Partition
 from fednoise_core.engine import models
 from fednoise_core.engine.record import Record
-from fednoise_core.index import find_run, is_index
+from fednoise_core.index import find_run, is_index, read_json
 from fednoise_core.io import ArtifactError, SpecError, check_address
 from fednoise_core.label_errors.estimate import WRONG
 from fednoise_core.methods.own import own_method
@@ -182,10 +181,10 @@ class LoadedRun(_Uses):
     def __init__(self, folder: Path, factory: Factory | str | None = None) -> None:
         self.folder, self.factory = folder, factory
         check_address(folder)
-        self.summary = _read_mapping(folder / "summary.json")
+        self.summary = read_json(folder / "summary.json")
         check_keys(SUMMARY, self.summary, f"{folder / 'summary.json'}: summary")
-        self.spec = _read_mapping(folder / "spec.json")
-        self.cost = _read_mapping(folder / "cost.json") if (folder / "cost.json").exists() else {}
+        self.spec = read_json(folder / "spec.json")
+        self.cost = read_json(folder / "cost.json") if (folder / "cost.json").exists() else {}
 
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return predict.read_models(self.folder / "model.safetensors", self.factory)
@@ -236,18 +235,6 @@ def load(folder: str | os.PathLike[str], *, factory: Factory | str | None = None
     if run or is_index(folder):
         folder = find_run(folder, run)
     return LoadedRun(Path(folder), factory)
-
-
-def _read_mapping(path: Path) -> dict[str, Any]:
-    try:
-        mapping = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{path}: no such file; name the folder of a finished run") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise ArtifactError(f"{path}: not readable as JSON ({error})") from error
-    if not isinstance(mapping, dict):
-        raise ArtifactError(f"{path}: not a mapping")
-    return mapping
 
 
 def run(

@@ -14,6 +14,7 @@ import pandas as pd
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.encoded import find_images
 from fednoise_core.data.table import find_pictures
+from fednoise_core.index import read_json
 from fednoise_core.io import ArtifactError, open_atomic
 from fednoise_core.label_errors.csv_rows import Site, read_rows
 from fednoise_core.label_errors.decisions import Suspect
@@ -21,7 +22,6 @@ from fednoise_core.label_errors.page import MOST, PER_SITE, labels_page
 from fednoise_core.label_errors.systematic import find_systematic_errors
 from fednoise_core.label_errors.thumbnails import LARGE, find_donor_images
 from fednoise_core.noise.labels import Labels
-from workflow_scripts.report.runs.run import read_json
 from workflow_scripts.steps import common
 
 

@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from fednoise_core.index import read_json
 from fednoise_core.io import ArtifactError, SpecError, json_digest, open_atomic
 from fednoise_core.settings.variants import base_method, parse_settings
 from workflow_scripts.config.overrides import nest_value
@@ -33,7 +34,7 @@ from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, parse_yaml
 from workflow_scripts.docgen.publish import RESULTS, finished_runs, publish_study
 from workflow_scripts.docgen.published_runs import RUNS, read_packed, unpack_runs
 from workflow_scripts.report.runs.frames import RUN, tabulate_results
-from workflow_scripts.report.runs.run import RecordedRun, load, read_json
+from workflow_scripts.report.runs.run import RecordedRun, load
 from workflow_scripts.study.file_at_scale import TUNED
 from workflow_scripts.study.study import Study
 

@@ -1,6 +1,5 @@
 """Run folders -> checked runs. A damaged or mixed-up file raises ArtifactError with its name."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from fednoise_core.index import FILES, FLAGS, SHOWN, read_runs
+from fednoise_core.index import FILES, FLAGS, SHOWN, read_json, read_runs
 from fednoise_core.io import ArtifactError, SpecError, check_address, json_digest
 from fednoise_core.settings.variants import index_of
 from workflow_scripts.report.text.escape import one_line
@@ -196,26 +195,6 @@ def list_timed(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
     """
     groups = [run for run in runs if run.on_cpu], [run for run in runs if not run.on_cpu]
     return max(groups, key=len)
-
-
-def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
-    """Read a JSON object that must have these keys.
-
-    Raises:
-        ArtifactError: The file is missing or damaged, or a key is missing.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{path}: no such file") from error
-    except ValueError as error:  # covers bad UTF-8 too
-        raise ArtifactError(f"{path}: damaged, not JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise ArtifactError(f"{path}: damaged, not a JSON object")
-    for key in keys:
-        if key not in value:
-            raise ArtifactError(f"{path}: has no {key!r}")
-    return value
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
