@@ -40,14 +40,14 @@ def make(root: Path, name: str, spec: dict[str, Any]) -> Path:
     """One table or figure, by its command; the path of its files without the ending."""
     command, out = (figure, "figures") if spec["kind"] in draw.FIGURES else (table, "tables")
     prefix = root / out / name
-    shared = ["--root", str(root), "--runs-list", str(root / "runs.json"), "--out-prefix", str(prefix)]
+    shared = ["--runs-list", str(root / "runs.json"), "--out-prefix", str(prefix)]
     assert command.main(["--spec", json.dumps(spec), *shared]) == 0
     return prefix
 
 
 def test_markdown_shows_texts_and_never_runs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = some_study(tmp_path, monkeypatch, MARKUP, MARKUP)
-    spec = {"kind": "accuracy", "title": f"T\n\n{MARKUP}", "caption": MARKUP}
+    spec = {"kind": "accuracy", "title": f"T\n\n{MARKUP}"}
     text = make(root, "main", spec).with_suffix(".md").read_text(encoding="utf-8")
     shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
     assert set(re.findall(r"</?(\w+)", shown)) <= {
@@ -72,9 +72,9 @@ def test_latex_has_no_empty_line_in_an_argument_and_no_row_begins_like_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = some_study(tmp_path, monkeypatch, "[A] < B | C > D\n\nE")
-    spec = {"kind": "accuracy", "title": "One\n\n two", "caption": "Three.\r\n\t\r\nFour."}
+    spec = {"kind": "accuracy", "title": "One\n\n two.\r\n\t\r\nThree"}
     lines = make(root, "t", spec).with_suffix(".tex").read_text(encoding="utf-8").split("\n")
-    assert r"\caption{One two. Three. Four. Test accuracy" in "\n".join(lines)
+    assert r"\caption{One two. Three. Test accuracy" in "\n".join(lines)
     body = lines[lines.index(r"\toprule") : lines.index(r"\bottomrule")]
     assert not [line for line in body if not line.strip()]
     assert all(line.endswith(r"\\") or line.startswith((r"\midrule", r"\toprule")) for line in body)
@@ -124,10 +124,10 @@ def test_all_csvs_of_a_study_are_harmless_and_its_tables_show_the_label(
 
 def test_words_of_several_lines_reach_the_page_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = some_study(tmp_path, monkeypatch, "two\nlines")
-    prefix = make(root, "f", {"kind": "curves", "title": "A\n\n\x00B", "caption": "C\n\nD"})
+    prefix = make(root, "f", {"kind": "curves", "title": "A\n\n\x00B"})
     title, caption, alt, _ = style.read_words(f"{prefix}.svg")
     assert title == "A B"
-    assert caption.startswith("C D Test accuracy")
+    assert caption.startswith("Test accuracy")
     assert alt.startswith("A B: lines over rounds, 2 methods.")
 
 

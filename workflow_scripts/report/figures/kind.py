@@ -53,7 +53,7 @@ class Drawn:
     Attributes:
         figure: The figure.
         frame: What was drawn, as the figure's CSV has it.
-        settings: The figure's settings. Their title replaces the one that is made, and their caption stands before.
+        settings: The figure's settings. Their title replaces the one that is made.
         title: Title on the page.
         caption: What the figure shows.
         alt: The same for those who cannot see it.
@@ -70,7 +70,6 @@ class Drawn:
 
     def __post_init__(self, settings: FigureSettings) -> None:
         self.title = settings.title or self.title
-        self.caption = f"{settings.caption or ''} {self.caption}"
         self.alt = f"{self.title}: {self.alt}"
         # The SVG keeps caption, alternative text and each note as a line (`read_words`).
         self.title, self.caption, self.alt = map(one_line, (self.title, self.caption, self.alt))

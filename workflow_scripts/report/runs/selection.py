@@ -12,11 +12,10 @@ Metric = Literal["best", "last", "last10_mean"]
 View = Annotated[str, Field(description="Which models are judged; headline: what each method is meant to deliver.")]
 
 
-class OutputWords(Settings):
-    """The words beside a table or figure."""
+class OutputTitle(Settings):
+    """The title of a table or figure."""
 
     title: Annotated[str | None, Field(min_length=1, description="Shown above it.")] = None
-    caption: Annotated[str | None, Field(description="Put before the caption that is made.")] = None
 
 
 class RunLists(Settings):
@@ -32,5 +31,5 @@ class RunLists(Settings):
     ] = None
 
 
-class RunSelection(RunLists, OutputWords):
+class RunSelection(RunLists, OutputTitle):
     """Which runs a table or figure shows, and in which order. Ids without runs at the present scale are skipped."""

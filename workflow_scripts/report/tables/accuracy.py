@@ -20,7 +20,6 @@ from workflow_scripts.report.text.cells import (
     Cell,
     Grid,
     GridRow,
-    caption_of,
     diverged_words,
     levels_of,
     mean_std,
@@ -112,7 +111,7 @@ def _lay_out_accuracy(frame: pd.DataFrame, spec: Spec) -> Grid:
     notes = [_explain_bold(main, len(ceiling) > 0)] if main["method"].nunique() > 1 else []
     notes += explain_true_rates(main)
     notes.append("“Above round 0” counts the runs that end above their own accuracy before training.")
-    return Grid(spec["title"] or "Accuracy", caption_of(spec, caption), "method", levels, rows, notes)
+    return Grid(spec["title"] or "Accuracy", caption, "method", levels, rows, notes)
 
 
 def _explain_bold(frame: pd.DataFrame, ceiling: bool) -> str:

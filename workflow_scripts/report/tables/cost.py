@@ -14,7 +14,6 @@ from workflow_scripts.report.text.cells import (
     Cell,
     Grid,
     GridRow,
-    caption_of,
     count_words,
     format_number,
     marked_method,
@@ -96,7 +95,7 @@ def _lay_out_cost(frame: pd.DataFrame, spec: Spec) -> Grid:
         notes.append(f"Time and memory leave out {others} run{'s' * (others > 1)} on another kind of device.")
     return Grid(
         spec["title"] or "Cost",
-        caption_of(spec, caption),
+        caption,
         "method",
         [[("parameters", 1), *((head, 1) for head, _ in SHOWN.values())]],
         rows,

@@ -17,7 +17,6 @@ from workflow_scripts.report.text.cells import (
     Cell,
     Grid,
     GridRow,
-    caption_of,
     format_number,
     in_setting,
     marked_method,
@@ -108,7 +107,7 @@ def _lay_out_diagnostics(frame: pd.DataFrame, spec: Spec) -> Grid:
         notes.append(f"unknown: nobody knows the clean labels of {', '.join(unknown['dataset_label'].unique())}.")
     return Grid(
         spec["title"] or "Diagnostics",
-        caption_of(spec, caption),
+        caption,
         "method",
         [[(ESTIMATES[key], 1) for key in estimates]],
         rows,

@@ -19,7 +19,6 @@ from workflow_scripts.report.text.cells import (
     Cell,
     Grid,
     GridRow,
-    caption_of,
     count_words,
     format_number,
     format_signed,
@@ -121,7 +120,7 @@ def _lay_out_gains(frame: pd.DataFrame, spec: Spec) -> Grid:
     notes.append(f"{MISSING} {label} itself, or no tests that can be compared.")
     return Grid(
         spec["title"] or f"Gain over {label} in parts of the run",
-        caption_of(spec, caption),
+        caption,
         "method",
         [[("best round", 1), (f"gain over {label}", len(heads))], [("", 1), *((head, 1) for head in heads)]],
         rows,

@@ -18,7 +18,6 @@ from workflow_scripts.report.text.cells import (
     Cell,
     Grid,
     GridRow,
-    caption_of,
     count_words,
     diverged_words,
     format_number,
@@ -82,7 +81,7 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
         ]
         caption = f"Points of test accuracy above {base} with the same labels, clients and seed ({words}). Bold: ahead."
         caption += f" All on {common}." if common else ""
-        return Grid(spec["title"] or f"Gain over {base}", caption_of(spec, caption), "method", levels, rows, notes)
+        return Grid(spec["title"] or f"Gain over {base}", caption, "method", levels, rows, notes)
     rows = [
         GridRow(method_words(group), _overall_cells(group, spec["baseline"]))
         for _, group in frame.groupby("method", sort=False)
@@ -99,9 +98,7 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
         notes.append("Place: of all that Wilcoxon's test over settings does not exclude, at 5 % false discoveries.")
     if left := list(dict.fromkeys(frame.loc[~frame["method"].isin(ranked["method"]), "method_label"])):
         notes.append(f"Without a rank, as runs are missing: {', '.join(left)}.")
-    return Grid(
-        spec["title"] or "Leaderboard", caption_of(spec, caption), "method", [[(h, 1) for h in HEADS]], rows, notes
-    )
+    return Grid(spec["title"] or "Leaderboard", caption, "method", [[(h, 1) for h in HEADS]], rows, notes)
 
 
 def _overall_cells(group: pd.DataFrame, baseline: str) -> list[Cell]:

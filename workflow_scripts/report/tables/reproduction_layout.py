@@ -15,7 +15,6 @@ from workflow_scripts.report.text.cells import (
     Cell,
     Grid,
     GridRow,
-    caption_of,
     count_words,
     diverged_words,
     format_number,
@@ -59,7 +58,7 @@ def lay_out_reproduction(frame: pd.DataFrame, spec: Spec) -> Grid:
     caption = f"Test accuracy in %, {metric}, beside the paper's. Scale: {scale}."
     caption += f" All on {common}." if common else ""
     title = spec["title"] or "Reproduction"
-    return Grid(title, caption_of(spec, caption), "method", levels, rows, _write_notes(frame, paper_scale))
+    return Grid(title, caption, "method", levels, rows, _write_notes(frame, paper_scale))
 
 
 def _by_column(group: pd.DataFrame) -> dict[Key, pd.Series]:

@@ -9,14 +9,14 @@ from pydantic import Field
 from fednoise_core.io import ArtifactError, read_texts
 from workflow_scripts.report.runs.csv_files import resolve_user_file
 from workflow_scripts.report.runs.run import RecordedRun
-from workflow_scripts.report.runs.selection import OutputWords
+from workflow_scripts.report.runs.selection import OutputTitle
 from workflow_scripts.report.tables.kind import HeadWords, Spec, TableKind
-from workflow_scripts.report.text.cells import MISSING, Cell, Grid, GridRow, caption_of
+from workflow_scripts.report.text.cells import MISSING, Cell, Grid, GridRow
 
 TOLD = ("parameter", "key", "factor", "noise", "method")  # columns that are not shown: they say what a row is
 
 
-class SetupSettings(OutputWords):
+class SetupSettings(OutputTitle):
     """A paper's table without results, such as its settings, with this study's own value wherever it differs."""
 
     file: Annotated[
@@ -64,7 +64,7 @@ def _lay_out_setup(frame: pd.DataFrame, spec: Spec) -> Grid:
     caption = f"From the paper; this study's values in brackets where they differ. Scale: {frame['scale'].iloc[0]}."
     checked = int((frame["ours"] != "").sum())
     notes = [f"{checked} of {len(frame)} cells are settings of this study, and were compared."]
-    return Grid(spec["title"] or "Setup", caption_of(spec, caption), "", [level], rows, notes)
+    return Grid(spec["title"] or "Setup", caption, "", [level], rows, notes)
 
 
 def _format_setup_cell(row: Mapping[str, Any] | None) -> str:

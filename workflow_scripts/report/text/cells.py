@@ -1,10 +1,9 @@
 """A table as it is shown, cell by cell, and the words that its kinds share."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -162,16 +161,6 @@ def seeds_words(values: pd.Series) -> str:
         values: The number of seeds of each cell.
     """
     return "one seed, so no spread" if values.max() == 1 else f"mean ± sample standard deviation, {count_words(values)}"
-
-
-def caption_of(spec: Mapping[str, Any], caption: str) -> str:
-    """The caption that the settings ask for, if any, before the one that was made.
-
-    Args:
-        spec: Settings of a table or figure.
-        caption: The caption that was made.
-    """
-    return f"{spec['caption']} {caption}" if spec.get("caption") else caption
 
 
 def levels_of(frame: pd.DataFrame, settings: Sequence[tuple[str, ...]]) -> tuple[list[list[tuple[str, int]]], str]:
