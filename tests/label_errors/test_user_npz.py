@@ -116,6 +116,6 @@ def test_tables_and_pages_say_unknown(
     (tmp_path / "runs.json").write_text(json.dumps(listed))
     for kind in ("diagnostics", "accuracy"):
         command = ["--spec", json.dumps({"kind": kind}), "--out-prefix", str(tmp_path / kind)]
-        command += ["--root", str(tmp_path), "--runs-list", str(tmp_path / "runs.json")]
+        command += ["--runs-list", str(tmp_path / "runs.json")]
         assert table.main(command) == 0, capsys.readouterr().err
     assert "unknown" in (tmp_path / "diagnostics.md").read_text(encoding="utf-8")

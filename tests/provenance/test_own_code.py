@@ -29,7 +29,7 @@ def run_words(inputs: dict[str, str], out: Path) -> list[str]:
 )
 def test_every_step_refuses_other_code(step, inputs, tmp_path, capsys) -> None:
     out = str(tmp_path / "out")
-    report = ["--root", str(tmp_path)]
+    report = ["--runs-list", str(tmp_path)]
     words = {
         "setting_page": [f"--{name}={inputs[name]}" for name in ("arrays", "labels", "partition")],
         "download": ["--spec", '{"source": "digits"}'],
@@ -37,9 +37,9 @@ def test_every_step_refuses_other_code(step, inputs, tmp_path, capsys) -> None:
         "partition": ["--spec", '{"kind": "iid", "clients": 3}', "--seed=0", "--arrays", inputs["arrays"]],
         "figure": ["--spec", '{"kind": "curves"}', *report, "--out-prefix", out],
         "table": ["--spec", '{"kind": "accuracy"}', *report, "--out-prefix", out],
-        "study_page": ["--study", "{}", *report],
+        "study_page": ["--study", "{}", "--shown", "{}", *report],
         "pretrained": ["--net", "resnet50"],
-        "metrics": report,
+        "metrics": [*report, *(f"--{name}={out}" for name in ("headline", "accuracy", "curves"))],
         "train": run_words(inputs, tmp_path),
     }[step.__name__.split(".")[2]]
     words = words if "--out" in words or "--out-prefix" in words else [*words, "--out", out]

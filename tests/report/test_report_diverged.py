@@ -154,7 +154,7 @@ def test_a_line_stops_at_a_cross_before_the_first_run_that_diverges(root: Path) 
 def test_the_numbers_that_git_keeps_and_the_plots_of_dvc(root: Path, tmp_path: Path) -> None:
     out = {name: tmp_path / name for name in ("out", "headline", "accuracy", "curves")}
     options = [word for name, path in out.items() for word in (f"--{name}", str(path))]
-    assert metrics_step.main(["--root", str(root), "--runs-list", str(root / "runs.json"), *options]) == 0
+    assert metrics_step.main(["--runs-list", str(root / "runs.json"), *options]) == 0
     metrics, headline = json.loads(out["out"].read_text()), json.loads(out["headline"].read_text())
     assert metrics["fedcorr"]["digits/sym40/iid"] == {"diverged": 2, "runs": 3}
     assert set(metrics["fedcorr"]["digits/random40/iid"]) == {"best", "last", "last10_mean"}
@@ -176,7 +176,7 @@ def test_the_numbers_that_git_keeps_and_the_plots_of_dvc(root: Path, tmp_path: P
 
 
 def test_the_page_marks_them_in_tables_runs_and_notes(root: Path) -> None:
-    shared = ["--root", str(root), "--runs-list", str(root / "runs.json")]
+    shared = ["--runs-list", str(root / "runs.json")]
     for folder, make, specs in (("tables", table_step, TABLES), ("figures", figure_step, FIGURES)):
         for name, spec in specs.items():
             prefix = ["--out-prefix", str(root / folder / name)]

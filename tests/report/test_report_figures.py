@@ -677,7 +677,7 @@ def test_artifacts_that_do_not_belong_together_are_named(root: Path, tmp_path: P
 def test_the_command_writes_the_same_bytes_again(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shared = ["--root", str(root), "--runs-list", str(root / "runs.json")]
+    shared = ["--runs-list", str(root / "runs.json")]
     for kind in ("curves", "histogram"):
         for place in ("a", "b"):
             spec = tmp_path / f"{kind}.json"

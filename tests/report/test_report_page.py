@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_runs import METHODS, write_study
+from fake_runs import METHODS, shown_files, write_study
 from html_page import Page
 
 from fednoise_core.io import ArtifactError
@@ -41,15 +41,15 @@ def make_study(path: Path, title: str = "A <script>alert(1)</script> & more", **
     study["blocks"] = [{"datasets": ["digits"], **GRID[1], "train": {"lr": 0.25, "rounds": 7}}]
     study["figures"] = {"curves": {"kind": "curves"}, "gains": {"kind": "paired_gains", "title": "Gains & co"}}
     (path / "study.json").write_text(json.dumps(study), encoding="utf-8")
-    shared = ["--root", str(path), "--runs-list", str(path / "runs.json")]
+    shared = ["--runs-list", str(path / "runs.json")]
     for name, spec in study["tables"].items():
         prefix = ["--out-prefix", str(path / "tables" / name)]
         assert table_step.main(["--spec", json.dumps(spec), *shared, *prefix]) == 0
     for name, spec in study["figures"].items():
         prefix = ["--out-prefix", str(path / "figures" / name)]
         assert figure_step.main(["--spec", json.dumps(spec), *shared, *prefix]) == 0
-    out = ["--out", str(path / "report.html")]
-    assert study_page_step.main(["--study", str(path / "study.json"), *shared, *out]) == 0
+    shown = ["--shown", shown_files(path), "--out", str(path / "report.html")]
+    assert study_page_step.main(["--study", str(path / "study.json"), *shared, *shown]) == 0
     return path
 
 
@@ -96,7 +96,7 @@ def test_a_table_and_a_figure_that_nobody_could_run_say_so(root: Path) -> None:
     numbers.write_text("table,dataset,noise,partition,method,member,mean,std,note\n12,big,web,iid,sce,,70,1,\n")
     spec = {"kind": "reproduction", "title": "Absent", "reference": {"file": str(numbers), "table": 12}}
     spec |= {"datasets": ["big"], "absent": ["big"], "cells": [["big", "web", "iid", "fedavg"]], "scale": "smoke"}
-    shared = ["--root", str(root), "--runs-list", str(root / "runs.json")]
+    shared = ["--runs-list", str(root / "runs.json")]
     prefix = ["--out-prefix", str(root / "tables/clothes")]
     assert table_step.main(["--spec", json.dumps(spec), *shared, *prefix]) == 0
     study = {"id": "x", "tables": {"clothes": spec}, "left_out": {"Figure 9: clothes": "not run (data absent)"}}
@@ -191,7 +191,7 @@ def test_missing_or_damaged_inputs_are_named(root: Path, tmp_path: Path, capsys:
     study["tables"] = {"absent": {"kind": "accuracy"}}
     with pytest.raises(ArtifactError, match=r"tables/absent\.csv: no such file"):
         study_page(study, found, root)
-    shared = ["--root", str(tmp_path), "--runs-list", str(root / "runs.json"), "--out", str(tmp_path / "r.html")]
+    shared = ["--runs-list", str(root / "runs.json"), "--shown", "{}", "--out", str(tmp_path / "r.html")]
     capsys.readouterr()
     assert study_page_step.main(["--study", str(root / "study.json"), *shared]) == 2
     assert "study_page: " in capsys.readouterr().err
@@ -219,11 +219,12 @@ def test_a_settings_page_needs_artifacts_only(root: Path, tmp_path: Path, capsys
 
 
 def test_the_summary_is_small_sorted_and_repeats(root: Path, tmp_path: Path) -> None:
-    shared = ["--root", str(root), "--runs-list", str(root / "runs.json")]
+    shared = ["--runs-list", str(root / "runs.json")]
     for name in ("a", "b"):
         plots = ["--accuracy", str(tmp_path / f"{name}.csv"), "--curves", str(tmp_path / f"{name}-curves.csv")]
-        assert metrics_step.main([*shared, "--out", str(tmp_path / f"{name}.json"), *plots]) == 0
-    for ending in (".json", ".csv", "-curves.csv"):
+        out = ["--out", str(tmp_path / f"{name}.json"), "--headline", str(tmp_path / f"{name}-headline.json")]
+        assert metrics_step.main([*shared, *out, *plots]) == 0
+    for ending in (".json", ".csv", "-curves.csv", "-headline.json"):
         assert (tmp_path / f"a{ending}").read_bytes() == (tmp_path / f"b{ending}").read_bytes()
     made = json.loads((tmp_path / "a.json").read_text())
     assert list(made) == sorted(METHODS)

@@ -227,7 +227,7 @@ def test_runs_of_several_versions_are_told_after_the_csv_too(tmp_path: Path) -> 
 def test_the_command_writes_the_same_bytes_again(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["--spec", '{"kind": "accuracy"}', "--root", str(root), "--runs-list", str(root / "runs.json")]
+    arguments = ["--spec", '{"kind": "accuracy"}', "--runs-list", str(root / "runs.json")]
     for place in ("a", "b"):
         assert table.main([*arguments, "--out-prefix", str(tmp_path / place / "main")]) == 0
     for ending in ("csv", "md", "tex"):

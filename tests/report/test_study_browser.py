@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from browser import click, find_violations, prefer_dark, texts
 from browser import driver as driver
+from fake_runs import shown_files
 from run_extras import write_sites
 from test_report_page import make_study
 
@@ -38,7 +39,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = make_study(tmp_path_factory.mktemp("study"), "Three methods", grid=GRID)
     write_sites(root)
     (root / "runs/digits/sym40/iid/fedcorr/seed1/confusion.csv").unlink()
-    shared = ["--root", str(root), "--runs-list", str(root / "runs.json")]
+    shared = ["--runs-list", str(root / "runs.json"), "--shown", shown_files(root)]
     assert study_page.main(["--study", str(root / "study.json"), *shared, "--out", str(root / "report.html")]) == 0
     return root
 
@@ -221,7 +222,7 @@ def test_a_page_of_labels_that_nobody_trusts_pretends_no_clean_ones(driver: Any,
     grid = [{"noises": ["as-given"], "partitions": ["iid"], "methods": ["fedavg", "fedcorr"]}]
     root = make_study(tmp_path / "given", "As given", grid=grid, clean_known=False, test_known=False)
     write_sites(root)
-    shared = ["--root", str(root), "--runs-list", str(root / "runs.json")]
+    shared = ["--runs-list", str(root / "runs.json"), "--shown", shown_files(root)]
     assert study_page.main(["--study", str(root / "study.json"), *shared, "--out", str(root / "report.html")]) == 0
     show(driver, root, 1280)
     assert "greement with given labels" in find(driver, "#plot svg").get_attribute("aria-label")

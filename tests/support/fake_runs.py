@@ -378,3 +378,9 @@ def write_study(
             "transition": {"kind": "transition", "noises": ["sym40", "random20"]},
         },
     }
+
+
+def shown_files(root: Path) -> str:
+    """A study's tables and figures, as its page is told where they lie."""
+    files = [file for folder in ("tables", "figures") for file in root.glob(f"{folder}/*")]
+    return json.dumps({f"{file.parent.name}/{file.name}": str(file) for file in files})

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_runs import shown_files
 from toy_workflow import ENV, ROOT, Workflow
 
 from workflow_scripts.config.project import Project
@@ -150,7 +151,9 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
     row = workflow.rows()[0]
     arrays, labels, partition = row["arrays"], row["labels"], row["partition_file"]
     setting = ["--arrays", arrays, "--labels", labels, "--partition", partition]
-    report = ["--root", "results/toy"]
+    report = ["--runs-list", "results/toy"]
+    shown = ["--shown", shown_files(workflow.path("results/toy"))]
+    metrics = [f"--{key}=build/{key}" for key in ("out", "headline", "accuracy", "curves")]
     commands = {
         "download": (
             steps.download_entries({"source": "digits"}),
@@ -172,10 +175,10 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
             steps.report_entries("figure", ["curves"]),
             ["--spec", '{"kind": "curves"}', *report, "--out-prefix", "build/f"],
         ),
-        "metrics": (steps.report_entries("metrics"), [*report, "--out", "build/m.json"]),
+        "metrics": (steps.report_entries("metrics"), [*report, *metrics]),
         "study_page": (
             steps.report_entries("study_page", [*steps.setting_figure_kinds(), *figures], kinds),
-            ["--study", json.dumps(study.page_metadata()), *report, "--out", "build/r.html"],
+            ["--study", json.dumps(study.page_metadata()), *report, *shown, "--out", "build/r.html"],
         ),
         "setting_page": (
             steps.report_entries("setting_page", steps.setting_figure_kinds()),

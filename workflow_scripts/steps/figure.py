@@ -3,8 +3,9 @@
 import argparse
 
 from workflow_scripts.report.figures import draw
+from workflow_scripts.report.runs.run import listed_runs
 from workflow_scripts.steps import common
-from workflow_scripts.steps.report_args import add_runs_arguments, shown_runs
+from workflow_scripts.steps.report_args import add_runs_arguments
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -23,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def draw_figure() -> str:
-        draw.write_figure(shown_runs(args), args.spec, args.out_prefix)
+        draw.write_figure(listed_runs(args.runs_list), args.spec, args.out_prefix)
         return f"{args.out_prefix}.svg, .png, .pdf, .csv: {args.spec['kind']}"
 
     return common.run_step(

@@ -16,9 +16,9 @@ from workflow_scripts.report.pages.headline import summary_lines
 from workflow_scripts.report.runs.csv_files import write_csv
 from workflow_scripts.report.runs.frames import IDS, by_round, count_diverged, tabulate_results
 from workflow_scripts.report.runs.noise_rate import is_noiseless
-from workflow_scripts.report.runs.run import METRICS, RecordedRun, load
+from workflow_scripts.report.runs.run import METRICS, RecordedRun, listed_runs, load
 from workflow_scripts.report.text.footnotes import append_marks, marks_of
-from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step, shown_runs
+from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step
 
 
 def study_metrics(frame: pd.DataFrame) -> dict[str, Any]:
@@ -45,18 +45,17 @@ def study_metrics(frame: pd.DataFrame) -> dict[str, Any]:
     return cells
 
 
-def headline_numbers(frame: pd.DataFrame, clean: set[str]) -> dict[str, float | str]:
+def headline_numbers(frame: pd.DataFrame) -> dict[str, float | str]:
     """Collect one number a method.
 
     Args:
-        frame: `tabulate_results`.
-        clean: Ids of noises without any. They count where there is nothing else.
+        frame: `tabulate_results`. Runs without noise count where there is nothing else.
 
     Returns:
         {method: mean of the last ten evaluations over seeds and its settings with noise}, fractions with four decimals,
         in the order of the list of runs. "diverged (2 of 6)" where that many runs have none.
     """
-    noisy = frame[~frame["noise"].isin(clean)]
+    noisy = frame[~frame["noiseless"].astype(bool)]
     numbers: dict[str, float | str] = {}
     for method, group in (noisy if len(noisy) else frame).groupby("method", sort=False):
         name, value = str(method).replace(".", "_"), float(group["last10_mean"].mean()) / 100
@@ -136,23 +135,19 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     add_runs_arguments(parser)
     parser.add_argument("--out", required=True, help="metrics.json to write")
-    parser.add_argument("--headline", help="JSON of the number a method")
-    parser.add_argument("--accuracy", help="CSV of accuracies to write")
-    parser.add_argument("--curves", help="CSV of curves to write")
+    parser.add_argument("--headline", required=True, help="JSON of the number a method")
+    parser.add_argument("--accuracy", required=True, help="CSV of accuracies to write")
+    parser.add_argument("--curves", required=True, help="CSV of curves to write")
     args = parser.parse_args(argv)
 
     def write_metrics() -> str:
-        runs = load(shown_runs(args))
+        runs = load(listed_runs(args.runs_list))
         if not runs:
-            raise ArtifactError(f"{args.root}: no runs")
+            raise ArtifactError(f"{args.runs_list}: no runs")
         frame = tabulate_results(runs)
-        if args.headline:
-            clean = {run.listed.noise for run in runs if is_noiseless(run.spec.get("noise", {}))}
-            write_json(args.headline, headline_numbers(frame, clean))
-        if args.accuracy:
-            write_csv(args.accuracy, accuracy_table(frame))
-        if args.curves:
-            write_csv(args.curves, curves_table(runs))
+        write_json(args.headline, headline_numbers(frame))
+        write_csv(args.accuracy, accuracy_table(frame))
+        write_csv(args.curves, curves_table(runs))
         write_json(args.out, study_metrics(frame))
         return "\n".join(summary_lines(runs) or [f"{len(runs)} runs"])
 

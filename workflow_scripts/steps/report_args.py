@@ -4,24 +4,18 @@ import argparse
 from collections.abc import Callable, Iterable
 
 from workflow_scripts.provenance.step_code import StepCode
-from workflow_scripts.report.runs.run import ListedRun, listed_runs
 from workflow_scripts.steps import common
 
 
 def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --root, --code, and the two ways to give the runs."""
+    """Add the arguments of a planned step, and the runs that it shows."""
     common.add_plan_arguments(parser)
-    parser.add_argument("--root", default="results/study", help="results folder of the study, e.g. results/quick")
     parser.add_argument(
         "--runs-list",
+        required=True,
         help="JSON list of {dataset, noise, partition, method, seed, dir, labels, partition_file, arrays}, or "
-        "a study's index.csv; default: ROOT/index.csv",
+        "a study's index.csv",
     )
-
-
-def shown_runs(args: argparse.Namespace) -> list[ListedRun]:
-    """Read the runs that a command is to show."""
-    return listed_runs(args.runs_list or args.root)
 
 
 def run_report_step(

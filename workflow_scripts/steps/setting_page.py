@@ -25,7 +25,6 @@ def main(argv: list[str] | None = None) -> int:
         parser.add_argument(f"--{name}", required=True, type=Path, help=f"{name} artifact (npz)")
     parser.add_argument("--donor", type=Path, help="arrays artifact that open-set noise took images from")
     parser.add_argument("--ids", default="", help="DATASET/NOISE/PARTITION, shown where a spec gives no better name")
-    parser.add_argument("--title", help="title of the page")
     add_plan_arguments(parser)
     parser.add_argument("--out", required=True, help="page to write")
     args = parser.parse_args(argv)
@@ -37,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         setting = SettingArtifacts(
             dataset, noise, partition, seed, args.labels, args.partition, args.arrays, args.donor
         )
-        page = setting_page(setting, args.title)
+        page = setting_page(setting)
         with open_atomic(args.out) as file:
             file.write(page)
         return f"{args.out}: " + "; ".join(f"{name} {value}" for name, value in setting.facts()[:3])

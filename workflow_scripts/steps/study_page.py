@@ -7,8 +7,9 @@ from pathlib import Path
 
 from fednoise_core.io import open_atomic
 from workflow_scripts.report.pages.study_page import study_page
+from workflow_scripts.report.runs.run import listed_runs
 from workflow_scripts.steps.common import json_argument
-from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step, shown_runs
+from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step
 
 
 def software_commit() -> str:
@@ -43,17 +44,19 @@ def main(argv: list[str] | None = None) -> int:
         "figures}, each id with its resolved settings",
     )
     add_runs_arguments(parser)
-    parser.add_argument("--shown", type=json_argument, help="JSON or a JSON file: tables/<id>.csv, … → where it lies")
+    parser.add_argument(
+        "--shown", required=True, type=json_argument, help="JSON or a JSON file: tables/<id>.csv, … → where it lies"
+    )
     parser.add_argument("--out", required=True, help="page to write")
     args = parser.parse_args(argv)
 
     def write_page() -> str:
         with tempfile.TemporaryDirectory() as folder:
-            for name, source in (args.shown or {}).items():
+            for name, source in args.shown.items():
                 link = Path(folder, name)
                 link.parent.mkdir(exist_ok=True)
                 link.symlink_to(Path(source).resolve())
-            page = study_page(args.study, shown_runs(args), folder if args.shown else args.root, software_commit())
+            page = study_page(args.study, listed_runs(args.runs_list), folder, software_commit())
         with open_atomic(args.out) as file:
             file.write(page)
         return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"

@@ -3,9 +3,10 @@
 import argparse
 from pathlib import Path
 
+from workflow_scripts.report.runs.run import listed_runs
 from workflow_scripts.report.tables import registry
 from workflow_scripts.steps.common import json_argument
-from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step, shown_runs
+from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def write_table() -> str:
         prefix = args.out_prefix
-        layout = registry.write_table(shown_runs(args), args.spec, prefix, args.name or Path(prefix).name)
+        layout = registry.write_table(listed_runs(args.runs_list), args.spec, prefix, args.name or Path(prefix).name)
         return f"{prefix}.csv, .md, .tex: {len(layout.rows)} rows, {layout.width} columns"
 
     return run_report_step("table", write_table, args, tables=[str(args.spec.get("kind"))])

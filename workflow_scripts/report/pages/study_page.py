@@ -137,12 +137,11 @@ def _list_training(study: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def setting_page(artifacts: SettingArtifacts, title: str | None = None) -> str:
+def setting_page(artifacts: SettingArtifacts) -> str:
     """The page of a single setting as HTML, from its artifacts alone.
 
     Args:
         artifacts: The setting.
-        title: Of the page; default: the setting in words.
     """
     specs = [
         (name, _format_spec(spec))
@@ -165,7 +164,7 @@ def setting_page(artifacts: SettingArtifacts, title: str | None = None) -> str:
         "setting.html",
         ("page.css",),
         folder=ASSETS,
-        title=title or " · ".join(artifacts.words),
+        title=" · ".join(artifacts.words),
         setting=_setting_part(artifacts, ImageCache()),
         specs=specs,
         files=files,
