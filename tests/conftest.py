@@ -33,6 +33,12 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
+def pytest_unconfigure() -> None:
+    """Of the five collections that pytest makes at the end, one looks at everything."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def toy_nets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nets of the tests' own, by name: with batch normalisation, and with dropout."""

@@ -137,25 +137,30 @@ def test_models_of_each_client_and_of_several_nets(tmp_path: Path):
 SMALL = {"name": "small_cnn", "width": 2, "hidden": 6, "norm": True}
 ALONE = """
 import json, sys, numpy as np, torch
-names = {"class_names.json": ""}
-model = torch.export.load("model.pt2", extra_files=names).module()
-np.save("logits.npy", model(torch.from_numpy(np.load("images.npy"))).detach().numpy())
+for name in sys.argv[1:]:
+    names = {"class_names.json": ""}
+    model = torch.export.load(f"{name}.pt2", extra_files=names).module()
+    np.save(f"{name}.npy", model(torch.from_numpy(np.load("images.npy"))).detach().numpy())
+    print(json.loads(names["class_names.json"]))
 assert "fednoise_core" not in sys.modules
-print(json.loads(names["class_names.json"]))
 """
 
 
-@pytest.mark.parametrize("net", [SMALL, {"name": "module", "factory": "mynets:Normed"}])
-def test_torch_alone_runs_what_is_exported(net: Any, tmp_path: Path):
-    made = play(method="fedavg" if net == SMALL else "cross_fitted", train={**SHORT, "net": net})
-    made.save_torch(tmp_path / "model.pt2")
+def test_torch_alone_runs_what_is_exported(tmp_path: Path):
+    """A net of the package, and several models of a net of one's own."""
+    nets = {"fedavg": SMALL, "cross_fitted": {"name": "module", "factory": "mynets:Normed"}}
+    runs = {name: play(method=name, train={**SHORT, "net": net}) for name, net in nets.items()}
     images = torch.rand(7, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     np.save(tmp_path / "images.npy", images.numpy())
-    done = subprocess.run([sys.executable, "-c", ALONE], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(list(NAMES))
-    with torch.inference_mode():
-        expected = made.module()(images).numpy()
-    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), expected, atol=1e-5)
+    for name, made in runs.items():
+        made.save_torch(tmp_path / f"{name}.pt2")
+    command = [sys.executable, "-c", ALONE, *runs]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [str(list(NAMES))] * 2
+    for name, made in runs.items():
+        with torch.inference_mode():
+            expected = made.module()(images).numpy()
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), expected, atol=1e-5)
 
 
 def test_a_resnets_tensors_load_into_torchvisions(tmp_path: Path):
