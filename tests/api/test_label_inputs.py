@@ -1,5 +1,6 @@
 """What people hand to fn.find_label_errors: every form gives the same list, and what is wrong is named by its row."""
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,7 @@ def test_the_result_writes_its_page_and_corrects_the_labels(tmp_path: Any) -> No
     assert len(kept) < N
     assert (labels == as_names(Y)[kept]).all()
     assert len(WRONG & set(kept.tolist())) < len(WRONG) / 4
+    assert (pickle.loads(pickle.dumps(frame)).corrected(drop=True)[0] == kept).all()
 
 
 def test_pictures_of_feature_vectors_are_read_from_files(tmp_path: Any) -> None:
