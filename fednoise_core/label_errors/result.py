@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,7 @@ class LabelErrors(pd.DataFrame):
         classes: What the user calls class 0, 1 …, [K].
     """
 
-    _metadata = ("data", "classes")
+    _metadata: ClassVar = ["data", "classes"]
     data: Arrays
     classes: np.ndarray
 

@@ -1,5 +1,6 @@
 """Inputs of fn.find_label_errors: every form gives the same list, and an error names the row with the problem."""
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,7 @@ def test_the_result_writes_its_page_and_corrects_the_labels(tmp_path: Any) -> No
     assert len(rows) < N
     assert (labels == as_names(Y)[rows]).all()
     assert len(WRONG & set(rows.tolist())) < len(WRONG) / 4
+    assert (pickle.loads(pickle.dumps(frame)).corrected(drop=True)[0] == rows).all()
 
 
 def test_pictures_of_feature_vectors_are_read_from_files(tmp_path: Any) -> None:
