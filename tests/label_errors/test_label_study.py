@@ -66,12 +66,11 @@ def test_labels_without_owners_or_with_a_test_set(folder: Path) -> None:
     y = np.arange(60) % 3
     images = np.zeros((60, 8, 8), np.uint8)
     np.savez("one place.npz", x_train=images, y_train=y, x_test=images, y_test=y)
-    assert label_study.main(["one place.npz", "--rounds", "3", "--net", "mlp"]) == 0
+    assert label_study.main(["one place.npz"]) == 0
     run = planned("one-place")
     assert run.spec["dataset"] == {"source": "npz", "path": "one place.npz", "clean_known": False}
     assert run.spec["partition"] == {"kind": "iid", "clients": 1}
-    assert run.spec["train"]["rounds"] == 3
-    assert run.spec["train"]["net"] == "mlp"
+    assert run.spec["train"]["net"] == {"name": "small_cnn", "width": 16.0}
 
 
 def test_feature_vectors_get_a_linear_net(folder: Path) -> None:
@@ -94,7 +93,7 @@ def test_images_become_vectors_by_a_pretrained_net(
         Image.fromarray(image.astype(np.uint8)).save(path)
     data, size = {"npz": ("mine.npz", 8), "folder": ("photos", 16)}[kind]
     assert label_study.main([data, "--size", "16", "--encoder", "{name: resnet18, weights: none.pth}"]) == 2
-    assert "none.pth: no such file" in capsys.readouterr().err
+    assert "none.pth: no such weights file" in capsys.readouterr().err
     monkeypatch.setattr("fednoise_core.nets.encoder.load_encoder", lambda encoder: None)
     monkeypatch.setattr(
         "fednoise_core.nets.encoder.encode_images", lambda x, encoder: np.asarray(x, np.float32).reshape(len(x), -1)
@@ -129,12 +128,8 @@ def test_a_folder_with_a_csv(folder: Path) -> None:
         (["mine.npz", "--name", "quick"], "config/studies/quick.yaml exists"),
         (["mine.npz", "--name", "a/b"], "--name: expected an id"),
         (["mine.npz", "--name", "table"], "'table' is a rule of the workflow"),
-        (["mine.npz", "--method", "fedavgg"], "did you mean 'fedavg'?"),
-        (["mine.npz", "--method", "fedavg, label: x"], "methods.found.name: "),
-        (["mine.npz", "--net", "reznet"], "unknown net 'reznet'"),
-        (["mine.npz", "--net", "mlp, rounds: 3"], "net: "),
-        (["mine.npz", "--net", "{name: mlp"], "--net: expected a name or"),
-        (["mine.npz", "--net", "2020-01-01"], "--net: expected a name or"),
+        (["mine.npz", "--encoder", "{name: resnet18"], "--encoder: expected a name or"),
+        (["mine.npz", "--encoder", "2020-01-01"], "--encoder: expected a name or"),
         (["mine.npz", "--given", "labels.csv"], "--given is for folders of images"),
         (["bad.npz"], "bad.npz: it has no labels"),
     ],

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from fednoise_core.data import sources
-from fednoise_core.data.images import SUFFIXES as IMAGES
+from fednoise_core.data.images import SUFFIXES as IMAGE_SUFFIXES
 from fednoise_core.data.label_table import rows_of
 from fednoise_core.data.table import SUFFIXES, read_frame
 from fednoise_core.data.user_npz import arrays_in, is_given
@@ -30,9 +30,9 @@ from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.steps.common import report_error
 from workflow_scripts.study.study import Study
 
-METHOD = "cross_fitted"
-ROUNDS, MOMENTUM = 8, 0.9  # of it; docs/wrong_labels.md has the study that chose them
-NET = "{name: small_cnn, width: 16}"
+# docs/wrong_labels.md has the studies that chose these. Of feature vectors a discriminant is made of sums, in one round
+IMAGES = {"fit": "", "net": "{name: small_cnn, width: 16}", "rounds": 8}
+VECTORS = {"fit": "fit: sums, ", "net": "linear", "rounds": 1}
 HOLDOUT = 0.1  # share of the given data that stands in for a trusted test set; its labels are not judged
 STUDY = """\
 # Finds wrong labels in {path}; written by `fednoise label-study`. Every key: docs/reference.md.
@@ -44,9 +44,9 @@ noises:
 partitions:
   sites: {partition}
 methods:
-  found: {{name: {method}, {fit}label: {method}}}
+  found: {{name: cross_fitted, {fit}label: cross_fitted}}
 train:
-  {{net: {net}, rounds: {rounds}, fraction: 1.0, epochs: 2, batch: 32, lr: 0.05, momentum: {momentum}, eval_every: 4}}
+  {{net: {net}, rounds: {rounds}, fraction: 1.0, epochs: 2, batch: 32, lr: 0.05, momentum: 0.9, eval_every: 4}}
 seeds: [0]
 grid:
   - {{datasets: [{dataset}], noises: [asis], partitions: [sites], methods: [found]}}
@@ -78,9 +78,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--encoder", help="pretrained net of torchvision, such as resnet18, for feature vectors of images"
     )
-    parser.add_argument("--method", default=METHOD, help="method to judge the labels by; default: %(default)s")
-    parser.add_argument("--net", help=f"net; default: {NET}, for feature vectors a linear discriminant")
-    parser.add_argument("--rounds", type=int, help=f"rounds of training; default: {ROUNDS}, or 30 with another method")
     args = parser.parse_args(argv)
     try:
         name = args.name or re.sub(r"[^A-Za-z0-9_-]+", "-", args.data.stem).strip("-_")
@@ -101,20 +98,13 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
         raise SpecError(f"{file} exists: remove it, or choose another --name")
     spec, owners = _find_settings(args, name)
     if args.encoder:
-        spec |= {"source": "encoded", "encoder": _load_yaml(args.encoder, "--encoder")}
-        _check_encoder(spec["encoder"])
+        spec |= {"source": "encoded", "encoder": _read_encoder(args.encoder)}
     *_, sides = sources.read_facts(spec)  # whether it can be read at all
-    by_sums = sides == (1, 1) and args.method == METHOD and not (args.net or args.rounds)
-    chosen = args.net or ("linear" if sides == (1, 1) else NET)
     values = {
         "path": json.dumps(str(args.data)),
         "title": json.dumps(f"Wrong labels in {args.data.name}"),
         "partition": "{kind: natural}" if owners else "{kind: iid, clients: 1}",
-        "method": json.dumps(args.method),
-        "fit": "fit: sums, " if by_sums else "",
-        "net": json.dumps(_load_yaml(chosen, "--net")),
-        "rounds": 1 if by_sums else args.rounds or (ROUNDS if args.method == METHOD else 30),
-        "momentum": MOMENTUM if args.method == METHOD else 0.0,
+        **(VECTORS if sides == (1, 1) else IMAGES),
         "dataset": json.dumps(name),
         "data": json.dumps(spec),
     }
@@ -128,19 +118,16 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
     return run.labels_page
 
 
-def _load_yaml(text: str, option: str) -> Any:
-    """Read a name, or {name: …, options…}."""
-    try:
-        return json.loads(json.dumps(yaml.safe_load(text)))
-    except (yaml.YAMLError, TypeError, ValueError) as error:  # YAML has dates, JSON has none
-        raise SpecError(f"{option}: expected a name or {{name: …, options…}}, got {text!r}") from error
-
-
-def _check_encoder(encoder: Any) -> None:
-    """Check that the net and its weights are there, and download them if not."""
+def _read_encoder(text: str) -> Any:
+    """Read a name, or {name: …, options…}, and see that the net and its weights are there, if need be by a download."""
     from fednoise_core.nets.encoder import load_encoder  # imports torch
 
+    try:
+        encoder = json.loads(json.dumps(yaml.safe_load(text)))
+    except (yaml.YAMLError, TypeError, ValueError) as error:  # YAML has dates, JSON has none
+        raise SpecError(f"--encoder: expected a name or {{name: …, options…}}, got {text!r}") from error
     load_encoder(encoder)
+    return encoder
 
 
 def _find_settings(args: argparse.Namespace, name: str) -> tuple[dict[str, Any], bool]:
@@ -192,7 +179,7 @@ def _folder_settings(args: argparse.Namespace, name: str) -> tuple[dict[str, Any
 
 def _write_labels(root: Path, out: Path) -> str:
     """Write a CSV of the labels, and perhaps of the owners, that folders CLASS/image or SITE/CLASS/image say."""
-    paths = [path.relative_to(root) for path in sorted(root.rglob("*")) if path.suffix.lower() in IMAGES]
+    paths = [path.relative_to(root) for path in sorted(root.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES]
     depths = {len(path.parts) for path in paths}
     if depths not in ({2}, {3}):
         raise SpecError(f"{root}: expected images in CLASS/ or all in SITE/CLASS/, train/CLASS/, or a CSV as --given")
