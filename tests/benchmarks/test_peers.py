@@ -1,8 +1,6 @@
 """The comparison with other frameworks, with the two contenders that need no environment of their own."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -36,16 +34,18 @@ def test_a_contender_that_fails_says_why_and_the_others_go_on(tmp_path):
     assert len(results["plain script"]["cpu_s"]) == 2
 
 
-def test_this_library_and_the_plain_script_compute_the_same(tmp_path):
+def test_this_library_and_the_plain_script_compute_the_same(tmp_path, monkeypatch, capsys):
+    names = ["plain script", "fednoise", "fednoise, 2 workers"]
+    pythons = dict.fromkeys(peers.FREE, Path(sys.executable))
+    rows = peers.race(names, pythons, {**peers.CHECK, "net": "small_cnn"})
+    assert all(row["steps"] == 6 * 3 * 3 and row["trained"] == 3 * 3 * 2 * (30 + 23 + 16) for row in rows.values())
+    assert all(row["loss_after"] < row["loss_before"] for row in rows.values())
+    assert rows["fednoise"]["projections"] == rows["fednoise, 2 workers"]["projections"]
+    # the command, which races them in each case once more, with what they said
+    monkeypatch.setattr(peers, "race", lambda names, *_: {name: {**rows[name]} for name in names})
     out = tmp_path / "peers.json"
-    command = [sys.executable, "-m", "benchmarks.peers", "--dry", "--turns=1", "--cases", "small_cnn", f"--out={out}"]
-    root = Path(__file__).parents[2]
-    output = subprocess.run(command, check=True, cwd=root, env={**os.environ}, capture_output=True, text=True).stdout
-    result = json.loads(out.read_text())
+    result = peers.main(["--dry", "--turns=1", "--cases", "small_cnn", f"--out={out}"])
+    assert json.loads(out.read_text()) == json.loads(json.dumps(result))
     assert result["differences"] == []
-    for rows in result["check"].values():
-        assert set(rows) == {"plain script", "fednoise", "fednoise, 2 workers"}
-        assert all(row["steps"] == 6 * 3 * 3 and row["trained"] == 3 * 3 * 2 * (30 + 23 + 16) for row in rows.values())
-        assert all(row["loss_after"] < row["loss_before"] for row in rows.values())
-        assert rows["fednoise"]["projections"] == rows["fednoise, 2 workers"]["projections"]
-    assert "| fednoise, 2 workers |" in output
+    assert set(result["check"]["small_cnn"]) == set(result["cases"]["small_cnn"]) == {*names}
+    assert "| fednoise, 2 workers |" in capsys.readouterr().out
