@@ -12,7 +12,7 @@ from toy_workflow import ENV, Workflow, lay_out
 
 from workflow_scripts.machine.fork_client import ADDRESS, PACKAGES, start_server
 
-HERE = Path(__file__).parent
+HERE, PATH = Path(__file__).parent, ENV["PATH"]
 
 
 @pytest.fixture(scope="session")
@@ -22,9 +22,11 @@ def preloaded() -> Iterator[dict[str, str]]:
     It also has what Snakemake, DVC and the optional steps import. What that cannot show, test_run.py does: that a step
     imports all it needs.
     """
-    further = ("cleanlab.filter", "jsonschema", "scipy.stats", "sklearn.mixture", "snakemake.cli")
+    further = ("cleanlab.filter", "jsonschema", "scipy.stats", "sklearn.mixture", "smart_open", "preloaded_plugins")
     of_dvc = ("dvc.cli", "dvc.repo", "dvc.compare", "dvc.data_cloud", "dvc.rwlock", "dvc_render", "scmrepo.git")
-    server = start_server([*PACKAGES, *further, *of_dvc])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
+        server = start_server([*PACKAGES, *further, *of_dvc])
     assert server is not None
     address = os.environ.pop(ADDRESS)
     folder = Path(address).parent
@@ -43,17 +45,24 @@ def preloaded() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def processes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Commands are started by the preloaded server, except where a module says REAL_PROCESSES = True, and where the
-    system has no such thing (macOS) or a script's first line could not name the interpreter.
+    """Commands are started by the preloaded server, except in what is marked `real_processes`, and where the system has
+    no such thing (macOS) or a script's first line could not name the interpreter.
     """
     able = hasattr(os, "pidfd_open") and " " not in sys.executable
-    if getattr(request.module, "REAL_PROCESSES", False) or not able:
+    if request.node.get_closest_marker("real_processes") or not able:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
         for name, value in request.getfixturevalue("preloaded").items():
             patch.setitem(ENV, name, value)
         yield
+
+
+@pytest.fixture(autouse=True)
+def started_anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("real_processes"):
+        monkeypatch.setitem(ENV, "PATH", PATH)
+        monkeypatch.delitem(ENV, ADDRESS, raising=False)
 
 
 @pytest.fixture(scope="session")

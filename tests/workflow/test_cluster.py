@@ -10,11 +10,11 @@ import pytest
 from toy_workflow import ENV, Workflow
 
 pytestmark = pytest.mark.workflow
-REAL_PROCESSES = True  # another PATH, and the environment that a job of a cluster gets
 
 TOY = "config/studies/toy.yaml"
 PLUGINS = Path(__file__).parent / "plugins"
 QUICKLY = ("--seconds-between-status-checks", "1", "--latency-wait", "20")
+# the environment that a job of a cluster gets, whose processes are started anew
 BARE = {key: value for key, value in ENV.items() if not key.startswith(("CUDA", "SLURM", "FEDNOISE_GPU", "GPU_"))}
 
 
@@ -41,7 +41,7 @@ def nvidia_smi(folder: Path, count: int) -> str:
     lines = "\n".join(f"GPU {k}: Some GPU (UUID: GPU-{k}a)" for k in range(count))
     (folder / "nvidia-smi").write_text(f"#!/bin/sh\ncat <<END\n{lines}\nEND\n")
     (folder / "nvidia-smi").chmod(0o755)
-    return f"{folder}{os.pathsep}{ENV['PATH']}"
+    return f"{folder}{os.pathsep}{BARE['PATH']}"
 
 
 def test_through_the_slurm_profile(workflow: Workflow, tmp_path: Path) -> None:

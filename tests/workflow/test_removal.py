@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from workflow_scripts.machine.locks import acquire_lock
 from workflow_scripts.provenance.checksums import write_sums
 from workflow_scripts.study.targets import Targets
 
-REAL_PROCESSES = True  # none is started
+pytestmark = pytest.mark.real_processes  # none is started
 STUDY = Path("config/studies/toy.yaml")
 
 
@@ -27,9 +26,6 @@ STUDY = Path("config/studies/toy.yaml")
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder: a project whose only study is the toy study."""
     lay_out(tmp_path)
-    shutil.rmtree(tmp_path / "config/papers")
-    for path in (tmp_path / "config/studies").iterdir():
-        path.name == "toy.yaml" or path.unlink()
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -20,7 +20,6 @@ from workflow_scripts.provenance.step_code import StepCode, read_registry
 from workflow_scripts.study.study import Study
 
 pytestmark = pytest.mark.workflow
-REAL_PROCESSES = True  # kills, and imports of a step by itself
 
 # The command line around training.py: it reads words, claims a GPU and passes on what a spec says.
 AROUND_TRAINING = {
@@ -56,8 +55,8 @@ TOY, CONFIG = "config/studies/toy.yaml", "config/config.yaml"
         (
             ("--config", "subset=frst"),
             TOY,
-            "",
-            "",
+            "grid:\n",
+            "subsets: {first: [{noises: [sym40]}]}\ngrid:\n",
             "config/studies/toy.yaml: subsets: unknown subset 'frst' in --config subset; did you mean 'first'?",
         ),
         (("-n", "tyo_runs"), TOY, "", "", "unknown target 'tyo_runs'; did you mean 'toy_runs'?"),
@@ -88,6 +87,7 @@ def test_the_log_of_a_failed_job_is_shown(workflow: Workflow) -> None:
     assert f"train: {message}" in done.stderr.splitlines()
 
 
+@pytest.mark.real_processes
 def test_ctrl_c_ends_with_what_to_do(workflow: Workflow) -> None:
     with workflow.edited(TOY, "train: {net: mlp, rounds: 2,", "train: {net: mlp, rounds: 3000,"):
         target = re.findall(r"store/runs/digits/random-\S+/SHA256SUMS", workflow("snakemake", "-n", "toy_runs"))[0]
@@ -105,6 +105,7 @@ def test_ctrl_c_ends_with_what_to_do(workflow: Workflow) -> None:
     assert said.rstrip().endswith("repeat the command to go on.")
 
 
+@pytest.mark.real_processes
 @pytest.mark.parametrize("again", ["snakemake", "fednoise run"])
 def test_kill_of_snakemake_and_its_job(workflow: Workflow, again: str) -> None:
     """`kill -9` of everything in the middle of a run: `snakemake --unlock && snakemake`, or `fednoise run`, goes on."""

@@ -25,7 +25,7 @@ CPU_SECONDS = 2 * 5 * 60  # two cores for five minutes: wall time would say what
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
     """An empty project without the user's data."""
     folder = tmp_path_factory.mktemp("papers")
-    lay_out(folder)
+    lay_out(folder, papers=True)
     return Workflow(folder)
 
 

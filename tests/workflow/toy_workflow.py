@@ -122,15 +122,20 @@ class Workflow:
             path.write_text(text, encoding="utf-8")
 
 
-def lay_out(folder: Path) -> None:
-    """Copy the project (not its tests or results) to `folder` and configure the toy study."""
+def lay_out(folder: Path, papers: bool = False) -> None:
+    """Copy the project (not its tests or results) to `folder`, with the toy study in place of its studies.
+
+    papers: Whether the papers are copied, too. Each `snakemake` reads the titles of all studies.
+    """
     for part in PARTS:
         source, target = ROOT / part, folder / part
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            left_out = ("__pycache__", "studies", *([] if papers else ["papers"]))
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns(*left_out))
         else:
             shutil.copy(source, target)
-    config = folder / "config/config.yaml"
+    config, study = folder / "config/config.yaml", folder / "config/studies/toy.yaml"
     config.write_text(re.sub(r"studies:\n(  - .*\n)+", "studies: [toy]\n", config.read_text()))
-    (folder / "config/studies/toy.yaml").write_text(TOY)
+    study.parent.mkdir()
+    study.write_text(TOY)

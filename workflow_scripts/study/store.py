@@ -159,14 +159,17 @@ class Store:
         """
         candidates: list[RunFiles] = []
         for versions in self.versions:
+            setting = self.plan_setting(dataset, spec["noise"], spec["partition"], seed, versions)
             for on_gpu in (self.project.on_gpu, not self.project.on_gpu):
-                candidates.append(self._plan_run_for(dataset, spec, seed, versions, on_gpu))
+                candidates.append(self._plan_run_for(dataset, spec, seed, versions, on_gpu, setting))
                 if candidates[-1].run.is_finished:
                     return candidates[-1]
         return candidates[0]
 
-    def _plan_run_for(self, dataset: str, spec: Settings, seed: int, versions: Versions, on_gpu: bool) -> RunFiles:
-        arrays, labels, split = self.plan_setting(dataset, spec["noise"], spec["partition"], seed, versions)
+    def _plan_run_for(
+        self, dataset: str, spec: Settings, seed: int, versions: Versions, on_gpu: bool, plans: tuple[Plan, Plan, Plan]
+    ) -> RunFiles:
+        arrays, labels, split = plans
         donor, weights = self.plan_donor(spec["noise"], versions), weight_files(spec["train"].get("net"))
         code = self._train_code(spec["method"]["name"], tuple(net_code(spec["train"])), on_gpu)
         inputs = drop_none(arrays, labels, split, donor)
