@@ -19,7 +19,7 @@ from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.provenance.step_code import ROOT
 from workflow_scripts.steps import pretrained
-from workflow_scripts.steps.training_run import TrainingJob
+from workflow_scripts.steps.training_run import RunFiles
 from workflow_scripts.study.store import Store
 
 SIZES = {"resnet18": 32, "resnet34": 32, "resnet50": 64}
@@ -136,11 +136,11 @@ def test_other_weights_make_another_run(tmp_path: Path) -> None:
     """A checkpoint or a result of a run that started from other weights does not count."""
     path = tmp_path / "start.safetensors"
     path.write_bytes(b"one")
-    spec = {"train": {"net": ["mlp", {"name": "small_cnn", "weights": str(path)}]}}
-    job = TrainingJob(spec, arrays=path, labels=path, partition=path, out=tmp_path, work=tmp_path)
-    before = job.hash_inputs()[f"weights {path}"]
+    net = ["mlp", {"name": "small_cnn", "weights": str(path)}]
+    files = RunFiles(path, path, path, tmp_path, tmp_path)
+    before = files.hash_inputs(net)[f"weights {path}"]
     path.write_bytes(b"two")
-    assert job.hash_inputs()[f"weights {path}"] != before
+    assert files.hash_inputs(net)[f"weights {path}"] != before
 
 
 def test_weights_of_another_net_are_refused(tmp_path: Path) -> None:

@@ -131,14 +131,13 @@ def test_the_models_metadata(runs):
 
 def test_what_only_the_workflow_writes(tmp_path):
     """The keys of spec.json that need a planned job."""
-    from workflow_scripts.steps.training_run import TrainingJob, TrainingOptions, train_job
+    from workflow_scripts.steps.training_run import RunFiles, TrainingOptions, train_job
 
     for name, part in (("arrays", toy.arrays()), ("labels", toy.toy_labels()), ("partition", toy.toy_partition())):
         part.save(tmp_path / f"{name}.npz")
     method, how = toy.settings("fedavg", rounds=1)
     files = {name: tmp_path / f"{name}.npz" for name in ("arrays", "labels", "partition")}
-    job = TrainingJob(
-        {"method": method, "train": how, "seed": 0}, **files, out=tmp_path / "run", work=tmp_path / "work", code="c"
-    )
-    train_job(job, TrainingOptions(), lambda: False)
+    spec = {"method": method, "train": how, "seed": 0}
+    places = RunFiles(**files, out=tmp_path / "run", work=tmp_path / "work")
+    train_job(spec, places, TrainingOptions(code="c"), lambda: False)
     assert set(json.loads((tmp_path / "run/spec.json").read_text(encoding="utf-8"))) == set(told("spec.json"))

@@ -32,9 +32,8 @@ from workflow_scripts.machine.locks import acquire_lock
 from workflow_scripts.provenance.checksums import SUMS
 from workflow_scripts.provenance.step_code import ROOT, CodeChanged, StepCode
 from workflow_scripts.steps.common import INTERRUPTED, json_argument, report_error
-from workflow_scripts.steps.training_run import TrainingJob, TrainingOptions, set_up_torch, train_job
+from workflow_scripts.steps.training_run import RunFiles, TrainingOptions, set_up_torch, train_job
 
-FILES = ("arrays", "labels", "partition", "donor", "out", "work")
 LOCK_PATIENCE = 10.0  # seconds: workers of a run that was killed may live, and hold its lock, a moment longer
 
 SPEC_KEYS = ("dataset", "noise", "partition", "method", "train", "seed")  # all that a run's spec may say
@@ -84,20 +83,15 @@ def main(argv: list[str] | None = None) -> int:
     """
     args = _make_parser().parse_args(argv)
     try:
-        job = _make_job(args)
-        return _run_job(job, _prepare_device(args), _stop_on_signals())
+        spec = _check_spec(args.spec)
+        files = RunFiles(args.arrays, args.labels, args.partition, args.out, args.work, args.donor)
+        options = _prepare_device(args, _check_code(spec, args))
+        return _run_job(spec, files, options, _stop_on_signals())
     except (SpecError, ArtifactError, CodeChanged, OSError) as error:
         return report_error("train", error)
     except KeyboardInterrupt:
         print("train: interrupted before the first round; run the same command to resume", file=sys.stderr)
         return INTERRUPTED
-
-
-def _make_job(args: argparse.Namespace) -> TrainingJob:
-    """The run that the command line describes."""
-    spec = _check_spec(args.spec)
-    files = {name: getattr(args, name) for name in FILES}
-    return TrainingJob(spec, **files, code=_check_code(spec, args), versions=args.versions)
 
 
 def _check_code(spec: dict[str, Any], args: argparse.Namespace) -> str:
@@ -120,7 +114,7 @@ def _stop_on_signals() -> Callable[[], bool]:
     return asked.is_set
 
 
-def _prepare_device(args: argparse.Namespace) -> TrainingOptions:
+def _prepare_device(args: argparse.Namespace, code: str) -> TrainingOptions:
     """Claim a device, then import torch (which looks for GPUs when it is imported) and set it up."""
     for package in ("pyarrow", "safetensors"):
         if importlib.util.find_spec(package) is None:  # the results are written at the very end
@@ -133,36 +127,37 @@ def _prepare_device(args: argparse.Namespace) -> TrainingOptions:
         args.checkpoint_seconds,
         args.checkpoint_rounds,
         args.keep_mb,
+        code,
+        args.versions,
     )
     set_up_torch(options)
     return options
 
 
-def _run_job(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) -> int:
+def _run_job(spec: dict[str, Any], files: RunFiles, options: TrainingOptions, stop: Callable[[], bool]) -> int:
     from fednoise_core.engine.loop import Stopped
 
-    sums = job.out / SUMS
+    sums = files.out / SUMS
     again = sums.exists()  # Snakemake starts no job for a finished folder, unless it is forced
-    with _training_lock(job.work):
+    with _training_lock(files.work):
         if sums.exists() and not again:
-            print(f"{job.out}: finished by another process", flush=True)  # which held the lock
+            print(f"{files.out}: finished by another process", flush=True)  # which held the lock
             return 0
         sums.unlink(missing_ok=True)  # so that half-written files never count as finished
-        _write_start_record(job)
+        _write_start_record(files.work / "progress.jsonl", spec)
         try:
-            train_job(job, options, stop)
+            train_job(spec, files, options, stop)
         except Stopped as stopped:
             print(stopped, flush=True)  # says how to resume
             return INTERRUPTED
     return 0
 
 
-def _write_start_record(job: TrainingJob) -> None:
+def _write_start_record(path: Path, spec: dict[str, Any]) -> None:
     """A line for `fednoise progress` before the first round ends, unless an earlier attempt left some."""
-    path = job.work / "progress.jsonl"
     path.touch()
     if not path.stat().st_size:
-        row = {"round": 0, "of": job.spec["train"].get("rounds", Train.rounds), "phase": "begun"}
+        row = {"round": 0, "of": spec["train"].get("rounds", Train.rounds), "phase": "begun"}
         path.write_text(json.dumps(row) + "\n", encoding="utf-8")
 
 

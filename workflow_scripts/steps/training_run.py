@@ -16,25 +16,21 @@ from workflow_scripts.provenance.checksums import write_sums
 
 
 @dataclass(frozen=True)
-class TrainingJob:
-    """One run to be trained: its spec (`runs.SPEC_KEYS`), the artifacts it reads, and the folders it writes to.
+class RunFiles:
+    """Artifacts that a run reads, and folders that it writes to."""
 
-    code: the hash of the code, part of the checkpoint's key and recorded. versions: of torch and numpy, the same; "":
-    those that are installed.
-    """
-
-    spec: dict[str, Any]
     arrays: Path
     labels: Path
     partition: Path
     out: Path
     work: Path
     donor: Path | None = None
-    code: str = ""
-    versions: str = ""
 
-    def hash_inputs(self) -> dict[str, str]:
+    def hash_inputs(self, net: Any) -> dict[str, str]:
         """Hash every file that the run reads.
+
+        Args:
+            net: The setting `train.net`, which may name files of weights.
 
         Returns:
             Name of the input → SHA-256.
@@ -42,13 +38,16 @@ class TrainingJob:
         from fednoise_core.nets.weights import weight_files
 
         files = {name: getattr(self, name) for name in ("arrays", "labels", "partition", "donor")}
-        files |= {f"weights {path}": path for path in weight_files(self.spec["train"].get("net"))}
+        files |= {f"weights {path}": path for path in weight_files(net)}
         return {name: sha256_file(path) for name, path in files.items() if path}
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """Options of a run. The help of the command line explains them."""
+    """Options of a run. The help of the command line explains them.
+
+    The checkpoint's key has the code and the versions, and the result files record both.
+    """
 
     device: str = "cpu"
     executor: str = "auto"
@@ -57,6 +56,8 @@ class TrainingOptions:
     checkpoint_seconds: float = 20.0
     checkpoint_rounds: int = 0
     keep_mb: int = 1024
+    code: str = ""
+    versions: str = ""
 
 
 def set_up_torch(options: TrainingOptions) -> None:
@@ -77,11 +78,12 @@ def set_up_torch(options: TrainingOptions) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def train_job(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) -> None:
+def train_job(spec: dict[str, Any], files: RunFiles, options: TrainingOptions, stop: Callable[[], bool]) -> None:
     """Load the artifacts, run, and write the results. Then the checkpoint is removed.
 
     Args:
-        job: What is trained.
+        spec: Settings of the run (`train.SPEC_KEYS`).
+        files: Where the run reads and writes.
         options: How it is trained.
         stop: Asked after each round. True ends the run with a checkpoint.
 
@@ -97,34 +99,33 @@ def train_job(job: TrainingJob, options: TrainingOptions, stop: Callable[[], boo
     from fednoise_core.engine.state import clear_checkpoint
     from fednoise_core.noise.labels import Labels
 
-    spec, inputs = job.spec, job.hash_inputs()
-    versions = check_versions(job.versions)
-    key = json_digest(spec, job.code, versions, inputs)
-    for folder in (job.work, job.out):
+    inputs, versions = files.hash_inputs(spec["train"].get("net")), check_versions(options.versions)
+    key = json_digest(spec, options.code, versions, inputs)
+    for folder in (files.work, files.out):
         remove_unfinished(folder)
-    saving = Saving(job.work / "checkpoint.pt", key, options.checkpoint_seconds, options.checkpoint_rounds, stop)
-    labels, method = Labels.load(job.labels), spec["method"]["name"]
+    saving = Saving(files.work / "checkpoint.pt", key, options.checkpoint_seconds, options.checkpoint_rounds, stop)
+    labels, method = Labels.load(files.labels), spec["method"]["name"]
     facts = {"run": {"method": method, "seed": spec["seed"]}, "clean_known": labels.clean is not None}
-    about = {"spec": spec, "code": job.code, "versions": versions, "inputs": inputs}
+    about = {"spec": spec, "code": options.code, "versions": versions, "inputs": inputs}
     run_federation(
-        Arrays.load(job.arrays),
+        Arrays.load(files.arrays),
         labels,
-        Partition.load(job.partition),
+        Partition.load(files.partition),
         spec["method"],
         spec["train"],
         spec["seed"],
-        donor=Arrays.load(job.donor) if job.donor else None,
+        donor=Arrays.load(files.donor) if files.donor else None,
         device=options.device,
         executor=options.executor,
         saving=saving,
         room=options.keep_mb << 20,
-        out=job.out,
+        out=files.out,
         spec={**about, "digest": json_digest(spec), "facts": facts},
-        label=job.out.as_posix().removeprefix("store/runs/"),
+        label=files.out.as_posix().removeprefix("store/runs/"),
         console=sys.stdout,
-        progress=job.work / "progress.jsonl",
+        progress=files.work / "progress.jsonl",
         threads=options.threads,
     )
-    write_sums(job.out)
+    write_sums(files.out)
     clear_checkpoint(saving.path)
-    (job.work / "progress.jsonl").unlink(missing_ok=True)
+    (files.work / "progress.jsonl").unlink(missing_ok=True)
