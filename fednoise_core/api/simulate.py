@@ -271,9 +271,7 @@ def run_federation(
         "test_known": arrays.test_known,
         **({"left_out": len(arrays.left_out)} if arrays.left_out else {}),
     }
-    planned = run_options.spec or {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
-    facts |= planned.get("facts", {})
-    record = {key: value for key, value in planned.items() if key != "facts"}
+    record = dict(run_options.spec or {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}})
     cost = record_cost(outcome, world, executor, began)
     summary = output.make_summary(outcome, {**facts, "spec_digest": json_digest(record["spec"])})
     _print_end(run_options, run_options.label or method["name"], summary)

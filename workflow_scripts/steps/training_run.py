@@ -104,12 +104,10 @@ def train_job(spec: dict[str, Any], files: RunFiles, options: TrainingOptions, s
     for folder in (files.work, files.out):
         remove_unfinished(folder)
     saving = Saving(files.work / "checkpoint.pt", key, options.checkpoint_seconds, options.checkpoint_rounds, stop)
-    labels, method = Labels.load(files.labels), spec["method"]["name"]
-    facts = {"run": {"method": method, "seed": spec["seed"]}, "clean_known": labels.clean is not None}
-    about = {"spec": spec, "code": options.code, "versions": versions, "inputs": inputs}
+    digest = json_digest(spec)
     run_federation(
         Arrays.load(files.arrays),
-        labels,
+        Labels.load(files.labels),
         Partition.load(files.partition),
         spec["method"],
         spec["train"],
@@ -120,7 +118,7 @@ def train_job(spec: dict[str, Any], files: RunFiles, options: TrainingOptions, s
         saving=saving,
         room=options.keep_mb << 20,
         out=files.out,
-        spec={**about, "digest": json_digest(spec), "facts": facts},
+        spec={"spec": spec, "code": options.code, "versions": versions, "inputs": inputs, "digest": digest},
         label=files.out.as_posix().removeprefix("store/runs/"),
         console=sys.stdout,
         progress=files.work / "progress.jsonl",
