@@ -98,10 +98,10 @@ def resolve_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any]
         SpecError: A value is wrong. The message names its key.
         TypeError: An argument has another type.
     """
-    fields = spec_of(method, "name", "method")
     expect_type(train, (Mapping, Train, type(None)), "train", "pass a mapping like {'rounds': 10}, or a Train")
+    fields, seed = spec_of(method, "name", "method"), seed_of(seed)
     settings = train if isinstance(train, Train) else build_settings(Train, train or {}, "train")
-    return fields, settings, seed_of(seed)
+    return fields, settings, seed
 
 
 def check_pools(name: str, method: FedAvg, settings: Train, world: World) -> None:

@@ -103,5 +103,5 @@ def make_method(spec: dict[str, Any], train: Train) -> FedAvg:
     Raises:
         SpecError: A setting is unknown or does not fit. The message names its key.
     """
-    fields = {k: v for k, v in spec.items() if k != "name"}
-    return build_settings(method_class(spec.get("name", "")), fields, "method", train=train)
+    cls = method_class(spec.get("name", ""))
+    return build_settings(cls, {key: value for key, value in spec.items() if key != "name"}, "method", train=train)
