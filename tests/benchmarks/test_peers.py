@@ -36,7 +36,7 @@ def test_a_contender_that_fails_says_why_and_the_others_go_on(tmp_path):
 
 def test_this_library_and_the_plain_script_compute_the_same(tmp_path, monkeypatch, capsys):
     names = ["plain script", "fednoise", "fednoise, 2 workers"]
-    pythons = dict.fromkeys(peers.FREE, Path(sys.executable))
+    pythons = dict.fromkeys(peers.LOCAL_PEERS, Path(sys.executable))
     rows = peers.race(names, pythons, {**peers.CHECK, "net": "small_cnn"})
     assert all(row["steps"] == 6 * 3 * 3 and row["trained"] == 3 * 3 * 2 * (30 + 23 + 16) for row in rows.values())
     assert all(row["loss_after"] < row["loss_before"] for row in rows.values())
