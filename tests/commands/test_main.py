@@ -114,6 +114,8 @@ def test_run_calls_snakemake(
     run.main(["quick", "--set", "train.lr=0.05", "--seed", "3", "--seed", "4"])
     config = 'set=["train.lr=0.05", "seeds=[3, 4]"]'
     assert called.pop() == [sys.executable, "-m", "snakemake", "--cores", "all", "--config", config, "--", "quick"]
+    run.main(["quick", "--scale", "cpu", "mine", "--retries", "2"])  # a target behind an option
+    assert called.pop()[5:] == ["--config", "scale=cpu", "--retries", "2", "--", "quick", "mine"]
     assert called == [
         [sys.executable, "-m", "snakemake", "--cores", "8", "--config", "scale=cpu", "--dry-run", "--", "quick"],
         [
