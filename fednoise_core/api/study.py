@@ -75,8 +75,8 @@ def study(folder: str | os.PathLike[str]) -> StudyFrame:
     Returns:
         A row a run: its ids (`dataset`, `noise`, `partition`, `method`, `seed`) and `label`; the accuracies of its
         headline models, 0..1 (`last10_mean` is the mean of the last ten evaluations, `best` is chosen on test data);
-        `bytes_up`, `bytes_down`, `work` and `epsilon`; its folder `dir`; and a column for each setting that a run
-        names, such as `noise.rate` and `train.lr`.
+        `bytes_up`, `bytes_down`, `work` and `epsilon`; its folder `dir`; and a column for each setting that is not the
+        default in every run, such as `noise.rate` and `train.lr`.
 
     Raises:
         ArtifactError: A file is missing or damaged.

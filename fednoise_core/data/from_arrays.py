@@ -52,6 +52,10 @@ def arrays(
         x_test, label_sets["test[1]"] = as_images("test[0]", images), read_plain_column(labels, "test[1]")
     names, count = _class_names(label_sets, classes)
     numbers = {name: _number_labels(name, values, names) for name, values in label_sets.items()}
+    owners = (None, ()) if owner is None else owners_of(read_plain_column(owner, "owner"), "owner")
+    for name, column in (("y", numbers["y"]), ("owner", owners[0])):
+        if column is not None and len(column) != len(x_train):
+            raise ArraysError(f"{name} has {len(column)} values for {len(x_train)} samples in x")
     return from_user(
         spec,
         "y",
@@ -59,7 +63,7 @@ def arrays(
         numbers["y"],
         None if x_test is None else (x_test, numbers["test[1]"]),
         classes=count,
-        owners=(None, ()) if owner is None else owners_of(read_plain_column(owner, "owner"), "owner"),
+        owners=owners,
         names=names,
         x_public=None if public is None else as_images("public", read_samples(public, (), "public")[0]),
         clean_known=clean_known,

@@ -59,7 +59,9 @@ def test_list_names_all_kinds_and_show_their_settings(
 ) -> None:
     monkeypatch.chdir(ROOT)
     assert main.main(["list", "methods"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(methods.METHODS)
+    kinds, ids = capsys.readouterr().out.split("\n\nIn config/catalogue.yaml:\n")
+    assert [line.split()[0] for line in kinds.splitlines()] == list(methods.METHODS)
+    assert ids.startswith("fedavg ")
     assert main.main(["list", "datasets"]) == 0
     assert "\nfmnist-6k " in capsys.readouterr().out
     assert main.main(["show", "method", "fedprox"]) == 0
@@ -69,6 +71,11 @@ def test_list_names_all_kinds_and_show_their_settings(
     assert printed.endswith("{name: fedprox, mu: 0.1}\n")
     assert main.main(["show", "noise", "symetric"]) == 2
     assert capsys.readouterr().err == "show: unknown noise 'symetric'; did you mean 'symmetric'?\n"
+    assert main.main(["show", "noise", "sym40"]) == 0  # an id is shown with its kind
+    printed = capsys.readouterr().out
+    assert printed.startswith("In config/catalogue.yaml:\n  sym40: {kind: symmetric, rate: 0.4}\n\nA label becomes")
+    assert main.main(["show", "dataset", "fmnist-6k"]) == 0
+    assert "\nFashion-MNIST, " in capsys.readouterr().out
     monkeypatch.chdir(tmp_path)
     assert main.main(["list", "nets"]) == 2
     assert "Run it in the project's folder" in capsys.readouterr().err
@@ -114,6 +121,8 @@ def test_run_calls_snakemake(
     run.main(["quick", "--set", "train.lr=0.05", "--seed", "3", "--seed", "4"])
     config = 'set=["train.lr=0.05", "seeds=[3, 4]"]'
     assert called.pop() == [sys.executable, "-m", "snakemake", "--cores", "all", "--config", config, "--", "quick"]
+    run.main(["quick", "--scale", "cpu", "mine", "--retries", "2"])  # a target behind an option
+    assert called.pop()[5:] == ["--config", "scale=cpu", "--retries", "2", "--", "quick", "mine"]
     assert called == [
         [sys.executable, "-m", "snakemake", "--cores", "8", "--config", "scale=cpu", "--dry-run", "--", "quick"],
         [

@@ -95,16 +95,16 @@ def test_the_total_counts_runs_that_have_not_begun() -> None:
     for file in files:
         fcntl.flock(file, fcntl.LOCK_EX)
     said = progress.total_line("quick", runs, progress.unfinished_jobs())
-    assert said == "quick: 5 runs, 1 done, 2 running, 2 to do; about 3 min"
+    assert said == "quick: 5 runs, 1 done, 2 running, 2 to do; about 3 min left"
     said = progress.total_line("quick", [*runs, run("sce")], progress.unfinished_jobs())
     assert said == (
-        "quick: 6 runs, 1 done, 2 running, 3 to do; about 3 min; "
+        "quick: 6 runs, 1 done, 2 running, 3 to do; about 3 min left; "
         "no time estimate for 1, since no run of this kind is measured yet"
     )
     for file in files:
         file.close()
     said = progress.total_line("quick", runs, progress.unfinished_jobs())
-    assert said == "quick: 5 runs, 1 done, 0 running, 4 to do; about 6 min, one after the other"
+    assert said == "quick: 5 runs, 1 done, 0 running, 4 to do; about 6 min left, one after the other"
 
 
 def test_totals_are_repeated_until_all_runs_are_done(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,7 +112,7 @@ def test_totals_are_repeated_until_all_runs_are_done(capsys: pytest.CaptureFixtu
     one, printed = run("fedavg"), ""
     progress.report_totals([one], pause=0.01)
     (reports,) = (thread for thread in threading.enumerate() if thread.daemon and thread.name.endswith("(report)"))
-    while printed.count("training: 1 runs, 0 done, 0 running, 1 to do") < 2:
+    while printed.count("training: 1 run, 0 done, 0 running, 1 to do") < 2:
         printed += capsys.readouterr().err
     Path(one.folder).mkdir(parents=True)
     Path(one.folder, "cost.json").write_text(json.dumps({"seconds": 1.0}))

@@ -334,6 +334,16 @@ BAD = {
         at("grid", 0, "noises", to=["mien"]),
         "toy.yaml: grid[0].noises: unknown noise 'mien'; did you mean",
     ),
+    "kind in place of an id": (
+        at("grid", 0, "noises", to=["symmetric"]),
+        "toy.yaml: grid[0].noises: unknown noise 'symmetric'; the library has it: define an id for it, such as noises: "
+        "{symmetric: {kind: symmetric, rate: 0.4}}",
+    ),
+    "method in place of an id": (
+        at("grid", 0, "methods", to=["coteaching"]),
+        "unknown method 'coteaching'; the library has it: define an id for it, such as methods: {coteaching: "
+        "{name: coteaching, forget_rate: ",
+    ),
     "unknown method id": (
         at("grid", 0, "methods", to=["fedavgg"]),
         "grid[0].methods: unknown method 'fedavgg'; did you mean",

@@ -1,6 +1,7 @@
 """List the methods, noises, partitions, nets, datasets, augments, tables or figures that a study can name.
 
 fednoise list methods     a line for each; `fednoise show method NAME` shows the settings
+fednoise list noises      kinds, and the ids of config/catalogue.yaml that the grid of a study takes
 fednoise list datasets    sources, and the ids of config/datasets.yaml
 """
 
@@ -10,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fednoise_core.io import SpecError
-from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.config.project import CATALOGUE, DATASETS
+from workflow_scripts.config.yaml_file import format_flow, read_yaml
 
 FAMILIES = ("method", "noise", "partition", "net", "dataset", "augment", "table", "figure")
 SCHEMAS = Path("config/schema")
@@ -30,17 +30,23 @@ def read_kinds(family: str) -> Mapping[str, Any]:
     return read_yaml(SCHEMAS / f"{family}.yaml")
 
 
+def read_ids(family: str) -> tuple[str, Mapping[str, Any]]:
+    """Read the ids of a family that the grid of every study takes: the file that defines them, and their settings."""
+    if family == "dataset":
+        return DATASETS, read_yaml(DATASETS)
+    return CATALOGUE, read_yaml(CATALOGUE).get(f"{family}s", {})
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command: print a line for each kind."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("family", choices=[f"{family}s" for family in FAMILIES])
     family = parser.parse_args(arguments).family.removesuffix("s")
-    lines = {name: kind["description"] for name, kind in read_kinds(family).items()}
-    _print_lines(lines)
-    if family == "dataset":
-        print("\nIn config/datasets.yaml:")
-        ids = read_yaml("config/datasets.yaml")
-        _print_lines({name: yaml.safe_dump(spec, default_flow_style=True, width=10**9) for name, spec in ids.items()})
+    _print_lines({name: kind["description"] for name, kind in read_kinds(family).items()})
+    file, ids = read_ids(family)
+    if ids:
+        print(f"\nIn {file}:")
+        _print_lines({name: format_flow(spec) for name, spec in ids.items()})
     return 0
 
 

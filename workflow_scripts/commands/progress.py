@@ -114,16 +114,16 @@ def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job])
         if job is not None and job.seconds_left is not None:
             times.setdefault(kind, []).append(job.facts["seconds"] + job.seconds_left)
     running = sum(job.running for _, job in left if job is not None)
-    parts = [f"{name}: {len(runs)} runs, {len(runs) - len(left)} done, {running} running, {len(left) - running} to do"]
+    total = f"{len(runs)} run{'s' * (len(runs) != 1)}"
+    parts = [f"{name}: {total}, {len(runs) - len(left)} done, {running} running, {len(left) - running} to do"]
     estimates = [
         job.seconds_left if job and job.seconds_left is not None else mean(times[kind])
         for kind, job in left
         if kind in times
     ]
     if estimates:
-        parts.append(
-            f"about {_format_duration(sum(estimates) / max(1, running))}{'' if running else ', one after the other'}"
-        )
+        left_text = _format_duration(sum(estimates) / max(1, running))
+        parts.append(f"about {left_text} left{'' if running else ', one after the other'}")
     if len(estimates) < len(left):
         parts.append(f"no time estimate for {len(left) - len(estimates)}, since no run of this kind is measured yet")
     return "; ".join(parts)

@@ -32,6 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
     typed = sys.argv[1:] if arguments is None else arguments
     cut = typed.index("--") if "--" in typed else len(typed)
     args, others = parser.parse_known_args(typed[:cut])
+    while others and not others[0].startswith("-"):  # argparse takes targets from one place only
+        args.targets.append(others.pop(0))
     config = [f"{key}={value}" for key in ("scale", "subset") if (value := getattr(args, key))] + args.config
     overrides = args.set + ([f"seeds={args.seed}"] if args.seed else [])
     config += [f"set={json.dumps(overrides)}"] if overrides else []

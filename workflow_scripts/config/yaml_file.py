@@ -216,3 +216,8 @@ def deep_merge(base: Any, over: Any) -> Any:
     if isinstance(base, Mapping) and isinstance(over, Mapping):
         return {**base, **{key: deep_merge(base.get(key), value) for key, value in over.items()}}
     return over
+
+
+def format_flow(value: Mapping[str, Any]) -> str:
+    """Write settings as one line of YAML, with the keys in their order."""
+    return str(yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**9)).strip()

@@ -11,7 +11,7 @@ from workflow_scripts.config.definitions import FAMILY_OF_KEY
 from workflow_scripts.config.file_models import StudyFile
 from workflow_scripts.config.project import CATALOGUE, SCALES, Project
 from workflow_scripts.config.validation import check_model
-from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, read_yaml
+from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, format_flow, read_yaml
 from workflow_scripts.paths import DEFAULT
 
 Defined = tuple[str, Mapping[str, Any], ConfigPath]  # id, settings, where they are defined
@@ -68,8 +68,10 @@ class FileAtScale:
         if name in shared:
             return name, shared[name], ConfigPath(CATALOGUE, (key, name))
         hint = did_you_mean(name, [*definitions, *shared])
-        if key == "methods" and name in self.project.schemas.load("method"):
-            hint = f"; the library has it: define an id for it, such as methods: {{{name}: {{name: {name}}}}}"
+        kinds = self.project.schemas.load(FAMILY_OF_KEY[key])
+        if name in kinds:
+            definition = format_flow({name: kinds[name]["example"]})
+            hint = f"; the library has it: define an id for it, such as {key}: {definition}"
         raise ((place or self.place) / key).error(f"unknown {FAMILY_OF_KEY[key]} {name!r}{hint}")
 
     def expand_method(self, name: str, place: ConfigPath | None = None) -> dict[str, Mapping[str, Any]]:
