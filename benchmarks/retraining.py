@@ -2,8 +2,8 @@
 
 The federations are those of `label_errors`. Models are trained by FedAvg on the given labels, on those that
 `corrected()` gives, without the samples that `corrected(drop=True)` leaves out, and on the clean labels. Their accuracy
-is that on other images with clean labels, as the mean of the last rounds. Where `corrected()` refuses, its cells are
-empty.
+is that on other images with clean labels, as the mean of the last rounds (column `rounds`). Where `corrected()`
+refuses, its cells are empty.
 Run: python -m benchmarks.retraining --data DIR --seeds 40 41 42
 """
 
@@ -75,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with args.out.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(["kind", "seed", *(f"wrong_{name}" for name in CHOICES[:3]), *CHOICES])
+        table.writerow(["kind", "seed", "rounds", *(f"wrong_{name}" for name in CHOICES[:3]), *CHOICES])
         for kind in args.kinds:
             accuracies = []
             for seed in args.seeds:
@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
                 shares, accuracy = measure_retrained(*federation, test, seed)
                 accuracies.append(accuracy)
                 cells = ["" if np.isnan(value) else f"{value:.2f}" for value in (*shares[:3], *accuracy)]
-                table.writerow([kind, seed, *cells])
+                table.writerow([kind, seed, LAST, *cells])
                 file.flush()
             means = zip(CHOICES, np.mean(accuracies, 0), strict=True)
             print(kind, *(f"{name} {mean:.1f}" for name, mean in means), flush=True)
