@@ -72,7 +72,7 @@ def test_old_schemas_and_pages_are_noticed_and_written_anew(tmp_path, monkeypatc
 
 def test_the_pages_of_the_repository_are_up_to_date():
     made = pages.list_pages()
-    assert len(made) > 9
+    assert len(made) >= 9
     for page in made:
         text = page.read_text()
         assert pages.fill_page(text) == text, f"{page}: run `fednoise schema`"
