@@ -12,7 +12,7 @@ from toy_workflow import ENV, Workflow, lay_out
 
 from workflow_scripts.machine.fork_client import ADDRESS, PACKAGES, start_server
 
-HERE, PATH = Path(__file__).parent, ENV["PATH"]
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
@@ -45,24 +45,16 @@ def preloaded() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def processes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Commands are started by the preloaded server, except in what is marked `real_processes`, and where the system has
-    no such thing (macOS) or a script's first line could not name the interpreter.
+    """Commands are started by the preloaded server, except where the system has no such thing (macOS) or a script's
+    first line could not name the interpreter. REAL of toy_workflow.py starts them anew.
     """
-    able = hasattr(os, "pidfd_open") and " " not in sys.executable
-    if request.node.get_closest_marker("real_processes") or not able:
+    if not hasattr(os, "pidfd_open") or " " in sys.executable:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
         for name, value in request.getfixturevalue("preloaded").items():
             patch.setitem(ENV, name, value)
         yield
-
-
-@pytest.fixture(autouse=True)
-def started_anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.node.get_closest_marker("real_processes"):
-        monkeypatch.setitem(ENV, "PATH", PATH)
-        monkeypatch.delitem(ENV, ADDRESS, raising=False)
 
 
 @pytest.fixture(scope="session")

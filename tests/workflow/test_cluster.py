@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_workflow import ENV, Workflow
+from toy_workflow import REAL, Workflow
 
 pytestmark = pytest.mark.workflow
 
 TOY = "config/studies/toy.yaml"
 PLUGINS = Path(__file__).parent / "plugins"
 QUICKLY = ("--seconds-between-status-checks", "1", "--latency-wait", "20")
-# the environment that a job of a cluster gets, whose processes are started anew
-BARE = {key: value for key, value in ENV.items() if not key.startswith(("CUDA", "SLURM", "FEDNOISE_GPU", "GPU_"))}
+# the environment that a job of a cluster gets
+BARE = {key: value for key, value in REAL.items() if not key.startswith(("CUDA", "SLURM", "FEDNOISE_GPU", "GPU_"))}
 
 
 def stand_in(workflow: Workflow, tmp_path: Path, *arguments: str, **env: str) -> list[dict[str, Any]]:

@@ -18,7 +18,6 @@ from workflow_scripts.machine.locks import acquire_lock
 from workflow_scripts.provenance.checksums import write_sums
 from workflow_scripts.study.targets import Targets
 
-pytestmark = pytest.mark.real_processes  # none is started
 STUDY = Path("config/studies/toy.yaml")
 
 

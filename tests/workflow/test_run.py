@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fake_runs import shown_files
-from toy_workflow import ENV, ROOT, Workflow
+from toy_workflow import ENV, REAL, ROOT, Workflow
 
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -87,14 +87,13 @@ def test_the_log_of_a_failed_job_is_shown(workflow: Workflow) -> None:
     assert f"train: {message}" in done.stderr.splitlines()
 
 
-@pytest.mark.real_processes
 def test_ctrl_c_ends_with_what_to_do(workflow: Workflow) -> None:
     with workflow.edited(TOY, "train: {net: mlp, rounds: 2,", "train: {net: mlp, rounds: 3000,"):
         target = re.findall(r"store/runs/digits/random-\S+/SHA256SUMS", workflow("snakemake", "-n", "toy_runs"))[0]
         command = [sys.executable, "-m", "workflow_scripts.commands.main", "run", "--cores", "1", target]
         pipe = subprocess.PIPE
         with subprocess.Popen(
-            command, cwd=workflow.folder, env=ENV, stderr=pipe, text=True, start_new_session=True
+            command, cwd=workflow.folder, env=REAL, stderr=pipe, text=True, start_new_session=True
         ) as running:
             progress = workflow.path(f"work/{Path(target).parent}/progress.jsonl")
             while not (progress.is_file() and progress.read_text().count("\n") > 3):
@@ -105,7 +104,6 @@ def test_ctrl_c_ends_with_what_to_do(workflow: Workflow) -> None:
     assert said.rstrip().endswith("repeat the command to go on.")
 
 
-@pytest.mark.real_processes
 @pytest.mark.parametrize("again", ["snakemake", "fednoise run"])
 def test_kill_of_snakemake_and_its_job(workflow: Workflow, again: str) -> None:
     """`kill -9` of everything in the middle of a run: `snakemake --unlock && snakemake`, or `fednoise run`, goes on."""
@@ -118,7 +116,7 @@ def test_kill_of_snakemake_and_its_job(workflow: Workflow, again: str) -> None:
         running = subprocess.Popen(
             command,
             cwd=workflow.folder,
-            env=ENV,
+            env=REAL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,

@@ -24,6 +24,7 @@ ENV = {
     "GIT_COMMITTER_NAME": "a",
     "GIT_COMMITTER_EMAIL": "a@localhost",
 }
+REAL = ENV.copy()  # with it, commands are processes of their own: see conftest.py
 
 TOY = """\
 title: Toy
