@@ -52,7 +52,9 @@ def describe_schema(schema: Mapping[str, Any], quote: Callable[[Any], str] = sho
         keys = "{" + ", ".join(names if "properties" in schema else [*names, "…"]) + "}"
         return f"{keys} with {size}keys" if (size := _describe_size(schema, "Properties")) else keys
     if kind == "string" and "pattern" in schema:
-        return f"text that fits {schema['pattern']}"
+        return (
+            f"text such as {schema['examples'][0]}" if "examples" in schema else f"text that fits {schema['pattern']}"
+        )
     if kind == "string" and (size := _describe_size(schema, "Length")):
         return f"text of {size}letters"
     named = {"string": "text", "boolean": " | ".join(map(quote, (True, False))), "null": quote(None)}

@@ -15,6 +15,7 @@ import toy
 
 from fednoise_core import methods
 from fednoise_core.api.simulate import NotSaved
+from fednoise_core.version import __version__
 from workflow_scripts.commands import main, new, run
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +38,11 @@ def test_every_verb_has_a_help_by_its_own_name(
         main.main([verb, "--help"])
     assert done.value.code == 0
     assert f"usage: fednoise {verb}" in capsys.readouterr().out
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"fednoise {__version__}\n"
 
 
 def test_an_unknown_verb_is_named(capsys: pytest.CaptureFixture[str]) -> None:

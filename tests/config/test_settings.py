@@ -494,7 +494,7 @@ def test_overrides_make_other_runs_in_a_folder_of_their_own(folder: Path) -> Non
         ("trian.lr=1", "toy.yaml with trian.lr=1: trian: unknown key; did you mean 'train'?"),
         ("noises.sym40.rat=1", "toy.yaml with noises.sym40.rat=1: noises.sym40.rat: unknown key"),
         ("train.lr={", "config: set.train.lr: line 2: "),
-        ("0.05", "config: set[0]: expected "),
+        ("train.lr", 'config: set[0]: expected text such as train.lr=0.05, got "train.lr"'),
     ],
 )
 def test_a_wrong_override_is_named(folder: Path, text: str, message: str) -> None:

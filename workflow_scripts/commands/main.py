@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from importlib import import_module
 
 from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.version import __version__
 from workflow_scripts.provenance.step_code import ROOT
 from workflow_scripts.steps.common import INTERRUPTED, USER_ERROR, report_error
 
@@ -41,6 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
     verb, *options = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if verb in ("-h", "--help", "help"):
         print(format_help())
+        return 0
+    if verb == "--version":
+        print(f"fednoise {__version__}")
         return 0
     if verb not in VERBS:
         matches = get_close_matches(verb, VERBS, n=1)

@@ -226,7 +226,7 @@ class ConfigFile(Settings):
         ),
     ] = []  # noqa: RUF012 - a setting
     set: Annotated[
-        list[Annotated[str, Field(pattern=r"^[^=\s.][^=\s]*=")]],
+        list[Annotated[str, Field(pattern=r"^[^=\s.][^=\s]*=", examples=["train.lr=0.05"])]],
         Field(
             description="Settings in place of those of every study, such as train.lr=0.05, see write_a_study.md. The "
             "results have folders of their own."
