@@ -221,8 +221,9 @@ class Net:
                 drawn = torch.rand(parameter.entry.shape, generator=generator)
                 tensor.copy_((2 * drawn - 1) * bound)
         if self.weights is not None:
-            from fednoise_core.nets.weights import fill_weights, read_start_weights
+            from fednoise_core.nets.weights import check_first_layer, fill_weights, read_start_weights
 
+            check_first_layer(self.weights, self.name, self._inits[0].entry.shape)
             fill_weights(weights, read_start_weights(self.weights, self.name), self.weights)
         return weights.to(device)
 

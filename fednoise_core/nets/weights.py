@@ -7,7 +7,7 @@ A file has one tensor per name of the net's layout; torchvision's names are unde
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +61,21 @@ def name_file(weights: str, net: str) -> str:
     if net not in PUBLISHED:
         raise SpecError(f"train.net.weights: no ImageNet weights are known for {net!r} (known: {', '.join(PUBLISHED)})")
     return PUBLISHED_FILE.format(net=net)
+
+
+def check_first_layer(weights: str, net: str, first: Sequence[int]) -> None:
+    """Check, before a download, that ImageNet's weights can fit.
+
+    Raises:
+        SpecError: they are asked for, and this net has none, or its first convolution has another shape.
+    """
+    if weights == name_file(weights, net):
+        return
+    if tuple(first[1:]) != (3, 7, 7):
+        raise SpecError(
+            f"train.net.weights: ImageNet's are for colour images and `stem: 7x7`; this net has {first[1]} channels "
+            f"and a stem of {first[2]}x{first[3]}"
+        )
 
 
 def read_start_weights(weights: str, net: str) -> dict[str, Tensor]:

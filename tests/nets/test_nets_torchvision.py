@@ -130,6 +130,12 @@ def test_published_weights_have_a_name(tmp_path: Path, monkeypatch: pytest.Monke
     assert weights.weight_files([net.describe_net(), "mlp"]) == ["data/weights/resnet18.safetensors"]
     with pytest.raises(SpecError, match=r"weights: no ImageNet weights are known for 'mlp' \(known: resnet18"):
         weights.weight_files({"name": "mlp", "weights": "imagenet"})
+    with pytest.raises(SpecError, match="no ImageNet weights are known for 'mlp'"):
+        build_net({"name": "mlp", "weights": "imagenet"}, (3, 64, 64), 14).fresh(torch.Generator().manual_seed(4))
+    for stem, channels in (("3x3", 3), ("7x7", 1)):  # refused before a download
+        net = build_net({"name": "resnet18", "stem": stem, "weights": "imagenet"}, (channels, 64, 64), 14)
+        with pytest.raises(SpecError, match=f"this net has {channels} channels and a stem of {stem}"):
+            net.fresh(torch.Generator().manual_seed(4))
 
 
 def test_other_weights_make_another_run(tmp_path: Path) -> None:
