@@ -61,6 +61,7 @@ def test_schema_of_schemas() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        ("a:\n\tb: 1\n", "line 2: found character that cannot start any token; indent with spaces, not with tabs"),
         ("a: &a [1, *a]\n", "line 1: found unconstructable recursive node"),
         ("a: " + "9" * 5000, "line 1: not readable as int ('999"),
         ("b: 1\na: 2024-13-45\n", "line 2: not readable as timestamp ('2024-13-45')"),

@@ -85,6 +85,8 @@ def test_diverged_runs_lose_and_methods_with_the_true_rate_do_not_count() -> Non
     no_baseline = {"n1": {"FedAvg": (math.nan, math.nan), "A": (85.0, 85.0), "B": (70.0, 70.1)}}
     assert headline(no_baseline).sentence.startswith(f"Of 1 settings, {lead}: A in 1. ")
     assert headline({"n1": {"A": (85.0,)}}).sentence.startswith("Mean accuracy: A 85.0\xa0%. Accuracy: ")
+    alone = headline({"n1": {"A": (85.0, 86.0)}, "n2": {"A": (60.0, 61.0)}}).sentence
+    assert alone.startswith("Mean accuracy: A 60.5 to 85.5\xa0% in 2 settings. ")
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,8 @@ def parse_yaml(text: str, place: ConfigPath) -> Any:
         raise
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise place.error(f"{line}{error.problem}") from error
+        tab = "; indent with spaces, not with tabs" if "any token" in str(error.problem) and "\t" in text else ""
+        raise place.error(f"{line}{error.problem}{tab}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise place.error(f"not readable as YAML ({_shorten_text(error)})") from error
 

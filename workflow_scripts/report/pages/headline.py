@@ -248,13 +248,14 @@ def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:
 
 
 def _mean_words(results: pd.DataFrame, metric: str) -> str:
-    """The accuracy of each method, where no setting has two that are compared."""
-    means = results.groupby("method", sort=False)[metric].mean()
-    texts = [
-        f"{method_words(results[results['method'] == method])} "
-        + ("diverged" if math.isnan(mean) else f"{mean:.{DIGITS}f}\xa0%")
-        for method, mean in means.items()
-    ]
+    """The accuracy of each method, where no setting has two that are compared: its mean, or the range over settings."""
+    texts = []
+    for _, runs in results.groupby("method", sort=False):
+        means = runs.groupby(["dataset", "noise", "partition"])[metric].agg(lambda values: values.mean(skipna=False))
+        low, high = means.min(), means.max()
+        value = f"{high:.{DIGITS}f}" if len(means) == 1 else f"{low:.{DIGITS}f} to {high:.{DIGITS}f}"
+        value = "diverged" if math.isnan(high) else f"{value}\xa0%"
+        texts.append(f"{method_words(runs)} {value}" + (f" in {len(means)} settings" if len(means) > 1 else ""))
     return f"Mean accuracy: {_join_names(texts)}."
 
 
