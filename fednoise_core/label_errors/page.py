@@ -20,7 +20,7 @@ from fednoise_core.label_errors.decisions import DECISIONS, LITTLE, Suspect, dat
 from fednoise_core.label_errors.image_checks import SENT_BYTES
 from fednoise_core.label_errors.scope import FAR
 from fednoise_core.label_errors.systematic import Finding
-from fednoise_core.label_errors.thumbnails import COLUMNS, PER_SHEET, Sheets, pack_sheets, show_images
+from fednoise_core.label_errors.thumbnails import COLUMNS, PER_SHEET, Sheets, pack_sheets, shown_images
 from fednoise_core.noise.labels import Labels
 from fednoise_core.rng import stream
 
@@ -76,7 +76,7 @@ def labels_page(
         *(suspect for suspect in suspects if (suspect.client, suspect.sample) in drawn.keys() - taken),
     ]
     rows = [suspect.sample for suspect in page_rows]
-    images = show_images(arrays, labels, donor, rows) if pictures is None else (pictures[row] for row in rows)
+    images = shown_images(arrays, labels, donor, rows) if pictures is None else (pictures[row] for row in rows)
     packed = pack_sheets(images, len(rows), max((arrays.x_train if pictures is None else pictures).shape[1:3]))
     worst_first = sorted(enumerate(sites), key=lambda pair: -_site_share(pair[1].wrong, pair[1]))
     longest = max([1.0, *(math.ceil(100 * _site_share(site.wrong_high, site)) for site in sites)])

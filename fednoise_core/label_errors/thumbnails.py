@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -35,25 +34,7 @@ class Sheets:
     texts: list[str]
 
 
-def find_donor_images(arrays: Arrays, labels: Labels, donor_file: Path | None) -> np.ndarray | None:
-    """Find the images that open-set noise took: those of a file, else the public ones.
-
-    Args:
-        arrays: The arrays of the run.
-        labels: Its labels.
-        donor_file: Arrays artifact of another data set, if the noise names one.
-
-    Returns:
-        The images, or None if no image was replaced, or they are not at hand.
-    """
-    if labels.replaced is None:
-        return None
-    if donor_file is not None:
-        return Arrays.load(donor_file).x_train
-    return arrays.x_public if labels.spec.get("noise", {}).get("donor", "public") == "public" else None
-
-
-def show_images(arrays: Arrays, labels: Labels, donor: np.ndarray | None, rows: Sequence[int]) -> Iterator[np.ndarray]:
+def shown_images(arrays: Arrays, labels: Labels, donor: np.ndarray | None, rows: Sequence[int]) -> Iterator[np.ndarray]:
     """Yield training samples as training saw them, one after another.
 
     Args:

@@ -23,7 +23,7 @@ from fednoise_core.label_errors.csv_rows import Site, read_rows
 from fednoise_core.label_errors.decisions import Suspect
 from fednoise_core.label_errors.files import SITES as SITE_COLUMNS
 from fednoise_core.label_errors.files import SUSPECTS, write_suspects
-from fednoise_core.label_errors.thumbnails import FEW, PER_SHEET, SHARP, SMALL, pack_sheets, show_images
+from fednoise_core.label_errors.thumbnails import FEW, PER_SHEET, SHARP, SMALL, pack_sheets, shown_images
 from workflow_scripts.commands import labels_page
 
 
@@ -184,10 +184,10 @@ def test_many_large_pictures_are_smaller_and_decoded_sheet_by_sheet() -> None:
 def test_replaced_images_are_shown_as_training_saw_them(found: LabelRun) -> None:
     donor = np.full((2, 8, 8), 7, np.uint8)
     labels = dataclasses.replace(found.labels, replaced=np.array([3]), donor=np.array([1]))
-    with_donor = list(show_images(found.arrays, labels, donor, [2, 3]))
+    with_donor = list(shown_images(found.arrays, labels, donor, [2, 3]))
     np.testing.assert_array_equal(with_donor[0], found.arrays.x_train[2])
     assert (with_donor[1] == 7).all()
-    assert (next(show_images(found.arrays, labels, None, [3])) == 128).all()
+    assert (next(shown_images(found.arrays, labels, None, [3])) == 128).all()
 
 
 @pytest.mark.parametrize(

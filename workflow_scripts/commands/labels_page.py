@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from fednoise_core.data.arrays import Arrays
@@ -20,7 +21,7 @@ from fednoise_core.label_errors.csv_rows import Site, read_rows
 from fednoise_core.label_errors.decisions import Suspect
 from fednoise_core.label_errors.page import MOST, PER_SITE, labels_page
 from fednoise_core.label_errors.systematic import find_systematic_errors
-from fednoise_core.label_errors.thumbnails import LARGE, find_donor_images
+from fednoise_core.label_errors.thumbnails import LARGE
 from fednoise_core.noise.labels import Labels
 from workflow_scripts.steps import common
 
@@ -67,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
             sites,
             title,
             summary=read_json(run / "summary.json", ("accuracy",)),
-            donor=find_donor_images(arrays, labels, args.donor),
+            donor=_donor_images(arrays, labels, args.donor),
             pictures=find_images(arrays, places) if encoded else find_pictures(arrays, places, (LARGE, LARGE)),
             findings=findings,
             per_site=args.per_site,
@@ -86,6 +87,15 @@ def _load_site(folder: Path) -> tuple[Arrays, Labels]:
 
     images, arrays, _ = load_data(folder, RunSettings.load(folder), SITE_DATA)
     return images.as_arrays(), Labels(arrays["labels"], float("nan"), {})
+
+
+def _donor_images(arrays: Arrays, labels: Labels, donor: Path | None) -> np.ndarray | None:
+    """The images that open-set noise took, as the run's settings say: the public ones, or another data set's."""
+    if labels.replaced is None:
+        return None
+    if donor is not None:
+        return Arrays.load(donor).x_train
+    return arrays.x_public if labels.spec.get("noise", {}).get("donor", "public") == "public" else None
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ import numpy as np
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.partition import Partition
 from fednoise_core.io import ArtifactError, read_npz
-from fednoise_core.label_errors.thumbnails import find_donor_images, show_images
 from fednoise_core.noise.labels import Labels
 from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.run import ListedRun, Setting
@@ -84,9 +84,20 @@ class SettingArtifacts:
 
         It is grey if a foreign image is not at hand.
         """
-        donor = find_donor_images(self.arrays, self.labels, self.donor_file)
-        (picture,) = show_images(self.arrays, self.labels, donor, [i])
-        return picture[..., 0] if picture.shape[-1] == 1 else picture
+        picture = np.asarray(self.arrays.x_train[i : i + 1])
+        labels = self.labels
+        positions = np.flatnonzero(labels.replaced == i) if labels.replaced is not None else ()
+        if len(positions) and labels.donor is not None:
+            public = self.labels.spec.get("noise", {}).get("donor", "public") == "public"
+            donors = (
+                self.arrays.x_public if public else Arrays.load(self.donor_file).x_train if self.donor_file else None
+            )
+            if donors is None:
+                picture = np.full_like(picture, 128)
+            else:
+                alone = dataclasses.replace(labels, replaced=np.zeros(1, np.int64), donor=labels.donor[positions[:1]])
+                picture = alone.replace_images(picture, np.asarray(donors))
+        return picture[0, ..., 0] if picture.shape[1:][-1] == 1 else picture[0]
 
     @property
     def setting(self) -> Setting:
