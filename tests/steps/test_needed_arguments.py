@@ -13,10 +13,10 @@ NEEDED = {
     "workflow_scripts.steps.partition": "--spec, --seed, --arrays, --out",
     "workflow_scripts.steps.pretrained": "--net, --out",
     "workflow_scripts.steps.train": "--spec, --arrays, --labels, --partition, --out, --work",
-    "workflow_scripts.steps.table": "--spec, --out-prefix",
-    "workflow_scripts.steps.figure": "--spec, --out-prefix",
-    "workflow_scripts.steps.metrics": "--out",
-    "workflow_scripts.steps.study_page": "--study, --out",
+    "workflow_scripts.steps.table": "--spec, --runs-list, --out-prefix",
+    "workflow_scripts.steps.figure": "--spec, --runs-list, --out-prefix",
+    "workflow_scripts.steps.metrics": "--runs-list, --out, --headline, --accuracy, --curves",
+    "workflow_scripts.steps.study_page": "--study, --runs-list, --shown, --out",
     "workflow_scripts.steps.setting_page": "--arrays, --labels, --partition, --out",
 }
 
