@@ -1,8 +1,8 @@
 # Thin: every command here can be typed by hand inside .venv. Only Python >= 3.11, git and make are needed.
 PYTHON ?= python3
 CORES ?= all
-# of the tests: two more than cores, since some wait for processes that they started; eight at most
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 2))')
+# of the tests: one more than cores, since some wait for processes that they started; eight at most
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
 VENV := .venv
 STAMP := $(VENV)/installed
 CLUSTER := $(VENV)/cluster
