@@ -85,7 +85,7 @@ def load_encoder(encoder: Any) -> tuple[nn.Module, nn.Module]:
         raise SpecError(f"encoder: {name} has no linear last layer, whose inputs would be the features")
     published, weights = torchvision.models.get_model_weights(name).DEFAULT, spec.get("weights")
     in_folder = weights is None or Path(weights).is_dir()
-    named = read_tensors(download_weights(published.url, weights) if in_folder else str(weights))
+    named = read_tensors(download_weights(published.url, folder=weights) if in_folder else str(weights))
     net.set_submodule(layers[-1], nn.Identity())
     heads = (f"{layers[-1]}.", "head.")  # "head" in files of our own
     try:

@@ -93,8 +93,7 @@ def resnet50(
 ) -> Body:
     """Bottleneck blocks 3, 4, 6, 3 (He et al., CVPR 2016), the stride on the 3×3 convolution.
 
-    It is equal to torchvision's net. 2048 features; torchvision calls this place
-    of the stride "v1.5".
+    It is equal to torchvision's net. 2048 features; torchvision calls this place of the stride "v1.5".
     """
     return _resnet_body(_bottleneck_block, (3, 4, 6, 3), stem)
 

@@ -69,12 +69,11 @@ def check_first_layer(weights: str, net: str, first: Sequence[int]) -> None:
     Raises:
         SpecError: they are asked for, and this net has none, or its first convolution has another shape.
     """
-    if weights == name_file(weights, net):
-        return
-    if tuple(first[1:]) != (3, 7, 7):
+    if weights != name_file(weights, net) and tuple(first) != (64, 3, 7, 7):
+        width, channels, *stem = first
         raise SpecError(
-            f"train.net.weights: ImageNet's are for colour images and `stem: 7x7`; this net has {first[1]} channels "
-            f"and a stem of {first[2]}x{first[3]}"
+            "train.net.weights: ImageNet's are for colour images, `stem: 7x7` and `width: 64`; this net has "
+            f"{channels} channels, a stem of {stem[0]}x{stem[1]} and width {width}"
         )
 
 
@@ -89,16 +88,17 @@ def read_start_weights(weights: str, net: str) -> dict[str, Tensor]:
     """
     path = Path(name_file(weights, net))
     if weights == "imagenet" and not path.is_file():
-        named = read_tensors(download_weights(PUBLISHED[net][0]))
+        named = read_tensors(download_weights(*PUBLISHED[net]))
         return {name: tensor for name, tensor in named.items() if not name.startswith("head.")}
     return read_tensors(path)
 
 
-def download_weights(url: str, folder: str | Path | None = None) -> Path:
+def download_weights(url: str, sha256: str | None = None, folder: str | Path | None = None) -> Path:
     """Download published weights, if they aren't there.
 
     Args:
         url: their address.
+        sha256: their digest (hex), or the beginning of it. Default: what torch's names of files end in.
         folder: where to look and to put them. Default: the folder that torch keeps downloads in.
 
     Returns:
@@ -112,8 +112,9 @@ def download_weights(url: str, folder: str | Path | None = None) -> Path:
     folder = Path(folder or Path(torch.hub.get_dir(), "checkpoints"))
     path = folder / url.rpartition("/")[2]
     if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
         try:
-            torch.hub.load_state_dict_from_url(url, str(folder), progress=False, check_hash=True, weights_only=True)
+            torch.hub.download_url_to_file(url, str(path), sha256 or path.stem.rpartition("-")[2], progress=False)
         except (OSError, RuntimeError) as error:
             cure = f"put this file into {folder}, or name a file or folder of your own as `weights`"
             raise ArtifactError(f"{path}: missing, and {url} gave none ({error}); {cure}") from error

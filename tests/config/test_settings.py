@@ -334,6 +334,10 @@ BAD = {
         at("grid", 0, "noises", to=["mien"]),
         "toy.yaml: grid[0].noises: unknown noise 'mien'; did you mean",
     ),
+    "ImageNet for a small stem": (
+        at("methods", "cot", "train", to={"net": {"name": "resnet18", "weights": "imagenet"}}),
+        "toy.yaml: methods.cot.train.net: resnet18: weights of ImageNet need `stem: 7x7`",
+    ),
     "kind in place of an id": (
         at("grid", 0, "noises", to=["symmetric"]),
         "toy.yaml: grid[0].noises: unknown noise 'symmetric'; the library has it: define an id for it, such as noises: "

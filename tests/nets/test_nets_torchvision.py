@@ -132,9 +132,10 @@ def test_published_weights_have_a_name(tmp_path: Path, monkeypatch: pytest.Monke
         weights.weight_files({"name": "mlp", "weights": "imagenet"})
     with pytest.raises(SpecError, match="no ImageNet weights are known for 'mlp'"):
         build_net({"name": "mlp", "weights": "imagenet"}, (3, 64, 64), 14).fresh(torch.Generator().manual_seed(4))
-    for stem, channels in (("3x3", 3), ("7x7", 1)):  # refused before a download
-        net = build_net({"name": "resnet18", "stem": stem, "weights": "imagenet"}, (channels, 64, 64), 14)
-        with pytest.raises(SpecError, match=f"this net has {channels} channels and a stem of {stem}"):
+    for stem, channels, width in (("3x3", 3, 64), ("7x7", 1, 64), ("7x7", 3, 32)):  # refused before a download
+        spec = {"name": "resnet18", "stem": stem, "width": width, "weights": "imagenet"}
+        net = build_net(spec, (channels, 64, 64), 14)
+        with pytest.raises(SpecError, match=f"has {channels} channels, a stem of {stem} and width {width}"):
             net.fresh(torch.Generator().manual_seed(4))
 
 

@@ -6,18 +6,23 @@ from typing import Any
 from fednoise_core.settings.train import Train
 
 
-def nets_of(train: Mapping[str, Any]) -> list[str]:
-    """List the nets that training settings name.
+def net_settings(train: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """List the settings {name: …, options…} of the nets that training settings name.
 
     Args:
         train: The training settings.
 
     Returns:
-        Names of nets, the default's where the settings name none.
+        Settings of each net, the default's where the training settings name none.
     """
     setting = train.get("net", Train.net)
     nets = setting if isinstance(setting, list | tuple) else [setting]
-    return [str(net.get("name") if isinstance(net, Mapping) else net) for net in nets]
+    return [net if isinstance(net, Mapping) else {"name": net} for net in nets]
+
+
+def nets_of(train: Mapping[str, Any]) -> list[str]:
+    """List the names of the nets that training settings name."""
+    return [str(net.get("name")) for net in net_settings(train)]
 
 
 def net_code(train: Mapping[str, Any]) -> list[str]:
@@ -29,7 +34,5 @@ def net_code(train: Mapping[str, Any]) -> list[str]:
     Returns:
         Names of the library's nets, and the factories "module:function" of the user's own.
     """
-    setting = train.get("net", Train.net)
-    nets = setting if isinstance(setting, list | tuple) else [setting]
-    factories = [str(net["factory"]) for net in nets if isinstance(net, Mapping) and "factory" in net]
+    factories = [str(net["factory"]) for net in net_settings(train) if "factory" in net]
     return list(dict.fromkeys([*nets_of(train), *factories]))

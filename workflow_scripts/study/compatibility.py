@@ -6,7 +6,7 @@ from typing import Any
 from fednoise_core.io import SpecError, canonical_json
 from fednoise_core.noise import registry as noises
 from fednoise_core.partition import registry as partitions
-from workflow_scripts.config.nets import net_code, nets_of
+from workflow_scripts.config.nets import net_code, net_settings
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.provenance.step_code import user_module_path
@@ -98,7 +98,8 @@ def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: 
     for factory in (name for name in net_code(train) if ":" in name):
         _find_own_code(project, factory, place)
     facts, side = project.schemas.load("net"), project.facts(dataset)[2]
-    for name in nets_of(train):
+    for spec in net_settings(train):
+        name = spec["name"]
         if side is not None and train.get("batch") == 1 and side < facts[name].get("single_side", 1):
             cure = "Take `batch: 2` or more, larger images, or a net without batch norm"
             raise place.error(
@@ -106,6 +107,9 @@ def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: 
             )
         if side is not None and side < (least := facts[name]["smallest"]):
             raise place.error(f"{name} needs images of {least} pixels a side or more; {dataset!r} has {side}")
+        stem = facts[name]["properties"].get("stem", {})
+        if spec.get("weights") == "imagenet" and spec.get("stem", stem.get("default")) != "7x7":
+            raise place.error(f"{name}: weights of ImageNet need `stem: 7x7`")
 
 
 def _find_own_code(project: Project, named: str, place: ConfigPath) -> None:
