@@ -34,7 +34,7 @@ FIXED, SURE = 0.2, 0.998  # share of the bins, the most confident, in which the 
 BELOW, ABOVE = 0.12, 0.15  # of the other contradicted labels that the interval takes in below and above the estimates
 UNCLEAR = 2.0  # times a site's rate of errors: share of them that is wrong where errors follow the model's own doubt
 FOLLOWED = 0.1  # the doubt, above chance, about the given class from which on they do
-LEARNT = 0.7  # what `measure_learnt` says of a model that is right where it is confident
+PLATEAU = 0.815  # what `measure_plateau` says of a model that is right where it is confident
 
 
 @dataclass(frozen=True)
@@ -245,10 +245,14 @@ def estimate_held_out(
     by_all = held_out if all(map(operator.is_, held_out_log_p, mixed)) else np.concatenate(mixed)
     posterior = fit_sites(held_out, y, site)
     held_p = 1.0 - _pick_columns(posterior, y)
-    counts = count_wrong(held_out, y, site, held_p)
+    learnt = measure_plateau(held_out.max(1), held_out.argmax(1) == y, site) >= PLATEAU
+    counts = count_wrong(held_out, y, site, held_p, learnt)
     if by_all is not held_out:
         posterior = fit_sites(by_all, y, site)
     by_matrix, by_model = 1.0 - _pick_columns(posterior, y), 1.0 - np.exp(_pick_columns(by_all, y))
+    if not learnt:  # EM takes the model to be right where it is confident. Halved log-odds: it is too sure of itself
+        odds = np.sqrt(by_model / np.maximum(1.0 - by_model, TINY))
+        held_p = odds / (1.0 + odds)
     p_wrong = judge_by_number(by_matrix, by_model, held_p, site, counts)
     row, belief = np.arange(len(y)), posterior
     belief[row, y] = 0.0
@@ -352,7 +356,9 @@ def _pool_adjacent(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.repeat([mean for mean, _, _ in blocks], [length for _, _, length in blocks])
 
 
-def count_wrong(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray, p_wrong: np.ndarray) -> list[Count]:
+def count_wrong(
+    log_p: np.ndarray, labels: np.ndarray, site: np.ndarray, p_wrong: np.ndarray, learnt: bool
+) -> list[Count]:
     """Number of wrong labels of every site, by two estimates from predictions out of fold.
 
     One is the sum of P(wrong), which is too small where only labels of unclear images are wrong. The other takes the
@@ -364,13 +370,15 @@ def count_wrong(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray, p_wrong
     errors that are found go to classes that the model takes for possible, as those of people do. The number then has
     more of the other disagreements, the more errors a site has.
 
-    A model that has learnt little is often wrong where it is most confident. Then only the second is used.
+    A model that has learnt little is often wrong where it is most confident. Then only the second is used, and there is
+    no number.
 
     Args:
         log_p: Log-probabilities of models that have not seen the sample, float64 [n, K].
         labels: Given labels, int64 [n].
         site: Site of each sample, int64 [n], from 0.
         p_wrong: P(wrong) of `fit_sites`, float64 [n].
+        learnt: True if the model is right where it is confident.
     """
     sizes, by_model = np.bincount(site), np.bincount(site, p_wrong)
     variance = np.bincount(site, p_wrong * (1 - p_wrong))
@@ -380,12 +388,12 @@ def count_wrong(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray, p_wrong
     least = (share + np.sqrt(share * (1 - share) / sizes)).min()  # with its sampling error
     beyond = np.maximum(disagree - least * sizes, 0.0) / max(1 - least, TINY)
     follow = measure_follow(log_p[contradicted], labels[contradicted], p_wrong[contradicted])
-    alone, little, results = len(sizes) == 1, measure_learnt(log_p.max(1), ~contradicted, site) < LEARNT, []
+    alone, results = len(sizes) == 1, []
     for n, first, second, spread, most in zip(sizes, by_model, beyond, variance, disagree, strict=True):
-        agree = bool(second <= 2 * first + APART * n) and not little
+        agree = bool(second <= 2 * first + APART * n) and learnt
         noise, others = float(np.sqrt(spread)), max(most - first, 0.0)
         guessed = min(UNCLEAR * follow * first / n, 1.0)  # share of the others
-        wrong = second if little else max(first + guessed * others, second)
+        wrong = max(first + guessed * others, second) if learnt else second
         low = max(first - BELOW * others - noise, 0.0) if agree else 0.0
         beside = others * (1.0 if alone else min(guessed + ABOVE, 1.0))
         by_second = second + ABOVE * max(most - second, 0.0) + Z90 * float(np.sqrt(second * (1 - second / n)))
@@ -394,18 +402,20 @@ def count_wrong(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray, p_wrong
     return results
 
 
-def measure_learnt(confidence: np.ndarray, agrees: np.ndarray, site: np.ndarray) -> float:
-    """Measure how much a model has learnt, whatever the number of wrong labels, 0 to about 1, at its best site.
+def measure_plateau(confidence: np.ndarray, agrees: np.ndarray, site: np.ndarray) -> float:
+    """Measure whether a model is right where it is confident, whatever the number of wrong labels, 0 to about 1.
 
-    The measure is the share of labels that it predicts, less its sampling error, as a part of that share among the
-    fifth of the samples where the model is most confident. The arguments have an entry for each sample [n].
+    A model that is right there agrees with the same share of labels however much more confident it is: with those that
+    are not wrong. The measure is that share among the samples of a site that rank from 50 to 80 % by confidence, as a
+    part of the share in the fifth above them. The arguments have an entry for each sample [n].
     """
-    learnt = []
+    shares = np.zeros(2)
     for number in range(int(site.max()) + 1):
         hits = agrees[site == number][np.argsort(confidence[site == number], kind="stable")]
-        share, sure = hits.mean(), hits[-max(round(FIXED * len(hits)), 1) :].mean()
-        learnt.append((share - np.sqrt(share * (1 - share) / len(hits))) / max(sure, TINY))
-    return float(max(learnt))
+        n = len(hits)
+        top = min(round((1 - FIXED) * n), n - 1)
+        shares += hits[min(n // 2, top) : max(top, 1)].mean() * n, hits[top:].mean() * n
+    return float(shares[0] / max(shares[1], TINY))
 
 
 def measure_follow(log_p: np.ndarray, labels: np.ndarray, p_wrong: np.ndarray) -> float:
@@ -439,7 +449,7 @@ def judge_by_number(
     Args:
         by_matrix: P(wrong) of `fit_sites` by all models, float64 [n].
         by_model: 1 - p(given) by all models, float64 [n].
-        p_wrong: P(wrong) of `fit_sites` by models that have not seen the sample, float64 [n].
+        p_wrong: P(wrong) by models that have not seen the sample, float64 [n].
         site: Site of each sample, int64 [n], from 0.
         counts: What `count_wrong` says.
     """

@@ -291,7 +291,7 @@ def test_errors_that_follow_the_model_s_doubt_are_known_from_others():
     given = np.where(rng.random(3000) < 0.2, second, classes[:, -1])
     given_other = np.where(given == second, other, given)
     few = np.where(given == second, 0.5, 0.0)
-    guessed, drawn_at_random = (count_wrong(log_p, y, np.arange(3000) % 2, few)[0] for y in (given, given_other))
+    guessed, drawn_at_random = (count_wrong(log_p, y, np.arange(3000) % 2, few, True)[0] for y in (given, given_other))
     first = few[::2].sum()  # half of the contradicted labels
     assert guessed.wrong == pytest.approx(first + 2 * first / 1500 * first)
     assert drawn_at_random.wrong == pytest.approx(first, rel=0.05)
