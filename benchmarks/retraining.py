@@ -21,7 +21,8 @@ from benchmarks.label_errors import KINDS, NET, draw_federation, load_embeddings
 from fednoise_core.io import SpecError
 
 LAST = 6  # rounds whose accuracy counts: from one to the next it can change by 6 points
-TRAIN = {"rounds": 12, "fraction": 1.0, "epochs": 2, "batch": 32, "momentum": 0.9}
+# FedAvg alone chose the rounds: on seed 39, which no table uses, given labels cost it 1 point after 12, and 7 after 36
+TRAIN = {"rounds": 36, "fraction": 1.0, "epochs": 2, "batch": 32, "momentum": 0.9}
 EVALUATION = {"eval_every": 1000, "eval_last": LAST}
 CHOICES = ("given", "corrected", "dropped", "clean")
 PEOPLE = "cifar10n"

@@ -185,6 +185,7 @@ def test_the_number_by_a_model_that_has_learnt_little_is_no_estimate():
         assert not one.estimated
         assert one.low == 0
         assert one.wrong < 0.1 * len(one.samples)
+        assert one.p_wrong.sum() == pytest.approx(one.wrong, abs=1)  # EM would be sure of 48 labels
 
 
 def test_the_order_gains_from_a_site_s_matrix_and_the_scale_is_that_of_the_number():
