@@ -52,7 +52,7 @@ GPUS = [] if PROJECT.device == "cpu" else exit_on_error(device.visible_gpus)
 exit_on_error(device.slots_per_gpu)
 # `cuda` asks for a GPU also where the machine that submits jobs has none
 GPU = {"gpu": 1, "gpu_manufacturer": "nvidia"} if GPUS or PROJECT.device == "cuda" else {}
-exit_on_error(lambda: PROJECT.export_environment(main=workflow.is_main_process))
+PROJECT.export_environment()
 exit_on_error(lambda: PROJECT.catalogue)  # also what no study uses
 for _name in () if PROJECT.set else PROJECT.studies:  # `--set` is about the studies that are asked for
     exit_on_error(TARGETS.load_study, _name)

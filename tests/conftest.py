@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from fednoise_core.testing.plugin import taped as taped
-
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: two threads are slower than one on steps this small
 
-EXECUTORS = ["sequential", "workers:2", "replay"]
+EXECUTORS = ["sequential", "workers:2"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -73,5 +71,5 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(params=EXECUTORS)
 def executor(request: pytest.FixtureRequest) -> str:
-    """Every way to run clients' work. Results do not depend on it: on replay up to rounding (its rate is a tensor)."""
+    """Every way to run clients' work. Results do not depend on it."""
     return request.param

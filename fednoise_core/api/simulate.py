@@ -48,7 +48,7 @@ from fednoise_core.settings.train import Train
 
 PATH = (str, os.PathLike, type(None))
 OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pass instead of another
-    "executor": (str, 'pass a name such as "auto" or "workers:4"'),
+    "executor": (str, 'pass a name such as "workers:4"'),
     "label": (str, "pass a text"),
     "room": (int, "pass a number of bytes"),
     "saving": ((Saving, type(None)), "pass a loop.Saving, or None"),
@@ -173,7 +173,7 @@ class Options:
 
     Attributes:
         device: "cpu", "cuda" or "cuda:N".
-        executor: "auto", or a name that `executor_for` knows.
+        executor: A name that `executor_for` knows.
         threads: Threads of torch during this run. More than one is far slower where cores are shared.
         saving: Where and how often to checkpoint.
         room: Bytes of client state that may stay in memory. The rest goes to a file.
@@ -193,7 +193,7 @@ class Options:
     """
 
     device: str | torch.device = "cpu"
-    executor: str = "auto"
+    executor: str = "sequential"
     threads: int = 1
     saving: Saving | None = None
     room: int = ROOM

@@ -1,9 +1,8 @@
-"""Augmentation of image batches from given random numbers: pure functions that can run inside a captured CUDA graph.
+"""Augmentation of image batches from given random numbers, by pure functions.
 
 x is [B, C, H, W]: values 0..255, uint8 or float32 (`on="image"`), or normalised float32 (`on="normalised"`). u is
 float32 [B, draws] in [0, 1), drawn by the caller; the same numbers give the same images on every device up to rounding.
-With `per="batch"` the first row of u counts for all samples. Nothing in a call depends on values in Python: no
-`.item()`, no `if` on a tensor, no boolean index, no tensor made from a list.
+With `per="batch"` the first row of u counts for all samples.
 """
 
 import dataclasses
@@ -212,7 +211,7 @@ class ColourJitter(Part):
         for turn in range(4):
             which = order[:, turn : turn + 1]
             gray = _to_gray(out)
-            # all four are computed and one is kept: a captured graph cannot branch
+            # each sample has an order of its own: all four are computed and one is kept
             out = torch.where(
                 which == 0,
                 _blend_images(out, 0.0, bright),

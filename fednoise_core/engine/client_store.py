@@ -172,10 +172,6 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         """Bytes of the largest client state."""
         return max(self._sizes.values(), default=0)
 
-    def in_memory(self, client: int) -> bool:
-        """Return True if the client state of `client` is in memory."""
-        return client in self._memory
-
     def to_plain(self) -> dict[str, Any]:
         """Describe the store for a checkpoint, in dicts, numbers and tensors.
 

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 
 from fednoise_core.engine.client_store import ClientStore
-from fednoise_core.engine.executors.gpu.eager_graphs import Graphs
-from fednoise_core.engine.executors.gpu.graphs import graphs_for
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.world import SERVER
@@ -46,14 +44,13 @@ def _score_logits(logits: Tensor, y: Tensor, classes: int) -> Tensor:
         classes: K.
 
     Returns:
-        One tensor [2 + 2K] that nobody has waited for yet. The first 2 + K numbers are NaN if a logit is not finite:
-        the
-        largest of such numbers is not a prediction.
+        One tensor [2 + 2K]. The first 2 + K numbers are NaN if a logit is not finite: the largest of such numbers is
+        not a prediction.
     """
     right = (logits.argmax(1) == y).to(torch.float64)
     loss = torch.nn.functional.cross_entropy(logits.double(), y)
     none = torch.zeros(classes, dtype=torch.float64, device=y.device)
-    count = none.scatter_add(0, y, torch.ones_like(right))  # torch.bincount would read its largest entry on the host
+    count = none.scatter_add(0, y, torch.ones_like(right))  # bincount has no fixed order on a GPU
     hit = none.scatter_add(0, y, right)
     scores = torch.cat([torch.stack([right.mean(), loss]), hit])
     return torch.cat([torch.where(torch.isfinite(logits).all(), scores, torch.nan), count])
@@ -170,97 +167,57 @@ def resolve_entries(estimates: Mapping[str, Any], clients: Mapping[int, Mapping[
 class Evaluator:
     """Evaluates views on the test pool.
 
-    On a GPU it runs on a stream of its own and on copies, while the next round goes on (`deferred`). Whoever asks for
-    the rows waits for them. Scores of a client's model are cached until the client stores something new.
+    Scores of a client's model are cached until the client stores something new.
     """
 
-    def __init__(self, fed: Federation, pool: Pool, y: Tensor, graphs: Graphs | None = None):
+    def __init__(self, fed: Federation, pool: Pool, y: Tensor):
         self.fed, self.pool, self.y = fed, pool, y
         self.rows = torch.arange(pool.n, device=y.device)
-        self.graphs = graphs or graphs_for(y.device)
-        self.deferred = self.graphs.runs_beside
-        self.stream = self.graphs.plain_stream()
-        self._held: list[Weights] = []  # what an evaluation under way reads
-        self._known: dict[tuple[int, str], tuple[int, Tensor]] = {}  # (client, name) -> version, scores
+        self._known: dict[tuple[int, str], tuple[int, list[float]]] = {}  # (client, name) -> version, scores
 
-    def start_evaluation(self, views: EvaluatedModels, clients: ClientStore) -> Callable[[], Iterator[Row]]:
-        """Start to evaluate these views.
+    def evaluate_views(self, views: EvaluatedModels, clients: ClientStore) -> Iterator[Row]:
+        """Evaluate these views.
 
-        Returns:
-            A function that waits for the scores and gives the rows (view, client, metric, value). For each view these
-            are the
-            means over its members (client -1), and each client's own accuracy if the view is personal.
+        Yields:
+            (view, client, metric, value). For each view these are the means over its members (client -1), and each
+            client's own accuracy if the view is personal.
         """
-        graphs, stream = self.graphs, self.stream
-        scores: dict[str, list[tuple[int, Tensor]]] = {}
-        graphs.stream_waits(stream)
-        with graphs.on(stream):
-            copies = self._copy_models(views, clients)
-        graphs.caller_waits(stream)  # from here on the caller may change its models
-        with graphs.on(stream):
-            done: dict[int, Tensor] = {}  # by identity: views may share models
-            for view, members in views.items():
-                for client, models in members:
-                    scores.setdefault(view, []).append(
-                        (client, self._score_member(client, models, clients, copies, done))
-                    )
-        return lambda: self._make_rows(scores)
+        done: dict[int, Tensor] = {}  # by identity: views may share models
+        for view, members in views.items():
+            scored = [
+                (client, _name_scores(self._score_member(client, models, clients, done), self.fed.classes))
+                for client, models in members
+            ]
+            for client, scores in scored:
+                if client >= 0:
+                    yield view, client, "accuracy", scores["accuracy"]
+            for metric in scored[0][1]:
+                yield view, -1, metric, sum(scores[metric] for _, scores in scored) / len(scored)
 
-    def _score_member(
-        self, client: int, models: Any, clients: ClientStore, copies: Any, done: dict[int, Tensor]
-    ) -> Tensor:
+    def _score_member(self, client: int, models: Any, clients: ClientStore, done: dict[int, Tensor]) -> list[float]:
         """Scores of a view's member."""
         key = (client, models.name) if isinstance(models, ClientEntry) else None
         version, cached = self._known.get(key, (0, None)) if key else (0, None)
         if cached is not None and version == clients.version(client):
             return cached
-        parts = [self._compute_logits(client, model, clients, copies, done) for model in list_named(models)]
-        scored = _score_logits(torch.stack(parts).sum(0) if len(parts) > 1 else parts[0], self.y, self.fed.classes)
+        parts = [self._compute_logits(client, model, clients, done) for model in list_named(models)]
+        logits = torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
+        scores: list[float] = _score_logits(logits, self.y, self.fed.classes).tolist()
         if key:
-            self._known[key] = clients.version(client), scored
-        return scored
-
-    def _copy_models(self, views: EvaluatedModels, clients: ClientStore) -> dict[int, Weights]:
-        """Copy the weights to evaluate, by id(model), if that overlaps the next round.
-
-        Otherwise there are no copies: `FromClientState` models are made when their turn comes, since one for each
-        client would be too many at once.
-        """
-        if not self.deferred:
-            return {}
-        named = [w for members in views.values() for _, models in members for w in list_named(models)]
-        return {
-            id(w): w.make(clients) if isinstance(w, FromClientState) else w.clone()
-            for w in named
-            if not isinstance(w, ClientEntry)
-        }
+            self._known[key] = clients.version(client), scores
+        return scores
 
     def _compute_logits(
         self,
         client: int,
         model: Weights | ClientEntry | FromClientState,
         clients: ClientStore,
-        copies: Mapping[int, Weights],
         done: dict[int, Tensor],
     ) -> Tensor:
-        net = self.fed.net(client)
-        if isinstance(model, ClientEntry):  # its logits are not put aside: those of every client would be, at once
-            w = _load_model(client, model, clients)
-            if self.deferred and clients.in_memory(client):
-                self._held.append(w)  # the client may put something else in its place before this has run
-            return self.fed.world.evaluate(net, w, self.pool, self.rows)
-        if id(model) not in done:
-            w = copies[id(model)] if id(model) in copies else _load_model(client, model, clients)
-            done[id(model)] = self.fed.world.evaluate(net, w, self.pool, self.rows)
-        return done[id(model)]
-
-    def _make_rows(self, views: Mapping[str, list[tuple[int, Tensor]]]) -> Iterator[Row]:
-        self.graphs.join(self.stream)
-        self._held.clear()
-        for view, members in views.items():
-            scored = [(client, _name_scores(numbers.tolist(), self.fed.classes)) for client, numbers in members]
-            for client, scores in scored:
-                if client >= 0:
-                    yield view, client, "accuracy", scores["accuracy"]
-            for metric in scored[0][1]:
-                yield view, -1, metric, sum(scores[metric] for _, scores in scored) / len(scored)
+        if id(model) in done:
+            return done[id(model)]
+        w = _load_model(client, model, clients)
+        logits = self.fed.world.evaluate(self.fed.net(client), w, self.pool, self.rows)
+        if not isinstance(model, ClientEntry):  # those of every client would be put aside, at once
+            done[id(model)] = logits
+        return logits

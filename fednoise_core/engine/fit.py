@@ -5,6 +5,7 @@ Its parts (`open`, `iterate_stretches`, `step`, `close`) are run alike by every 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,7 +123,7 @@ class ClientFit:
         work = local.prepare_fit(self.client, self.broadcast) if self.client is not None else None
         self._take_work(work or Work(), request.epochs, ())
         if self.scheduled:  # of the first step, for all hooks but `train_step`, which gets its own
-            self.broadcast["lr"] = self.get_rate(0)
+            self.broadcast["lr"] = self._get_rate(0)
         self.carry: dict[str, Trained] = {}
         for name, start in local.init_carry(self.net, self.broadcast, self.client_state).items():
             rule = local.make_optimiser(name)
@@ -141,16 +142,11 @@ class ClientFit:
         self._refresh_state(work)
         self.aux = work.aux
         self.state |= {name: values.clone() for name, values in work.state.items()}
-        # The client chose its samples, so batch sizes may differ next time (see Replay._find_step).
-        self.sizes_vary = work.samples is not None or bool(work.more)
         self._make_plans(work, epochs, key)
         self.epoch, self.length = -1, max(1, len(self.plan.order) // max(1, epochs))
 
     def _check_work(self, work: Work) -> None:
-        """Check that tensors have a row per sample, and that positions are among the samples.
-
-        In buffers that are shared by clients a missing row would be another client's. Raises ValueError.
-        """
+        """Check that tensors have a row per sample, and that positions are among the samples. Raises ValueError."""
         n, place = len(self.x), f"{type(self.local).__name__}: client {self.request.client}: Work"
         if self.request.together and (work.samples is not None or work.more):
             raise ValueError(f"{place}.samples: clients that take each step together see the same images")
@@ -168,11 +164,7 @@ class ClientFit:
         self._work = work
         self._set_targets(work)
         stored = self.client.state if self.client is not None else {}
-        self.client_state = {**stored, **work.facts}  # what `init_carry` and `make_update` see
-        self.step_client_state = {
-            **{name: stored[name] for name in self.local.step_reads if name in stored},
-            **work.facts,
-        }
+        self.client_state = {**stored, **work.facts}  # what hooks and steps see
 
     def _set_targets(self, work: Work) -> None:
         request = self.request
@@ -250,13 +242,9 @@ class ClientFit:
             self.client.state = {**self.client.state, **written}
             self.client_state = {**self.client_state, **written}
 
-    def get_rate(self, k: int) -> float | None:
-        """Compute the learning rate of step k of the present plan.
-
-        Returns:
-            The rate, or None unless the fit has a schedule.
-        """
-        return self._scheduled_rate(self.done + k, self.done + len(self.plan.steps)) if self.scheduled else None
+    def _get_rate(self, k: int) -> float:
+        """The scheduled learning rate of step k of the present plan."""
+        return self._scheduled_rate(self.done + k, self.done + len(self.plan.steps))
 
     def _scheduled_rate(self, step: int, steps: int) -> float:
         schedule = self.request.rate
@@ -279,15 +267,10 @@ class ClientFit:
         tensors = (x, y, order, plan.u[steps], plan.masks[steps], *aux.values())
         return [tensor.split(self.size) for tensor in tensors]
 
-    def make_views(self, x: Tensor, numbers: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Augment a batch.
+    def _make_views(self, x: Tensor, numbers: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The views [B, C, H, W] of images [B, H, W, C], and the method's own columns of the uniform numbers [B, …].
 
-        Args:
-            x: Images [B, H, W, C], normalised float32 if there is no augmentation, else uint8.
-            numbers: Uniform numbers [B, …] of all augmentations and of the method.
-
-        Returns:
-            One float32 tensor [B, C, H, W] per view, and the method's own columns of the numbers.
+        x is normalised if there is no augmentation, else uint8.
         """
         if self.plain:
             return [x.permute(0, 3, 1, 2)] * len(self.augmentations), numbers
@@ -311,14 +294,14 @@ class ClientFit:
             self.epoch, self.pieces = epoch, self._split_epoch(epoch)
         index = (a - epoch * self.length) // self.size
         x, y, i, numbers, masks, *extras = (pieces[index] for pieces in self.pieces)
-        views, u = self.make_views(x, numbers)
+        views, u = self._make_views(x, numbers)
         state = self._rows_of_state(i) if self.state else {}
         batch = Batch(views, y, i, u, masks, dict(zip(self.aux, extras, strict=True)), state, {})
         for name, plan in self.more.items():
             rows = slice(*plan.steps[k])
             i = plan.order[rows]
             x, y, aux = self._gather_rows(i)
-            views, u = self.make_views(x, plan.u[rows])
+            views, u = self._make_views(x, plan.u[rows])
             batch.more[name] = Batch(views, y, i, u, plan.masks[rows], aux, self._rows_of_state(i))
         return batch
 
@@ -326,42 +309,30 @@ class ClientFit:
         return {name: values.index_select(0, i) for name, values in self.state.items()}
 
     def step(self, k: int) -> None:
-        """Take step k of the present plan.
+        """Take step k of the present plan."""
+        self.train_batch(k, self.make_batch(k), {})
 
-        Executors without captured steps call this.
-        Those with them run `advance_carry` over their own buffers.
-        """
-        broadcast = {**self.broadcast, "lr": self.get_rate(k)} if self.scheduled else self.broadcast
-        self.advance_carry(self.make_batch(k), self.carry, broadcast, self.step_client_state, self.state)
-
-    def advance_carry(
-        self,
-        batch: Batch,
-        carry: Mapping[str, Trained],
-        broadcast: Mapping[str, Any],
-        client_state: Mapping[str, Any],
-        state: Mapping[str, Tensor],
-    ) -> None:
-        """Run the method's step on a batch in the run's precision, the one code path of all executors.
+    def train_batch(self, k: int, batch: Batch, reply: Mapping[str, Any]) -> None:
+        """Run the method's step in the run's precision, and keep the rows that it writes per sample.
 
         Args:
-            batch: What the step sees.
-            carry: Weights in training by name, which the step changes.
-            broadcast: What the server sent, plus "lr".
-            client_state: What the step reads of the client state, and the facts of `Work`.
-            state: Numbers per sample, [n, …] each. Rows that the step writes are copied back into them.
+            k: The step of the present plan.
+            batch: Its batch, from `make_batch`.
+            reply: What `broadcast` holds beside the rest in this step.
         """
-        entries = _list_state_rows(batch) if state else ()
-        if self.world.train.precision == "bf16":
-            # a cache of casts would outlive a captured step
-            with torch.autocast(self.world.device.type, torch.bfloat16, cache_enabled=False):
-                self.local.train_step(self.net, carry, batch, broadcast, client_state)
-        else:
-            self.local.train_step(self.net, carry, batch, broadcast, client_state)
+        broadcast = {**self.broadcast, **reply}
+        if self.scheduled:
+            broadcast["lr"] = self._get_rate(k)
+        entries = _list_state_rows(batch) if self.state else ()
+        precision: Any = contextlib.nullcontext()
+        if self.world.train.precision == "bf16":  # with a cache of casts, gradients of several passes would add in bf16
+            precision = torch.autocast(self.world.device.type, torch.bfloat16, cache_enabled=False)
+        with precision:
+            self.local.train_step(self.net, self.carry, batch, broadcast, self.client_state)
         for pool, name, rows, version in entries:
             new = pool.state[name]
             if new is not rows or rows._version != version:  # else a pool that only reads would undo another's writing
-                state[name].index_copy_(0, pool.i, new.detach().to(rows.dtype))
+                self.state[name].index_copy_(0, pool.i, new.detach().to(rows.dtype))
 
     def close(self) -> FitResult:
         """End the fit: compute the update, and hand over the client state.

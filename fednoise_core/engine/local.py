@@ -1,8 +1,6 @@
 """Local, Batch and Work: what one client does in a fit, what one step sees, and what a client prepares for itself.
 
-Rules for what `train_step` calls, because it also runs inside a captured graph: no `.item()`, no Python `if` on a
-tensor, no boolean indexing, no tensor made from the host's numbers, no layer that draws its own random numbers. Random
-numbers come from `batch.u`, numbers that change by round from `broadcast`, ranks and masks stand for shorter tensors.
+The random numbers of a step come from `batch.u` and `batch.masks`. A layer of torch that draws its own is not allowed.
 """
 
 from __future__ import annotations
@@ -74,17 +72,13 @@ class Local:
     `after_fit`, without its "client_state", crosses to the server. The hooks share these arguments:
 
     - broadcast: what the server sent, plus "lr".
-    - client_state: what this client keeps, plus `Work.facts`. `init_carry` and `make_update` see all of it, a step sees
-      what `step_reads` names, and the facts.
+    - client_state: what this client keeps, plus `Work.facts`.
     - carry: the weights in training (`Trained`), by the names that `init_carry` gave them.
     """
 
     train: Train
     draws: int = 0  # uniform numbers per sample and step that the method uses
     passes: int = 1  # forward-backward passes of a step over its batch: for dropout and for the count of work
-    # Names of the entries of the client state that `train_step` reads. A captured step is used again only for equal
-    # shapes, so data per sample belong in `Work.aux` or `Work.state`.
-    step_reads: tuple[str, ...] = ()
 
     def get_augmentations(self) -> list[Any]:
         """List one augmentation per view of a batch.
@@ -176,7 +170,6 @@ class Local:
         """Advance `carry` and `batch.state` by one step, and touch nothing else.
 
         The default descends `compute_objective` with `correct_gradient` at the rate broadcast["lr"].
-        The rules in the module's docstring hold for all that it calls.
         """
         model = carry["model"]
         grad = model.backward(self.compute_objective(net, model.w, batch, broadcast, client_state))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +17,11 @@ from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.evaluate import (
     EvaluatedModels,
     Evaluator,
-    Row,
     count_confusion,
     iterate_models,
     resolve_entries,
     valid_accuracy,
 )
-from fednoise_core.engine.executors.gpu.eager_graphs import Graphs
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.phase import Phase
@@ -121,7 +119,6 @@ def run_loop(
     *,
     saving: Saving | None = None,
     room: int = ROOM,
-    graphs: Graphs | None = None,
     label: str = "run",
     console: TextIO | None = None,
     progress: Path | None = None,
@@ -138,7 +135,6 @@ def run_loop(
         test_y: Their labels [n] int64.
         saving: How to write checkpoints. None: not at all.
         room: Bytes of client states that may stay in memory. The rest goes to files.
-        graphs: How evaluations run beside the training. Default: as the device can.
         label: Names the run in messages.
         console: Gets a line a round.
         progress: File to which a line of JSON a round is appended.
@@ -149,12 +145,12 @@ def run_loop(
         Diverged: No update of a round is finite.
     """
     run = RunLoop(world, executor, method, truth, saving, label, console)
-    run.start_run(room, Evaluator(run.fed, test, test_y, graphs))
+    run.start_run(room, Evaluator(run.fed, test, test_y))
     return run.play_rounds(progress, on_round)
 
 
 class RunLoop:
-    """A run while it goes on: federation, state and record, and the evaluation that is under way."""
+    """A run while it goes on: federation, state and record."""
 
     def __init__(
         self,
@@ -171,7 +167,6 @@ class RunLoop:
         self.saving, self.label, self.console = saving, label, console
         self.fed = Federation(world, executor)
         self.spent = [0.0, 0.0]  # seconds, CPU seconds of earlier attempts
-        self.pending: _Pending | None = None  # the last round's evaluation
         self.saved_at, self.saving_took = time.monotonic(), 0.0
 
     def print_line(self, line: str) -> None:
@@ -197,7 +192,7 @@ class RunLoop:
         else:
             self.record.diagnostics += self.truth.label_noise(0)
             self._record_report(0, "start", {})
-            self._start_evaluation("start").write_into(self.record, self.truth)
+            self._evaluate_round("start")
         self.resumed, self.phases = self.state.round, self.method.list_phases(fed)
 
     def init_state(self) -> State:
@@ -223,7 +218,7 @@ class RunLoop:
         with closing(Progress(self.label, self.phases[-1].end, self.resumed, progress, self.console, on_round)) as log:
             while (phase := self.enter_phase()) is not None:
                 self.play_round(phase, log)
-                self.save_if_due(phase, log)
+                self.save_if_due(phase)
         return self.finish_run()
 
     def enter_phase(self) -> Phase | None:
@@ -246,18 +241,12 @@ class RunLoop:
         return None
 
     def play_round(self, phase: Phase, log: Progress) -> None:
-        """Train one round, and start its evaluation if it is due."""
+        """Train one round, and evaluate it if that is due."""
         state = self.state
         state.round += 1
-        report = self._train_round(phase)
-        self._finish_evaluation(log)
-        self._record_report(state.round, phase.name, report)
-        if self._is_evaluated(phase):
-            self.pending = self._start_evaluation(phase.name)
-        else:
-            log.report_round(state.round, phase.name, {}, self.record)
-        if self._is_last(phase) or not self.evaluator.deferred:  # else while the next round goes on
-            self._finish_evaluation(log)
+        self._record_report(state.round, phase.name, self._train_round(phase))
+        accuracies = self._evaluate_round(phase.name) if self._is_evaluated(phase) else {}
+        log.report_round(state.round, phase.name, accuracies, self.record)
 
     def _train_round(self, phase: Phase) -> dict[str, float]:
         """The phase's round; what it reports, and how many updates were dropped because they were not finite."""
@@ -322,28 +311,26 @@ class RunLoop:
         with self.state.store.server_side():  # only the evaluation reads that
             return self.method.list_models(self.fed, self.state), self.method.estimate_noise(self.fed, self.state)
 
-    def _start_evaluation(self, phase: str) -> _Pending:
-        state = self.state
+    def _evaluate_round(self, phase: str) -> dict[str, float]:
+        """Record the round's scores and estimates; returns the accuracy by view."""
+        state, record, accuracies = self.state, self.record, {}
         views, estimates = self.list_evaluated()
-        rows = self.evaluator.start_evaluation(views, state.store)
-        resolved = _to_host(resolve_entries(estimates, state.clients))
-        return _Pending(state.round, self.record.work, phase, rows, resolved)
-
-    def _finish_evaluation(self, log: Progress) -> None:
-        pending, self.pending = self.pending, None
-        if pending is not None:
-            log.report_round(pending.round, pending.phase, pending.write_into(self.record, self.truth), self.record)
+        for view, client, metric, value in self.evaluator.evaluate_views(views, state.store):
+            record.metrics.append((state.round, record.work, phase, view, client, metric, value))
+            if client == -1 and metric == "accuracy":
+                accuracies[view] = value
+        record.diagnostics += self.truth.estimates(state.round, _to_host(resolve_entries(estimates, state.clients)))
+        return accuracies
 
     # checkpoints and the end
 
-    def save_if_due(self, phase: Phase, log: Progress) -> None:
+    def save_if_due(self, phase: Phase) -> None:
         """Write a checkpoint if it is time, or if the run is asked to stop, which raises Stopped."""
         saving, state = self.saving, self.state
         if saving is None or self._is_last(phase):
             return
         stop = saving.stop()
         if stop or saving.is_due(state.round, self.saved_at, self.saving_took):
-            self._finish_evaluation(log)
             before = time.monotonic()
             now = [self.spent[0] + before - self.began[0], self.spent[1] + time.process_time() - self.began[1]]
             save_checkpoint(saving.path, saving.key, state, {**self.record.to_plain(), "spent": now})
@@ -407,27 +394,6 @@ def _is_over(state: State, phase: Phase) -> bool:
         return False
     with state.store.server_side():
         return phase.until(state)
-
-
-@dataclass
-class _Pending:
-    """A round's evaluation, perhaps still under way."""
-
-    round: int
-    work: float
-    phase: str
-    rows: Callable[[], Iterable[Row]]
-    estimates: dict[str, Any]
-
-    def write_into(self, record: Record, truth: Truth) -> dict[str, float]:
-        """Wait for the rows and write them down; returns the accuracy by view."""
-        seen = {}
-        for view, client, metric, value in self.rows():
-            record.metrics.append((self.round, self.work, self.phase, view, client, metric, value))
-            if client == -1 and metric == "accuracy":
-                seen[view] = value
-        record.diagnostics += truth.estimates(self.round, self.estimates)
-        return seen
 
 
 def _to_host(value: Any) -> Any:

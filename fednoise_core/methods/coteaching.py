@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -50,8 +49,7 @@ class Coteaching(TwoNets):
         return losses.forget_rate_at(round, self.forget_rate, ramp, self.exponent)
 
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
-        keep = 1.0 - self.forget_rate_at(max(state.round - 1, 0))
-        return {**state.server, "keep": torch.tensor(keep, dtype=torch.float64)}
+        return {**state.server, "keep": 1.0 - self.forget_rate_at(max(state.round - 1, 0))}
 
     def train_step(
         self,

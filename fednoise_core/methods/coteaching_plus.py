@@ -53,7 +53,7 @@ class CoteachingPlus(Coteaching):
             trained.update(broadcast["lr"])
 
 
-def mask_small_losses(loss: Tensor, differ: Tensor, keep: Tensor) -> Tensor:
+def mask_small_losses(loss: Tensor, differ: Tensor, keep: float) -> Tensor:
     """Mask the small losses among the samples that differ.
 
     Args:
@@ -65,6 +65,6 @@ def mask_small_losses(loss: Tensor, differ: Tensor, keep: Tensor) -> Tensor:
         1 for the max(1, floor(keep·n)) smallest of these, and 0 for others, float [B]. All 1 if n is 0.
     """
     rank = torch.argsort(torch.argsort(torch.where(differ, loss.detach(), torch.inf), stable=True))
-    count = differ.sum()
+    count = differ.sum(dtype=torch.float64)
     kept = torch.floor(keep * count + 1e-9).clamp_min(1)
     return torch.where(count > 0, rank < kept, True).to(loss.dtype)

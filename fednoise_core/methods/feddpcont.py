@@ -87,7 +87,6 @@ class FedDPCont(FedAvg):
     ] = losses.CONTRAST_FLOOR
 
     draws = 1
-    step_reads = ("prior",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

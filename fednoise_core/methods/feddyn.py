@@ -29,8 +29,6 @@ class FedDyn(FedAvg):
     )
     alpha: Annotated[float, Field(ge=0, description="Weight of the regulariser; 0 is FedAvg, by definition.")] = 0.01
 
-    step_reads = ("drift",)
-
     def init_state(self, fed: Federation) -> State:
         state = super().init_state(fed)
         state.server["drift"] = torch.zeros_like(state.server["model"].trained)

@@ -39,8 +39,6 @@ class JointOptim(FedAvg):
         warm = resolve_rounds(self.train.rounds, self.warmup or 0.35)
         return {**super().make_broadcast(fed, state), "relabel": state.round > warm}
 
-    step_reads = ("place",)
-
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         """The predictions of the last epochs [n, memory, K], 0 where there are none yet."""
         self._move_place(client)

@@ -39,7 +39,6 @@ class Corrected(FedAvg):
     """FedAvg whose clients train on the forward loss as soon as they keep a matrix "T"."""
 
     family = "transition"
-    step_reads = ("T",)
 
     def estimate_matrix(self, p: Tensor, y: Tensor) -> Tensor:
         """Estimate the client's matrix T.
@@ -120,8 +119,6 @@ class Revision(Local):
 
     train: Train
     decay: float
-
-    step_reads = ("T",)
 
     def make_optimiser(self, name: str) -> Optimiser:
         return Adam(weight_decay=self.decay, clip=self.train.clip)

@@ -29,8 +29,6 @@ class Moon(FedAvg):
     mu: Annotated[float, Field(ge=0, description="Weight of the contrast; 0 is FedAvg.")] = 1.0
     temperature: Annotated[float, Field(gt=0, description="tau of the contrast.")] = 0.5
 
-    step_reads = ("previous",)
-
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         client.state.setdefault("previous", broadcast["model"])  # at first the two similarities cancel
         return None

@@ -99,10 +99,9 @@ class RoFL(FedAvg):
                 new[:, None], _class_means(client.features(w), _encode_labels(client.labels, client.classes)), f
             )
         tau = losses.forget_rate_at(t, self.forget_rate, resolve_warmup(self.train.rounds, self.ramp))
-        keep = torch.tensor(1.0 - tau, dtype=torch.float64, device=f.device)
         pull = torch.tensor(self.centroid * min(1.0, t / warmup), device=f.device)
         aux = {"guess": client.predict(w).argmax(1)} if t >= warmup else {}
-        return Work(aux=aux, facts={"start": f, "keep": keep, "pull": pull})
+        return Work(aux=aux, facts={"start": f, "keep": 1.0 - tau, "pull": pull})
 
     def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
         layout = Layout([Entry("f", tuple(client_state["start"].shape), "stat")])

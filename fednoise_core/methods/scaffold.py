@@ -30,8 +30,6 @@ class Scaffold(FedAvg):
         Literal["samples", "uniform"], Field(description="The paper's server update is a plain mean.")
     ] = "uniform"
 
-    step_reads = ("control",)
-
     def init_state(self, fed: Federation) -> State:
         state = super().init_state(fed)
         state.server["control"] = torch.zeros_like(state.server["model"].trained)

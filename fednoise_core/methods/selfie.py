@@ -45,8 +45,6 @@ class Selfie(FedAvg):
         Share, Field(description="epsilon, entropy of the remembered predictions over log K up to which they count.")
     ] = 0.05
 
-    step_reads = ("place",)
-
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
         warm = resolve_rounds(self.train.rounds, self.warmup or 0.25)
         return {**super().make_broadcast(fed, state), "correct": state.round > warm}

@@ -184,11 +184,8 @@ def sharpen_probs(p: Tensor, temperature: float) -> Tensor:
     return torch.softmax(p.clamp_min(1e-38).log() / temperature, -1)
 
 
-def small_loss_mask(per_sample: Tensor, keep_rate: float | Tensor) -> Tensor:
+def small_loss_mask(per_sample: Tensor, keep_rate: float) -> Tensor:
     """Mask of the r smallest losses, with r = max(1, floor(keep_rate*B + 1e-9)). Ties go to the earlier sample.
-
-    It ranks and masks instead of making a shorter tensor. So the rate may change from round to round inside a captured
-    step.
 
     Args:
         per_sample: Losses [B].
@@ -199,9 +196,7 @@ def small_loss_mask(per_sample: Tensor, keep_rate: float | Tensor) -> Tensor:
     """
     n = per_sample.shape[0]
     rank = torch.argsort(torch.argsort(per_sample.detach(), stable=True))
-    rate = torch.as_tensor(keep_rate, dtype=torch.float64, device=rank.device)
-    r = torch.floor(rate * n + 1e-9).clamp_min(1)
-    return (rank < r).to(per_sample.dtype)
+    return (rank < max(1, math.floor(keep_rate * n + 1e-9))).to(per_sample.dtype)
 
 
 def forget_rate_at(round: int, rate: float, ramp: int, exponent: float = 1.0) -> float:

@@ -37,7 +37,7 @@ class SGD:
         """
         return (torch.zeros_like(w),) if self.momentum else ()
 
-    def update(self, w: Tensor, grad: Tensor, memory: tuple[Tensor, ...], lr: float | Tensor) -> None:
+    def update(self, w: Tensor, grad: Tensor, memory: tuple[Tensor, ...], lr: float) -> None:
         """Take one step in place.
 
         Args:
@@ -52,7 +52,7 @@ class SGD:
             grad.add_(w, alpha=self.weight_decay)
         if self.momentum:
             grad = memory[0].mul_(self.momentum).add_(grad)
-        _apply_step(w, grad, lr)
+        w.add_(grad, alpha=-lr)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Adam:
         """
         return torch.zeros_like(w), torch.zeros_like(w), torch.zeros((), dtype=torch.float64, device=w.device)
 
-    def update(self, w: Tensor, grad: Tensor, memory: tuple[Tensor, ...], lr: float | Tensor) -> None:
+    def update(self, w: Tensor, grad: Tensor, memory: tuple[Tensor, ...], lr: float) -> None:
         """Take one step in place.
 
         Args:
@@ -98,12 +98,12 @@ class Adam:
         if self.weight_decay:
             grad.add_(w, alpha=self.weight_decay)
         first, second, step = memory
-        step.add_(1)  # a tensor, so that a captured step counts too
+        step.add_(1)
         first.lerp_(grad, 1 - self.beta1)
         second.mul_(self.beta2).addcmul_(grad, grad, value=1 - self.beta2)
         unbias1 = (1 - torch.exp(step * math.log(self.beta1))).to(w.dtype)
         unbias2 = (1 - torch.exp(step * math.log(self.beta2))).to(w.dtype)
-        _apply_step(w, (first / unbias1).div_((second / unbias2).sqrt_().add_(self.eps)), lr)
+        w.add_((first / unbias1).div_((second / unbias2).sqrt_().add_(self.eps)), alpha=-lr)
 
 
 Optimiser = SGD | Adam
@@ -122,13 +122,6 @@ def make_optimiser(name: str, *, momentum: float = 0.0, weight_decay: float = 0.
         The update rule.
     """
     return SGD(momentum, weight_decay, clip) if name == "sgd" else Adam(weight_decay=weight_decay, clip=clip)
-
-
-def _apply_step(w: Tensor, direction: Tensor, lr: float | Tensor) -> None:
-    if isinstance(lr, Tensor):  # in a captured step the rate lives on the device
-        w.sub_(direction * lr)
-    else:
-        w.add_(direction, alpha=-lr)
 
 
 def _clip_norm(grad: Tensor, limit: float) -> None:
@@ -210,11 +203,11 @@ class Trained:
         _ENGINE.run_backward((loss,), (self._one,), False, False, leaves, allow_unreachable=True, accumulate_grad=True)
         return self.grad
 
-    def update(self, lr: float | Tensor) -> None:
+    def update(self, lr: float) -> None:
         """Take one optimiser step along `grad`.
 
         Args:
-            lr: Learning rate. In a captured step it is a tensor on the device.
+            lr: Learning rate.
         """
         with torch.no_grad():
             self.optimiser.update(self._vector, self.grad, self.memory, lr)

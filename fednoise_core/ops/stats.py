@@ -140,8 +140,7 @@ def low_loss(loss: Tensor, *, seed: int, max_iter: int = 100) -> Tensor:
 def beta_from_uniform(u: Tensor, a: float) -> Tensor:
     """Turn uniform numbers into Beta(a, a) numbers, for use in a step.
 
-    It reads a table of the inverse distribution function, which is made once for each device. A captured step cannot
-    leave the device.
+    It reads a table of the inverse distribution function, which is made once for each device.
 
     Args:
         u: Uniform numbers in 0..1, of any shape.
@@ -161,7 +160,7 @@ def beta_from_uniform(u: Tensor, a: float) -> Tensor:
     return low + (position - below) * (high - low)
 
 
-@functools.cache  # captured steps go on reading them
+@functools.cache
 def _beta_quantiles(a: float, device: torch.device, knots: int = 4097) -> Tensor:
     from scipy.special import betaincinv
 

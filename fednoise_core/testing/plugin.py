@@ -104,15 +104,3 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Any]:
 def whole(subject: Any, recorded: Callable[[Any], Any]) -> Any:
     """The recorded run of the method under test."""
     return recorded(subject)
-
-
-@pytest.fixture
-def taped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the executor `replay` run recorded steps without calling their Python, as on a GPU.
-
-    The fixture has no value.
-    Tests that use that executor ask for it.
-    """
-    from fednoise_core.testing.tape import TapeGraphs
-
-    monkeypatch.setattr("fednoise_core.engine.executors.gpu.replay.graphs_for", lambda device: TapeGraphs())

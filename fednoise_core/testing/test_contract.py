@@ -12,7 +12,6 @@ import math
 import random
 import shutil
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +21,13 @@ import torch
 
 from fednoise_core.api import simulate
 from fednoise_core.api.checks import check_data
-from fednoise_core.engine.executors.gpu.eager_graphs import Graphs
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.loop import Diverged, Saving
 from fednoise_core.engine.truth import Truth
 from fednoise_core.testing import world
-from fednoise_core.testing.compare import golden_numbers, nearly_same, same_state
+from fednoise_core.testing.compare import same_state
 from fednoise_core.testing.crossing import compare_wire
 from fednoise_core.testing.subject import Played, Subject, poison_updates
-from fednoise_core.testing.tape import TapeGraphs
 from fednoise_core.testing.wire import Trap, allow_clean, find_reaches, reachable_ids
 
 FILES = [
@@ -84,55 +81,12 @@ def test_it_resumes_bit_exactly_after_every_round(subject: Subject, whole: Playe
             assert (folder / "out" / file).read_bytes() == (whole.out / file).read_bytes(), f"{where}: {file} differs"
 
 
-@pytest.mark.parametrize("executor", ["workers:2", "replay"])
-def test_executors_agree(subject: Subject, executor: str, whole: Played, tmp_path: Path, taped: None) -> None:
-    """Bit for bit; replay up to rounding, and with itself after a resume bit for bit."""
-    saving = Saving(tmp_path / "checkpoint.pt", "key", rounds=2)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".* cannot be captured")  # told by the test of that
-        run = subject.play(out=tmp_path, executor=executor, saving=saving)
-        assert run.cost["executor"] == executor.partition(":")[0]
-        if executor == "replay":
-            assert nearly_same(golden_numbers(run), golden_numbers(whole.run)), "other numbers come out"
-            assert same_state(subject.play(executor=executor, saving=saving).outcome.state, run.outcome.state)
-            return
-    assert same_state(run.outcome.state, whole.run.outcome.state), f"{executor} and sequential end in other states"
+def test_worker_processes_agree_bit_for_bit(subject: Subject, whole: Played, tmp_path: Path) -> None:
+    run = subject.play(out=tmp_path, executor="workers:2", saving=Saving(tmp_path / "checkpoint.pt", "key", rounds=2))
+    assert run.cost["executor"] == "workers"
+    assert same_state(run.outcome.state, whole.run.outcome.state), "workers and sequential end in other states"
     for file in FILES:
-        assert (tmp_path / file).read_bytes() == (whole.out / file).read_bytes(), f"{executor}: {file} differs"
-
-
-class _Counting(TapeGraphs):
-    captures = 0
-
-    def capture(self, *arguments: Any) -> Any:
-        self.captures += 1
-        return super().capture(*arguments)
-
-
-def test_its_step_can_be_captured_and_replayed(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The numbers are those of the same step called again and again."""
-    where = "fednoise_core.engine.executors.gpu.replay.graphs_for"
-    with monkeypatch.context() as patch:
-        patch.setattr(where, lambda device: Graphs())
-        eager = _play_quietly(subject, "replay")[0]
-    graphs = _Counting()
-    monkeypatch.setattr(where, lambda device: graphs)
-    run, warned = _play_quietly(subject, "replay")
-    if warned:
-        pytest.fail(f'{warned[0]}; see "The rules of the step" in docs/method_reference.md', pytrace=False)
-    assert graphs.captures or not run.outcome.fed.passes, "it trains, but no step was captured"
-    assert same_state(run.outcome.state, eager.outcome.state), (
-        "a replayed step gives other numbers than a step that is called: it uses something that changes between steps "
-        "(a global, an attribute, a number worked out in Python)"
-    )
-
-
-def _play_quietly(subject: Subject, executor: str) -> tuple[simulate.FinishedRun, list[str]]:
-    """A run, and its warnings about steps that cannot be captured."""
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        run = subject.play(executor=executor)
-    return run, [str(warning.message) for warning in warned if "cannot be captured" in str(warning.message)]
+        assert (tmp_path / file).read_bytes() == (whole.out / file).read_bytes(), f"{file} differs"
 
 
 def test_global_random_generators_are_neither_used_nor_changed(subject: Subject, whole: Played) -> None:

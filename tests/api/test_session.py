@@ -254,7 +254,7 @@ class Pulled(FedAvg):
         grad.add_(w.trained.detach() - broadcast["model"].trained, alpha=self.mu)
 
 
-@pytest.mark.parametrize("executor", ["sequential", "workers:2", "replay"])
+@pytest.mark.parametrize("executor", ["sequential", "workers:2"])
 def test_a_class_or_an_object_is_a_method(executor: str):
     def end(method: Any, train: Any = SHORT) -> torch.Tensor:
         return play(method, train, executor=executor).outcome.state.server["model"].flat

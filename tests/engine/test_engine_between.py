@@ -16,8 +16,6 @@ from fednoise_core.engine.state import State
 from fednoise_core.rng import torch_stream
 from fednoise_core.settings.train import Train
 
-pytestmark = pytest.mark.usefixtures("taped")
-
 
 def fitted(executor: str, local: type[Local], clients: Any, train: dict[str, Any] | None = None, **how: Any):
     """One fit of the toy's first model; (federation, state, who, ups)."""
@@ -85,7 +83,6 @@ class Spy(Plain):
     train: Train
     works: dict[int, Work] = field(default_factory=dict)  # 0: from `prepare_fit`
     draws: int = 2
-    step_reads: tuple[str, ...] = ("kept",)
     seen: list[Any] = field(default_factory=list)
 
     def prepare_fit(self, client, broadcast):

@@ -1,12 +1,10 @@
-"""Evaluation beside the next round: the same rows in the same order, whatever the server does meanwhile."""
+"""Evaluation: its rows, which checkpoints have too, and what is not evaluated twice."""
 
 import itertools
-from typing import Any
 
 import pytest
 import torch
 import toy
-from toy_jobs import Late
 
 from fednoise_core.engine.client_store import ClientStore
 from fednoise_core.engine.evaluate import ClientEntry, Evaluator
@@ -20,86 +18,46 @@ from fednoise_core.engine.world import World
 from fednoise_core.methods import make_method
 
 
-class Told(Late):
-    """Writes down in which order things are asked for."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def stream_waits(self, stream: Any) -> None:
-        self.said.append("follow")
-
-    def caller_waits(self, stream: Any) -> None:
-        self.said.append("lead")
-
-    def join(self, stream: Any) -> None:
-        self.said.append("join")
-
-
 def held_out() -> tuple[Pool, torch.Tensor]:
     return Pool(toy.arrays().x_test, (0.25,), (0.2,)), torch.from_numpy(toy.arrays().y_test)
 
 
-def play(graphs: Any = None, console: Any = None, saving: Saving | None = None, **train: Any):
-    made = toy.toy_world({"rounds": 5, **train})
+def play(saving: Saving | None = None):
+    made = toy.toy_world({"rounds": 5})
     truth = Truth(toy.toy_labels().clean, toy.toy_labels().noisy, [toy.toy_partition().of(c) for c in range(8)], 5)
     method = make_method({"name": "feddpcont", "keep": 0.6}, made.train)
-    return run_loop(
-        made, Sequential(made), method, truth, *held_out(), graphs=graphs, console=console, saving=saving, label="x"
-    )
-
-
-def test_the_next_round_begins_before_the_rows_are_asked_for(monkeypatch):
-    graphs = Told()
-    fit = Sequential.run
-
-    def watched(self, jobs):
-        graphs.said.append("round")
-        return fit(self, jobs)
-
-    monkeypatch.setattr(Sequential, "run", watched)
-    play(graphs, rounds=3)
-    order = [word for word in graphs.said if word in ("round", "follow", "join")]
-    assert order == ["follow", "join", "round", "follow", "round", "join", "follow", "round", "join", "follow", "join"]
+    return run_loop(made, Sequential(made), method, truth, *held_out(), saving=saving, label="x")
 
 
 def test_a_stop_has_the_last_rounds_rows_in_its_checkpoint(tmp_path):
     asked = iter([False, False, True])
     saving = Saving(tmp_path / "checkpoint.pt", "key", seconds=1e9, stop=lambda: next(asked))
     with pytest.raises(Stopped):
-        play(Told(), saving=saving)
+        play(saving)
     _, log = load_checkpoint(saving.path, "key", torch.device("cpu"))
     assert {row[0] for row in log["metrics"] if row[3]} == {0, 1, 2, 3}
-    resumed = play(Told(), saving=Saving(saving.path, "key"))
+    resumed = play(Saving(saving.path, "key"))
     assert resumed.resumed == 3
     assert toy.same_state(resumed.record, play().record)
 
 
-def test_what_the_server_holds_is_copied_before_it_goes_on_and_what_clients_keep_is_not(monkeypatch):
-    fed, graphs, seen = toy.toy_federation(), Told(), []
+def test_a_model_of_two_views_is_evaluated_once(monkeypatch):
+    fed, seen = toy.toy_federation(), []
     evaluate = World.evaluate
 
     def watched(self, net, w, *rest):
-        graphs.said.append("evaluate")
         seen.append(w.flat.data_ptr())
         return evaluate(self, net, w, *rest)
 
     monkeypatch.setattr(World, "evaluate", watched)
     server, kept = fed.init_weights("model"), fed.init_weights("model", 2)
     views = {"global": [(SERVER, server)], "sum": [(SERVER, [server, server])], "personal": [(3, ClientEntry("own"))]}
-    asked = Evaluator(fed, *held_out(), graphs).start_evaluation(views, ClientStore({3: {"own": kept}}))
-    assert graphs.said == ["follow", "lead", "evaluate", "evaluate"]  # a model of two views only once
-    assert seen[0] != server.flat.data_ptr()
-    assert seen[1] == kept.flat.data_ptr()
-    rows = list(asked())
-    assert graphs.said[-1] == "join"
+    rows = list(Evaluator(fed, *held_out()).evaluate_views(views, ClientStore({3: {"own": kept}})))
+    assert seen == [server.flat.data_ptr(), kept.flat.data_ptr()]
     assert [row[:3] for row in rows if row[0] == "personal" and row[2] == "accuracy"] == [
         ("personal", 3, "accuracy"),
         ("personal", -1, "accuracy"),
     ]
-    seen.clear()
-    list(Evaluator(fed, *held_out()).start_evaluation(views, ClientStore({3: {"own": kept}}))())
-    assert seen == [server.flat.data_ptr(), kept.flat.data_ptr()]
 
 
 @pytest.mark.parametrize("room", [0, 1 << 20])

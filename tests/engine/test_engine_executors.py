@@ -17,8 +17,6 @@ from fednoise_core.methods import make_method
 class Falls(Local):
     """Fails on client 3: in a step, or before the first."""
 
-    step_reads = ("bad",)
-
     def __init__(self, train, when: str):
         self.train, self.when = train, when
 
@@ -82,7 +80,7 @@ def test_workers_end_with_the_run():
 def test_workers_are_for_the_cpu():
     made = toy.toy_world()
     made.device = torch.device("cuda")
-    with pytest.raises(ValueError, match="replay"):
+    with pytest.raises(ValueError, match="use sequential on a GPU"):
         Workers(made, 1)
 
 

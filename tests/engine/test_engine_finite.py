@@ -20,8 +20,6 @@ from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.settings.train import Train
 
-pytestmark = pytest.mark.usefixtures("taped")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Blows(FedAvg):

@@ -4,7 +4,6 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.engine.executors.gpu.replay import Replay
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.state import State
@@ -12,11 +11,10 @@ from fednoise_core.methods import make_method
 from fednoise_core.methods.local import LocalOnly
 
 
-@pytest.mark.parametrize("kind", [Sequential, Replay])
-def test_a_fit_may_have_its_own_epochs_batch_and_rate(kind):
+def test_a_fit_may_have_its_own_epochs_batch_and_rate():
     def fitted(train, **how):
         world = toy.toy_world(train)
-        fed = Federation(world, kind(world))
+        fed = Federation(world, Sequential(world))
         method = make_method({"name": "fedavg"}, world.train)
         state = method.init_state(fed)
         state.round = 1
@@ -41,14 +39,13 @@ class GoesOn(LocalOnly):
         return {"client_state": {"model": carry["model"].values(), "memory": carry["model"].copy_memory()}}
 
 
-@pytest.mark.parametrize("kind", [Sequential, Replay])
 @pytest.mark.parametrize("how", [{"momentum": 0.9}, {"optimiser": "adam", "lr": 0.01}])
-def test_the_optimiser_may_go_on_from_fit_to_fit(kind, how):
+def test_the_optimiser_may_go_on_from_fit_to_fit(how):
     """Two fits of an epoch are one fit of two, on a client whose only batch is all it has, with full-batch steps."""
     world = toy.toy_world({**how, "batch": 20})
 
     def end(method, *epochs):
-        fed = Federation(world, kind(world))
+        fed = Federation(world, Sequential(world))
         state = method.init_state(fed)
         for state.round, count in enumerate(epochs, start=1):
             fed.fit(method, state, [3], {}, epochs=count)
@@ -57,41 +54,6 @@ def test_the_optimiser_may_go_on_from_fit_to_fit(kind, how):
     on, fresh = GoesOn(train=world.train), LocalOnly(train=world.train)
     torch.testing.assert_close(end(on, 1, 1), end(fresh, 2), rtol=1e-4, atol=1e-6)
     assert (end(fresh, 1, 1) - end(fresh, 2)).abs().max() > 1e-3
-
-
-class Keeps(LocalOnly):
-    """Keeps a number per sample, which its steps do not read."""
-
-    def after_fit(self, client, update, broadcast):
-        client.state["each"] = torch.zeros(client.n)
-        return update
-
-
-def test_what_steps_do_not_read_asks_for_no_further_capture():
-    world = toy.toy_world()
-
-    def captured(method):
-        replay = Replay(world)
-        fed = Federation(world, replay)
-        state = method.init_state(fed)
-        for state.round in (1, 2, 3):
-            fed.fit(method, state, fed.all, {})
-        return len(replay.steps)
-
-    assert captured(Keeps(train=world.train)) == captured(LocalOnly(train=world.train)) == 1
-
-
-class Reads(LocalOnly):
-    def correct_gradient(self, grad, w, broadcast, client_state):
-        grad.add_(client_state["model"].trained)
-
-
-def test_a_step_that_reads_what_it_did_not_name_is_told():
-    world = toy.toy_world()
-    fed = Federation(world, Sequential(world))
-    method = Reads(train=world.train)
-    with pytest.raises(KeyError, match="model"):
-        fed.fit(method, method.init_state(fed), [0], {})
 
 
 def test_a_rate_among_what_is_sent_is_refused():

@@ -12,7 +12,6 @@ from fednoise_core.engine.local import Local, Work
 from fednoise_core.engine.state import State
 from fednoise_core.rng import torch_stream
 
-pytestmark = pytest.mark.usefixtures("taped")
 IDS = torch.tensor([9, 2, 5, 0, 7, 4, 1, 8, 3, 6])  # all ten public images, in an order of their own
 
 

@@ -71,8 +71,8 @@ def test_views_are_means_of_members_and_sums_of_logits():
         "ensemble": [(SERVER, [first, second])],
         "personal": [(3, second)],
     }
-    evaluated = Evaluator(fed, pool, y).start_evaluation(views, ClientStore())
-    rows = {(view, client, metric): value for view, client, metric, value in evaluated()}
+    evaluated = Evaluator(fed, pool, y).evaluate_views(views, ClientStore())
+    rows = {(view, client, metric): value for view, client, metric, value in evaluated}
     x = (torch.from_numpy(toy.arrays().x_test).float()[:, None] / 255 - 0.25) / 0.2
     z = [fed.net().predict(w, x) for w in (first, second)]
     right = [float((logits.argmax(1) == y).double().mean()) for logits in (*z, z[0] + z[1])]

@@ -12,7 +12,6 @@ from fednoise_core.engine.relay import Relayed
 from fednoise_core.engine.state import State, kept_folder, load_checkpoint, save_checkpoint
 from fednoise_core.methods.fedavg import FedAvg
 
-pytestmark = pytest.mark.usefixtures("taped")
 CPU = torch.device("cpu")
 MODEL = 4 * (64 * 6 + 6 + 6 * 5 + 5)  # bytes of the toy's perceptron
 

@@ -19,8 +19,6 @@ from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import weights
 from fednoise_core.ops.stats import two_groups
 
-pytestmark = pytest.mark.usefixtures("taped")
-
 
 def fit(fed: Any, local: Any, state: State | None = None, clients: Any = (0, 3), **how: Any) -> Any:
     return fed.fit(local, state or State(round=1), list(clients), {"model": fed.init_weights("model")}, **how)
@@ -69,7 +67,6 @@ class Below(Rows):
     ],
 )
 def test_work_that_does_not_fit_the_samples_is_told(executor, kind, said):
-    """On replay a missing row would be that of the client before."""
     with toy.federation_on(executor) as fed, pytest.raises((ValueError, RuntimeError), match=said):
         fit(fed, kind(fed.train))
 

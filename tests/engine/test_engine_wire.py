@@ -21,9 +21,6 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.settings.train import Train
 
-pytestmark = pytest.mark.usefixtures("taped")
-
-
 # kept things changed in place
 
 
@@ -75,8 +72,6 @@ class InAfter(Plain):
 
 
 class InStep(Plain):
-    step_reads = ("count",)
-
     def correct_gradient(self, grad, w, broadcast, client_state):
         client_state["count"].add_(1)
 

@@ -47,10 +47,7 @@ def test_a_gpu_gives_the_numbers_of_the_cpu(name, net):
     if name == "confident_prestop":
         pytest.importorskip("cleanlab")
     expected = play(name, net)
-    replayed, again, one_by_one = (
-        play(name, net, device="cuda", executor=executor) for executor in ("replay", "replay", "sequential")
-    )
-    assert json.dumps(replayed) == json.dumps(again)
+    once, again = (play(name, net, device="cuda") for _ in range(2))
+    assert json.dumps(once) == json.dumps(again)
     for key, values in expected.items():  # FedMixCon's differ by up to 0.002, the others' by up to 0.0003
-        assert replayed[key] == pytest.approx(values, rel=5e-3, abs=5e-3)
-        assert one_by_one[key] == pytest.approx(values, rel=5e-3, abs=5e-3)
+        assert once[key] == pytest.approx(values, rel=5e-3, abs=5e-3)

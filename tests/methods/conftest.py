@@ -30,11 +30,6 @@ def _judged_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def _taped(taped: None) -> None:
-    """Every method's captured steps run as on a GPU."""
-
-
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
     """What the executor is asked to do: for each call the requests."""

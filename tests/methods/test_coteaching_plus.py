@@ -71,5 +71,5 @@ def test_a_warm_up_of_all_rounds_is_coteaching_bit_for_bit():
 )
 def test_masks(differ, keep, expected):
     loss = torch.tensor([2.0, 1.0, 0.5, 3.0])
-    mask = mask_small_losses(loss, torch.tensor(differ).bool(), torch.tensor(keep, dtype=torch.float64))
+    mask = mask_small_losses(loss, torch.tensor(differ).bool(), keep)
     assert mask.tolist() == expected

@@ -5,10 +5,6 @@ import toy
 import toy64
 from torch.nn import functional as F
 
-from fednoise_core.engine.executors.gpu.replay import Replay
-from fednoise_core.engine.federation import Federation
-from fednoise_core.methods import make_method
-
 
 def loss_of(x, y, targets, strength, rate):
     """The loss of a module on a full batch; targets [n, K] move as it is taken."""
@@ -39,14 +35,3 @@ def test_strength_zero_is_fedavg():
     """log(1 - <p, t>) times 0 adds nothing to the gradient."""
     a, b = toy.play("fedelr", method={"strength": 0.0}), toy.play("fedavg")
     torch.testing.assert_close(a.outcome.state.server["model"].flat, b.outcome.state.server["model"].flat)
-
-
-def test_clients_of_all_sizes_share_one_captured_step_per_batch_size():
-    world = toy.toy_world()
-    replay = Replay(world)
-    fed = Federation(world, replay)
-    method = make_method({"name": "fedelr"}, fed.train)
-    state = method.init_state(fed)
-    for state.round in (1, 2, 3):
-        fed.fit(method, state, fed.all, method.make_broadcast(fed, state))
-    assert len(replay.steps) == 1

@@ -146,18 +146,6 @@ def test_features_are_what_the_head_sees(name: str) -> None:
     assert torch.equal(net.predict(w, x, drops(net, 2)), net.predict(w, x))  # and drops nothing
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_no_body_looks_at_values(name: str) -> None:
-    """On meta tensors `.item()`, boolean indexing and `if tensor` raise: what runs here can be captured in a graph."""
-    shape = shape_of(name)
-    net = build_net(name, shape, 5)
-    w = Weights(net.layout, torch.empty(net.layout.size, device="meta"))
-    x = torch.empty(2, *shape, device="meta")
-    u = torch.empty(2, net.draws, device="meta") if net.draws else None
-    assert net.train(w, x, u).shape == (2, 5)
-    assert net.predict(w, x).shape == (2, 5)
-
-
 def test_dropout_of_cnn9_takes_its_columns_in_order(double: None) -> None:
     net, none = build_net("cnn9", (1, 28, 28), 4), build_net({"name": "cnn9", "dropout": 0}, (1, 28, 28), 4)
     assert (net.draws, none.draws) == (128 + 256, 0)

@@ -134,7 +134,7 @@ def test_a_wrong_spec_is_one_line(change, message, inputs, tmp_path, capsys):
     assert not (tmp_path / "out/summary.json").exists()
 
 
-@pytest.mark.parametrize("name", ["workers:x", "workers:0", "replay:2", "lanes"])
+@pytest.mark.parametrize("name", ["workers:x", "workers:0", "sequential:2", "replay"])
 def test_a_wrong_executor_is_one_line(name, inputs, tmp_path, capsys):
     assert train.main(words(tmp_path, inputs, f"--executor={name}")) == 2
     assert "train: executor: " in capsys.readouterr().err

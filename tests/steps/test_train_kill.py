@@ -34,7 +34,7 @@ class Setting:
     name: str
     keep_mb: int = 2048
     code: str | None = None  # the code's hash, as if the code were another
-    executor: str = "auto"
+    executor: str = "sequential"
 
     @property
     def out(self) -> Path:

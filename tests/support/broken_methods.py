@@ -7,14 +7,6 @@ import torch
 from fednoise_core.methods.fedavg import FedAvg
 
 
-class ReadsANumber(FedAvg):
-    """Its step looks at its loss."""
-
-    def compute_objective(self, net, w, batch, broadcast, client_state):
-        loss = super().compute_objective(net, w, batch, broadcast, client_state)
-        return loss * 2 if loss.item() > 1 else loss
-
-
 class ChangesInPlace(FedAvg):
     """It adds to a tensor that the client keeps."""
 

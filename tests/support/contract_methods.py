@@ -15,7 +15,6 @@ class Pulled(FedAvg):
     """FedAvg with a pull towards the mean of the broadcast model and the client's last."""
 
     mu: Annotated[float, Field(ge=0, description="Weight of the pull.")] = 0.01
-    step_reads = ("last",)
 
     def correct_gradient(
         self, grad: torch.Tensor, w: Any, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]

@@ -1,6 +1,4 @@
-"""Client work for tests of the executors: a Local that uses all that a step may, and jobs for every client; and a
-stand-in for a GPU's streams.
-"""
+"""Client work for tests of the executors: a Local that uses all that a step may, and jobs for every client."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +7,6 @@ import numpy as np
 import torch
 from toy import Plain
 
-from fednoise_core.engine.executors.gpu.eager_graphs import Graphs
 from fednoise_core.engine.fit import FitRequest
 from fednoise_core.engine.local import Local, Work
 from fednoise_core.methods import make_method
@@ -92,9 +89,3 @@ def jobs(
         FitRequest(local, c, round, 2, {"model": model, "lr": 0.05, "factor": 0.5 * round, **broadcast})
         for c in clients
     ]
-
-
-class Late(Graphs):
-    """A GPU's order of events: an evaluation is asked for its numbers after the next round."""
-
-    runs_beside = True

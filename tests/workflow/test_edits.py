@@ -61,10 +61,6 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "another kind of table": ([("workflow_scripts/report/tables/cost.py", *NEW_NAME)], {}),
     "code of pages": ([("workflow_scripts/report/pages/study_page.py", *NEW_NAME)], PAGE),
     "a template": ([("workflow_scripts/report/pages/assets/study.html", "<h3>Code</h3>", "<h3>The code</h3>")], PAGE),
-    "code of the GPU's executors": (
-        [(CORE + f"engine/executors/gpu/{name}.py", *NEW_NAME) for name in ("replay", "captured")],
-        {},
-    ),
     "code of the command line": ([(STEPS + "train.py", "interrupted before the first round", "so long")], {}),
     "code of the planner": ([(f"workflow_scripts/study/{name}.py", *NEW_NAME) for name in ("targets", "grid")], {}),
     "code of the page of suspect labels": ([("workflow_scripts/commands/labels_page.py", *NEW_NAME)], {}),

@@ -15,7 +15,7 @@ from toy_workflow import ENV, REAL, ROOT, Workflow
 
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
-from workflow_scripts.provenance.code_hash import BOOKKEEPING, GPU_ONLY, PACKAGES, read_modules
+from workflow_scripts.provenance.code_hash import BOOKKEEPING, PACKAGES, read_modules
 from workflow_scripts.provenance.step_code import StepCode, read_registry
 from workflow_scripts.study.study import Study
 
@@ -198,7 +198,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
         loaded = modules_after(workflow, script, arguments)
         assert f"workflow_scripts/steps/{script}.py" in loaded
         extra = {file for file in loaded - known if not file.startswith(BOOKKEEPING)}
-        extra -= AROUND_TRAINING | set(GPU_ONLY) if script == "train" else set()  # imported on a CPU, and not used
+        extra -= AROUND_TRAINING if script == "train" else set()
         assert not extra, f"{script}: {sorted(extra)}"
 
 

@@ -23,13 +23,11 @@ from workflow_scripts.config.file_models import CatalogueFile, ConfigFile
 from workflow_scripts.config.overrides import folder_ending, parse_overrides
 from workflow_scripts.config.validation import Schemas, check_model
 from workflow_scripts.config.yaml_file import ConfigPath, check_json_compatible, deep_merge, read_yaml
-from workflow_scripts.machine import device
 
 STUDIES, PAPERS, SCALES = "config/studies", "config/papers", "config/scales"
 CATALOGUE, DATASETS = "config/catalogue.yaml", "config/datasets.yaml"
 CONTENTS = "contents.json"
 FILE = ".yaml"
-ON_GPU = "FEDNOISE_ON_GPU"  # "0" or "1", from the main process of Snakemake to its jobs
 RULES = Path(__file__).parents[2] / "rules"
 TARGET_SUFFIXES = ("settings", "runs")  # a study's targets are <study>, <study>_settings, <study>_runs, <study>_<table>
 
@@ -190,17 +188,6 @@ class Project:
         """A data set's settings in normal form (`Schemas.normalize_kind`)."""
         return self.schemas.normalize_kind("dataset", self.datasets[name])
 
-    @functools.cached_property
-    def on_gpu(self) -> bool:
-        """True if runs are trained on a GPU. Then the code of the GPU executors counts, too.
-
-        With `device: auto` a job goes by what the main process found: its own machine may have other GPUs.
-        """
-        if self.device != "auto":
-            return self.device == "cuda"
-        setting = os.environ.get(ON_GPU)
-        return bool(device.visible_gpus()) if setting is None else setting == "1"
-
     @functools.cache  # noqa: B019
     def dataset_fingerprint(self, dataset: str) -> str:
         """Hash what the user's own files of a data set hold.
@@ -254,19 +241,13 @@ class Project:
         except OSError:  # such as a folder that may not be looked into: what is there is not known
             return False
 
-    def export_environment(self, *, main: bool) -> None:
+    def export_environment(self) -> None:
         """Tell the jobs by environment what differs between machines.
 
-        That is the device, whether there are GPUs, the data folder, which `python` runs the jobs, and where this code
-        lies. It may not stand in a command or in params, where a change would make every result stale.
-
-        Args:
-            main: This is Snakemake's main process, which decides about GPUs. Jobs keep what it decided.
+        That is the device, the data folder, which `python` runs the jobs, and where this code lies. It may not stand in
+        a command or in params, where a change would make every result stale.
         """
         os.environ["FEDNOISE_DEVICE"] = self.device
-        if main:
-            os.environ.pop(ON_GPU, None)
-            os.environ[ON_GPU] = str(int(self.on_gpu))
         if self.data_root:
             os.environ["FEDNOISE_DATA"] = self.data_root
         os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])

@@ -26,8 +26,6 @@ BOOKKEEPING = (
     "workflow_scripts/provenance/",
     "workflow_scripts/steps/common.py",
 )
-# imports of these are not followed: `StepCode.train_entries` names them for runs on a GPU
-GPU_ONLY = tuple(f"fednoise_core/engine/executors/gpu/{name}.py" for name in ("captured", "cuda_graphs", "replay"))
 CACHE = "build/modules.json"  # in the project's folder. Parsing all modules takes longer than many a job
 OWN_TEXT = Path(__file__).read_text(encoding="utf-8")  # read at import: a job may outlive an edit
 
@@ -47,7 +45,7 @@ def read_modules(root: Path, entries: Iterable[str]) -> dict[str, str]:
         file = waiting.pop()
         if file not in hashes:
             hashes[file], imports = parser.parse_file(file)
-            waiting += [file for file in imports if not file.startswith(BOOKKEEPING + GPU_ONLY)]
+            waiting += [file for file in imports if not file.startswith(BOOKKEEPING)]
     parser.save_cache()
     return hashes
 

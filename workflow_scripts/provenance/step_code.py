@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import SpecError
-from workflow_scripts.provenance.code_hash import GPU_ONLY, closure_hash, module_file
+from workflow_scripts.provenance.code_hash import closure_hash, module_file
 
 ROOT = Path(__file__).resolve().parents[2]
 """The project whose code this process runs."""
@@ -92,13 +92,12 @@ class StepCode:
             *self._registry_entries("fednoise_core/partition/registry.py", "PARTITIONS", [kind]),
         ]
 
-    def train_entries(self, method: str, nets: Iterable[str], *, gpu: bool = False) -> list[str]:
+    def train_entries(self, method: str, nets: Iterable[str]) -> list[str]:
         """Code of a training run. It starts from training_run.py: the command line around it decides no number.
 
         Args:
             method: A name of METHODS, or the user's own "module:Class".
             nets: Names of NETS, and the user's own factories "module:function".
-            gpu: The run is on a GPU.
 
         Raises:
             SpecError: The file of a class or factory is not in the project's folder.
@@ -107,7 +106,7 @@ class StepCode:
         nets = list(nets)
         modules += self._registry_entries("fednoise_core/nets/__init__.py", "NETS", nets)
         modules += [user_module_path(self.folder, net) for net in (method, *nets) if ":" in net]
-        return ["workflow_scripts/steps/training_run.py", *modules, *(GPU_ONLY if gpu else ())]
+        return ["workflow_scripts/steps/training_run.py", *modules]
 
     def report_entries(self, script: str, figures: Iterable[str] = (), tables: Iterable[str] = ()) -> list[str]:
         """Code of a step that makes tables, figures, numbers or pages.
@@ -142,26 +141,26 @@ class StepCode:
         """
         return self._hash(*sorted(set(entries)))
 
-    def check_hash(self, planned: str, *accepted: Iterable[str]) -> str:
+    def check_hash(self, planned: str, entries: Iterable[str]) -> str:
         """Compare the code with the one that a job was planned with.
 
         Args:
             planned: The hash of the planned code; "" allows any.
-            accepted: Entries, of one of which it must be the hash.
+            entries: What the hash starts from.
 
         Returns:
             The hash under which the job records its results.
 
         Raises:
-            CodeChanged: It is the hash of none of them.
+            CodeChanged: It is another hash.
         """
-        codes = [self.hash_entries(entries) for entries in accepted]
-        if planned and planned not in codes:
+        code = self.hash_entries(entries)
+        if planned not in ("", code):
             raise CodeChanged(
-                f"the code has changed since this job was planned (now {codes[0]}, then {planned}): "
+                f"the code has changed since this job was planned (now {code}, then {planned}): "
                 "nothing was computed. Run the command again (for a workflow: snakemake)"
             )
-        return planned or codes[0]
+        return code
 
     def _registry_entries(self, file: str, name: str, keys: Iterable[str]) -> list[str]:
         """Files and objects behind a registry's lines "module:object".

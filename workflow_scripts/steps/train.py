@@ -27,7 +27,7 @@ from typing import Any
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.settings.train import Train
 from workflow_scripts.config.nets import net_code
-from workflow_scripts.machine.device import acquire_gpu, visible_gpus
+from workflow_scripts.machine.device import acquire_gpu
 from workflow_scripts.machine.locks import acquire_lock
 from workflow_scripts.provenance.checksums import SUMS
 from workflow_scripts.provenance.step_code import ROOT, CodeChanged, StepCode
@@ -57,7 +57,7 @@ def _make_parser() -> argparse.ArgumentParser:
         "--code", default="", help="hash that the code must have; default: any, and its own is recorded"
     )
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
-    parser.add_argument("--executor", default="auto", help="auto, sequential, workers[:N] or replay")
+    parser.add_argument("--executor", default="sequential", help="sequential or workers[:N]")
     parser.add_argument(
         "--threads", type=int, default=1, help="torch threads; more than one moves the last bits of sums"
     )
@@ -95,10 +95,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _check_code(spec: dict[str, Any], args: argparse.Namespace) -> str:
-    """The hash of the code that trains this run. One planned where there is no GPU may run where there is one."""
-    on_gpu = args.device == "cuda" or args.executor == "replay" or (args.device == "auto" and bool(visible_gpus()))
-    steps, method, nets = StepCode(ROOT), str(spec["method"].get("name")), net_code(spec["train"])
-    return steps.check_hash(args.code, *(steps.train_entries(method, nets, gpu=gpu) for gpu in (on_gpu, not on_gpu)))
+    """The hash of the code that trains this run."""
+    steps = StepCode(ROOT)
+    return steps.check_hash(args.code, steps.train_entries(str(spec["method"].get("name")), net_code(spec["train"])))
 
 
 def _stop_on_signals() -> Callable[[], bool]:

@@ -50,7 +50,7 @@ class TrainingOptions:
     """
 
     device: str = "cpu"
-    executor: str = "auto"
+    executor: str = "sequential"
     threads: int = 1
     fast: bool = False
     checkpoint_seconds: float = 20.0

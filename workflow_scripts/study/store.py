@@ -155,23 +155,22 @@ class Store:
             seed: Its seed.
 
         Returns:
-            Finished files of any accepted versions and of either device, else those to be made.
+            Finished files of any accepted versions, else those to be made.
         """
         candidates: list[RunFiles] = []
         for versions in self.versions:
             setting = self.plan_setting(dataset, spec["noise"], spec["partition"], seed, versions)
-            for on_gpu in (self.project.on_gpu, not self.project.on_gpu):
-                candidates.append(self._plan_run_for(dataset, spec, seed, versions, on_gpu, setting))
-                if candidates[-1].run.is_finished:
-                    return candidates[-1]
+            candidates.append(self._plan_run_for(dataset, spec, seed, versions, setting))
+            if candidates[-1].run.is_finished:
+                return candidates[-1]
         return candidates[0]
 
     def _plan_run_for(
-        self, dataset: str, spec: Settings, seed: int, versions: Versions, on_gpu: bool, plans: tuple[Plan, Plan, Plan]
+        self, dataset: str, spec: Settings, seed: int, versions: Versions, plans: tuple[Plan, Plan, Plan]
     ) -> RunFiles:
         arrays, labels, split = plans
         donor, weights = self.plan_donor(spec["noise"], versions), weight_files(spec["train"].get("net"))
-        code = self._train_code(spec["method"]["name"], tuple(net_code(spec["train"])), on_gpu)
+        code = self._train_code(spec["method"]["name"], tuple(net_code(spec["train"])))
         inputs = drop_none(arrays, labels, split, donor)
         where = "/".join(
             [
@@ -189,8 +188,8 @@ class Store:
         return RunFiles(Plan(folder, code, inputs, arguments, tuple(weights)), arrays, labels, split, donor)
 
     @functools.cache  # noqa: B019
-    def _train_code(self, method: str, nets: tuple[str, ...], on_gpu: bool) -> str:
-        return self.steps.hash_entries(self.steps.train_entries(method, nets, gpu=on_gpu))
+    def _train_code(self, method: str, nets: tuple[str, ...]) -> str:
+        return self.steps.hash_entries(self.steps.train_entries(method, nets))
 
     @functools.cache  # noqa: B019
     def _weights_identity(self, path: str) -> str | list[str]:

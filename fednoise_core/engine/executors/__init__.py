@@ -1,1 +1,1 @@
-"""Executors run clients' work: one by one, by worker processes, or as captured steps on a GPU (replay)."""
+"""Executors run clients' work: one by one, or by worker processes."""

@@ -39,7 +39,7 @@ class Together:
         self._batches = [fit.make_batch(k) for fit in self.fits]
         with torch.no_grad():
             return [
-                fit.local.make_message(fit.net, fit.carry, batch, fit.broadcast, fit.step_client_state)
+                fit.local.make_message(fit.net, fit.carry, batch, fit.broadcast, fit.client_state)
                 for fit, batch in zip(self.fits, self._batches, strict=True)
             ]
 
@@ -51,9 +51,7 @@ class Together:
             replies: What `broadcast` holds beside the rest in this step, one mapping per client.
         """
         for fit, batch, reply in zip(self.fits, self._batches, replies, strict=True):
-            rate = fit.get_rate(k)
-            broadcast = {**fit.broadcast, **reply, **({} if rate is None else {"lr": rate})}
-            fit.advance_carry(batch, fit.carry, broadcast, fit.step_client_state, fit.state)
+            fit.train_batch(k, batch, reply)
 
     def close(self) -> list[FitResult]:
         """Close the fits and return their results, in the order of the requests."""

@@ -65,7 +65,7 @@ class Workers(Sequential):
 
     def __init__(self, world: World, count: int = 0):
         if world.device.type != "cpu":
-            raise ValueError("workers run on the CPU; use replay on a GPU")
+            raise ValueError("workers run on the CPU; use sequential on a GPU")
         self.world = world
         self.count = count or _count_cores()
         self._layouts = [net.layout for net in world.nets]
