@@ -83,7 +83,7 @@ def method_class(name: str) -> type[FedAvg]:
     Raises:
         SpecError: There is none. The message holds the nearest known name.
     """
-    if ":" not in name:
+    if not isinstance(name, str) or ":" not in name:
         return resolve_kind({"name": name}, METHODS, "method", "name")
     from fednoise_core.methods.fedavg import FedAvg
 

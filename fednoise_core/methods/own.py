@@ -60,7 +60,7 @@ def check_class(cls: type) -> type[FedAvg]:
 
 def _of_instance(instance: FedAvg, train: Any) -> tuple[Any, Any, FedAvg]:
     settings = build_settings(Train, train, "train") if isinstance(train, Mapping) else train
-    if settings is not None and settings != instance.train:
+    if settings is not None and not (isinstance(settings, Train) and settings == instance.train):
         raise SpecError("train: the method was made with other training settings; leave `train` out")
     model = model_of(type(instance))
     settings = model.model_construct(**{name: getattr(instance, name) for name in model.model_fields})

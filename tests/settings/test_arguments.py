@@ -12,6 +12,7 @@ import toy
 
 import fednoise_core as fn
 from fednoise_core.io import SpecError
+from fednoise_core.methods.fedavg import FedAvg
 from workflow_scripts.steps import noise, partition
 
 WRONG = [None, -1, 1.5, "", [], {}, object(), np.zeros(3), True, math.nan, math.inf, b"x", ("a",), {"a": 1}, {1: 2}]
@@ -84,7 +85,9 @@ CALLS = [
     ("on_round", lambda v: run(on_round=v), without(NONE)),
     *((name, lambda v, name=name: run(**{name: v}), WRONG) for name in ("seed", "device")),
     ("method", lambda v: run(method=v), WRONG),
+    ("method.name", lambda v: run(method={"name": v}), WRONG),
     ("train", lambda v: run(train=v), without(NONE, EMPTY)),
+    ("train", lambda v: run(method=FedAvg(train=fn.Train()), train=v), without(NONE, EMPTY)),
     *((name, lambda v, name=name: run(**{name: v}), without(NONE)) for name in ("donor", "saving", "out", "spec")),
     ("executor", lambda v: run(executor=v), WRONG),
     ("label", lambda v: run(label=v), without(TEXT)),
