@@ -5,11 +5,13 @@ import json
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from workflow_scripts.commands import main, progress
+from workflow_scripts.commands import calculation, main, progress
 from workflow_scripts.study.plan import Plan, RunFiles
 from workflow_scripts.study.planned_run import PlannedRun
 
@@ -72,7 +74,8 @@ def test_a_job_that_holds_its_lock_is_running() -> None:
 def run(method: str, seed: int = 0) -> PlannedRun:
     """A planned run of one setting."""
     ids = {"dataset": "digits", "noise": "sym40", "partition": "iid", "method": method, "seed": seed}
-    planned = PlannedRun("results/quick", **ids, spec={"train": {"net": "mlp"}, "method": {"name": method}})
+    spec = {"train": {"net": "mlp"}, "method": {"name": method}, "noise": {"kind": "x"}, "partition": {"kind": "y"}}
+    planned = PlannedRun("results/quick", **ids, spec=spec, label=method.upper())
     empty = Plan("store", "")
     folder = f"store/runs/digits/sym40/iid/{method}-seed{seed}"
     planned.__dict__["files"] = RunFiles(Plan(folder, ""), empty, empty, empty)  # what the store would answer
@@ -105,6 +108,31 @@ def test_the_total_counts_runs_that_have_not_begun() -> None:
         file.close()
     said = progress.total_line("quick", runs, progress.unfinished_jobs())
     assert said == "quick: 5 runs, 1 done, 0 running, 4 to do; about 6 min left, one after the other"
+
+
+def test_what_unfinished_runs_still_cost_is_calculated_once_for_equal_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of the first run is done, and nothing of the others. Seeds differ in no setting."""
+    asked = []
+
+    def calculate(spec: Mapping[str, Any], *_: Any) -> tuple[float, float, float]:
+        asked.append(spec["method"]["name"])
+        return 1600.0, 4e15, 7200.0
+
+    monkeypatch.setattr(calculation, "calculate_cost", calculate)
+    runs = [run("fedavg", 0), run("fedavg", 1), run("sce")]
+    job(runs[0].folder, after(2))
+    assert list(progress.calculate_left("quick", runs, progress.unfinished_jobs())) == [
+        "digits · sym40 · iid · FEDAVG, seed 0: 1,200 steps, 3 PFLOP, 1.5 h",
+        "digits · sym40 · iid · FEDAVG, seed 1: 1,600 steps, 4 PFLOP, 2.0 h",
+        "digits · sym40 · iid · SCE, seed 0: 1,600 steps, 4 PFLOP, 2.0 h",
+        "quick: 3 runs to do: 4,400 steps, 11 PFLOP, 5.5 h on one core",
+    ]
+    assert asked == ["fedavg", "sce"]
+
+
+def test_a_calculation_needs_what_the_runs_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["progress", "quick", "--calculate"]) == 2
+    assert "is needed. `snakemake quick_settings` makes what runs read\n" in capsys.readouterr().err
 
 
 def test_totals_are_repeated_until_all_runs_are_done(capsys: pytest.CaptureFixture[str]) -> None:

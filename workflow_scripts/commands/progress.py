@@ -4,6 +4,7 @@ fednoise progress                             the configured studies
 fednoise progress quick fedmixcon             these studies; papers stands for every paper
 fednoise progress papers --config scale=cpu   at another scale
 fednoise progress --watch 10                  again every 10 seconds until Ctrl-C
+fednoise progress paper-size --calculate      steps, PFLOP and hours of each unfinished run, by a short measurement
 
 Each unfinished run has a line, whatever its study. How long a run will take is known from finished runs of its kind.
 """
@@ -13,18 +14,19 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from fednoise_core.io import canonical_json
+from fednoise_core.io import SpecError, canonical_json
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.machine.locks import is_locked
 from workflow_scripts.steps.common import INTERRUPTED
+from workflow_scripts.steps.training_run import TrainingOptions, set_up_torch
 from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.study import Study
 
@@ -129,6 +131,45 @@ def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job])
     return "; ".join(parts)
 
 
+def calculate_left(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job]) -> Iterator[str]:
+    """Calculate what the unfinished runs of a study still cost on this machine. Equal training is measured once.
+
+    Args:
+        name: The study's name in the line of the sum.
+        runs: Its runs.
+        unfinished: The unfinished runs of all studies.
+
+    Yields:
+        A line for each run that is not finished, and their sum.
+
+    Raises:
+        SpecError: Arrays, labels or a partition are not made yet.
+    """
+    waiting, jobs = [run for run in runs if not run.files.run.is_finished], {job.name: job for job in unfinished}
+    if missing := [file for run in waiting for file in run.files.run.missing_files()]:
+        raise SpecError(f"{name}: {missing[0]} is needed. `snakemake {name}_settings` makes what runs read")
+    device = "cuda" if waiting and waiting[0].store and waiting[0].store.project.on_gpu else "cpu"
+    set_up_torch(TrainingOptions(device))
+    from workflow_scripts.commands.calculation import calculate_cost  # it imports torch
+
+    costs: dict[str, Any] = {}
+    sums = [0.0, 0.0, 0.0]
+    for run in waiting:
+        kind = canonical_json([run.dataset, run.partition, run.spec["method"], run.spec["train"]])
+        if kind not in costs:
+            costs[kind] = calculate_cost(run.spec, run.files, device)
+        facts = jobs[run.folder].facts if run.folder in jobs else {}
+        left = [(1 - facts.get("round", 0) / facts.get("of", 1)) * amount for amount in costs[kind]]
+        sums = [total + amount for total, amount in zip(sums, left, strict=True)]
+        yield f"{run.labels_title}: {_format_cost(*left)}"
+    yield f"{name}: {len(waiting)} runs to do: {_format_cost(*sums)} on one {'GPU' if device == 'cuda' else 'core'}"
+
+
+def _format_cost(steps: float, flop: float, seconds: float) -> str:
+    """For instance "25,000 steps, 5.38 PFLOP, 7.4 h"."""
+    return f"{steps:,.0f} steps, {flop / 1e15:.3g} PFLOP, {_format_duration(seconds)}"
+
+
 def report_totals(runs: Sequence[PlannedRun], pause: float = 30.0) -> None:
     """Print how far these runs are, again and again until all are done or this process ends.
 
@@ -186,7 +227,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command: print the lines, with --watch until Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="*", help="whose totals are shown")
-    parser.add_argument(
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--calculate", action="store_true", help="steps, PFLOP and hours of the studies' unfinished runs")
+    how.add_argument(
         "--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="show it again and again (default: 5 s)"
     )
     parser.add_argument(
@@ -201,6 +244,9 @@ def main(arguments: list[str] | None = None) -> int:
             text = [job.format_line() for job in jobs] or ["no unfinished job"]
             text += [total_line(name, runs, jobs) for name, runs in studies.items()]
             print(clear + "\n".join(text), flush=True)
+            for name, runs in studies.items() if args.calculate else ():
+                for line in calculate_left(name, runs, jobs):
+                    print(line, flush=True)
             if args.watch is None:
                 return 0
             time.sleep(max(args.watch, 0.1))

@@ -1,0 +1,141 @@
+"""Calculate what a planned run costs: operations are counted, and seconds measured, in a small copy of it.
+
+The copy has the run's code, images and net, but few samples. It plays one round of each phase, which counts for all
+rounds that the phase may have. So views, nets and phases are counted as the method has them. What does not grow with
+the samples is counted too often, such as training on a fixed number of public images. What is done once at the end is
+left out.
+"""
+
+import ctypes
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.partition import Partition
+from fednoise_core.engine.client_store import ROOM
+from fednoise_core.engine.evaluate import Evaluator
+from fednoise_core.engine.executors.sequential import Sequential
+from fednoise_core.engine.loop import RunLoop
+from fednoise_core.engine.pool import Pool
+from fednoise_core.engine.truth import Truth
+from fednoise_core.engine.world import World, torch_switches
+from fednoise_core.methods import make_method
+from fednoise_core.noise.labels import Labels
+from fednoise_core.settings.train import Train
+from workflow_scripts.study.plan import RunFiles
+
+SAMPLES = 4  # of a client, where operations are counted: they grow with the samples
+SECONDS = 2  # after which nothing is measured again
+FREED_MEMORY = {-4: 0, -1: 2_000_000_000}  # glibc's M_MMAP_MAX and M_TRIM_THRESHOLD, as in the rule `train`
+
+
+def calculate_cost(spec: Mapping[str, Any], files: RunFiles, device: str) -> tuple[float, float, float]:
+    """Calculate what a run costs on this machine.
+
+    Args:
+        spec: Its settings.
+        files: Its files. Arrays, labels and partition exist.
+        device: "cpu" or "cuda".
+
+    Returns:
+        Training steps of its clients; operations of its products and convolutions, two for a multiply-add; and CPU
+        seconds of one core, or seconds of a GPU.
+    """
+    _keep_freed_memory()
+    batch, epochs = Train(**spec["train"]).batch, Train(**spec["train"]).epochs
+    with torch_switches(1):
+        with make_counter() as counter:
+            flop, passes = _measure(_Copy(spec, files, device, SAMPLES, epochs), counter.get_total_flops)
+            flop_of_one_epoch, _ = _measure(_Copy(spec, files, device, SAMPLES, 1), counter.get_total_flops)
+        end, seconds = _read_clock(device) + SECONDS, math.inf
+        while seconds == math.inf or _read_clock(device) < end:  # the first time is slower, which small nets show
+            timed = _Copy(spec, files, device, batch, 1)
+            seconds = min(seconds, _measure(timed, lambda: _read_clock(device))[0])
+    return passes / (batch * timed.method.passes), flop, seconds * flop / flop_of_one_epoch
+
+
+def make_counter() -> FlopCounterMode:
+    """Make a context that counts operations. torch's own count of a grouped convolution's gradient is too high."""
+
+    def count_gradient(grad: Sequence[int], x: Sequence[int], w: Sequence[int], *more: Any, **_: Any) -> int:
+        transposed, wanted = more[4], more[7]
+        return 2 * math.prod(x if transposed else grad) * math.prod(w[1:]) * sum(wanted[:2])
+
+    return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: count_gradient})
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc keep what is freed, as it does in the workflow's training processes."""
+    libc = ctypes.CDLL(None)
+    for parameter, value in FREED_MEMORY.items() if hasattr(libc, "mallopt") else ():
+        libc.mallopt(parameter, value)
+
+
+def _read_clock(device: str) -> float:
+    """CPU seconds of this process, which other work on the machine changes little, or on a GPU seconds."""
+    if device == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+class _Copy:
+    """A run with few samples of each client, as few public images in proportion, and a batch of test images."""
+
+    def __init__(self, spec: Mapping[str, Any], files: RunFiles, device: str, samples: int, epochs: int) -> None:
+        batch = min(Train(**spec["train"]).batch, samples)
+        train = Train(**{**spec["train"], "sampling": "keyed", "epochs": epochs, "batch": batch})
+        self.method = make_method(spec["method"], train)
+        arrays, labels = Arrays.load(files.arrays.main_file), Labels.load(files.labels.main_file)
+        partition = Partition.load(files.partition.main_file)
+        world = World(arrays, labels.noisy, partition, train, spec["seed"], device, pooled=self.method.pooled)
+        whole = sum(map(len, world.index))
+        world.index, world.valid = ([rows[:samples] for rows in part] for part in (world.index, world.valid))
+        world.sizes = list(map(len, world.index))
+        self.times = whole / sum(world.sizes)
+
+        if arrays.x_public is not None:
+            public = arrays.x_public[: math.ceil(len(arrays.x_public) / self.times)]
+            world.pools["public"] = Pool(public, arrays.mean, arrays.std, device)
+        test = Pool(arrays.x_test[:batch], arrays.mean, arrays.std, device)
+        self.times_tested = len(arrays.x_test) / test.n
+        y = torch.from_numpy(np.asarray(arrays.y_test[:batch], dtype=np.int64)).to(device)
+        truth = Truth(None, labels.noisy, [rows.cpu().numpy() for rows in world.index], world.classes)
+        self.run = RunLoop(world, Sequential(world), self.method, truth, None, "", None)
+        self.evaluator = Evaluator(self.run.fed, test, y)
+
+    def play_phases(self) -> Iterator[float]:
+        """Play a round of each phase.
+
+        Yields:
+            After each part, how often the whole run does as much.
+        """
+        run, train = self.run, self.run.world.train
+        run.start_run(ROOM, self.evaluator)
+        yield self.times_tested
+        while (phase := run.enter_phase()) is not None:
+            yield self.times
+            rounds = range(run.state.round + 1, phase.end + 1)
+            run.state.round += 1
+            with run.state.store.server_side():
+                phase.run_round(run.fed, run.state)
+            yield self.times * len(rounds)
+            list(self.evaluator.start_evaluation(run.list_evaluated()[0], run.state.store)())
+            late = run.phases[-1].end - train.eval_last
+            yield self.times_tested * sum(number % train.eval_every == 0 or number > late for number in rounds)
+            run.state.round = phase.end
+
+
+def _measure(copy: _Copy, read: Callable[[], float]) -> tuple[float, float]:
+    """By how much `read` would rise in the whole run, and the passes of samples in it."""
+    total, before = np.zeros(2), np.array([read(), 0.0])
+    for often in copy.play_phases():
+        now = np.array([read(), copy.run.fed.passes])
+        total, before = total + often * (now - before), now
+    return float(total[0]), float(total[1])
