@@ -70,20 +70,3 @@ def _best(work: Callable[[], Any], device: str) -> float:
             torch.cuda.synchronize()
         seconds.append(time.process_time() - cpu if device == "cpu" else time.perf_counter() - began)
     return min(seconds[1:]) if device != "cpu" else statistics.quantiles(seconds[1:], n=4)[0]
-
-
-def gflop_of(name: str, channels: int, side: int, batch: int, **options: Any) -> float:
-    """GFLOP (two for a multiply-add) of a training step: three times the forward pass's, less the first layer's
-    gradient for its input, which nobody needs. torch's own count of a grouped backward is too high.
-    """
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from fednoise_core.nets import build_net
-
-    net = build_net({"name": name, **options}, (channels, side, side), 10)
-    w, x = net.layout.zeros(), torch.zeros(batch, channels, side, side)
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        net.predict(w, x)
-    entry = net.layout.entries[0]
-    pixels = side * side if len(entry.shape) == 4 else 1  # the first convolution of these nets keeps the map's size
-    return (3 * counter.get_total_flops() - 2 * entry.size * batch * pixels) / 1e9

@@ -4,9 +4,8 @@ Run: python -m benchmarks.net_steps [--repeats 7] [--nets cnn9-28,cnn9-32,resnet
 
 The module is torchvision's for ResNet-18 (3x3 stem, no max-pool), else that of tests/support/eager_nets.py. Both
 sides take the same weights, batch, cross entropy and SGD with momentum; they alternate, and the ratio is the median of
-the pairs' ratios, in CPU time, because other work may share the machine. Floating-point operations (two for a
-multiply-add) are three times the forward pass's, less the first layer's gradient for its input, which nobody needs.
-The share is that of the peak measured in the same run (machine.peak); with --bf16 our step runs also under autocast.
+the pairs' ratios, in CPU time, because other work may share the machine. The share is that of the peak measured in the
+same run (machine.peak). With --bf16 our step runs also under autocast, and the last column says how much faster it is.
 Exit code 1 if a ratio is above the bound.
 """
 
@@ -22,17 +21,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.machine import gflop_of, machine, peak
+from benchmarks.machine import machine, peak
 from fednoise_core.io import write_json
 from fednoise_core.nets import build_net
 from fednoise_core.ops import optim
 from fednoise_core.ops.optim import Trained
 from fednoise_core.ops.weights import Weights
 from tests.support.eager_nets import copy_into, eager
+from workflow_scripts.commands.calculation import make_counter
 
 BOUND = 1.05
-CASES = {  # name -> (net, channels, side, batch); 60 and 32 are the batch sizes of FedLSR and FedDPCont
+CASES: dict[str, Any] = {  # name -> (net, channels, side, batch, width); 60 is FedLSR's batch size, 32 FedDPCont's
     "cnn9-28": ("cnn9", 1, 28, 60),
+    "cnn9-28-width32": ("cnn9", 1, 28, 60, 32),
+    "cnn9-28-width8": ("cnn9", 1, 28, 60, 8),
     "cnn9-32": ("cnn9", 3, 32, 60),
     "resnet18-32": ("resnet18", 3, 32, 32),
     "mobilenet_v2-32": ("mobilenet_v2", 3, 32, 32),
@@ -42,10 +44,11 @@ CASES = {  # name -> (net, channels, side, batch); 60 and 32 are the batch sizes
 Step = Callable[[], Tensor]
 
 
-def steps(name: str, channels: int, side: int, batch: int) -> tuple[Step, Step, Step]:
+def steps(name: str, channels: int, side: int, batch: int, width: int | None = None) -> tuple[Step, Step, Step]:
     """(ours, the module's, ours in bf16): one step each, from equal weights; all return the loss."""
     generator = torch.Generator().manual_seed(0)
-    net = build_net(name, (channels, side, side), 10)
+    options = {"width": width} if width else {}
+    net = build_net({"name": name, **options}, (channels, side, side), 10)
     start = net.fresh(generator)
     x = torch.randn(batch, side, side, channels, generator=generator).permute(0, 3, 1, 2)
     y = torch.randint(10, (batch,), generator=generator)
@@ -60,7 +63,7 @@ def steps(name: str, channels: int, side: int, batch: int) -> tuple[Step, Step, 
         trained.update(0.01)
         return loss
 
-    module = counterpart(name, channels, side, start).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    module = counterpart(name, channels, side, start, **options).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     rule = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.5)
 
     def theirs() -> Tensor:
@@ -77,10 +80,10 @@ def steps(name: str, channels: int, side: int, batch: int) -> tuple[Step, Step, 
     return ours, theirs, half
 
 
-def counterpart(name: str, channels: int, side: int, start: Weights) -> nn.Module:
+def counterpart(name: str, channels: int, side: int, start: Weights, **options: int) -> nn.Module:
     """The ordinary module with weights `start`."""
     if name != "resnet18":
-        module = eager(name, channels, side, 10)
+        module = eager(name, channels, side, 10, **options)
         copy_into(module, start)
         return module
     import torchvision
@@ -121,12 +124,16 @@ def measure(nets: list[str], repeats: int, bf16: bool) -> dict[str, Any]:
     peaks = {"fp32": peak(torch.float32), "bf16": peak(torch.bfloat16) if bf16 else float("nan")}
     peak_text = ", ".join(f"{name} {value:.0f}" for name, value in peaks.items() if value == value)
     print(f"torch {torch.__version__}, 1 thread, {repeats} pairs, CPU time; peak GFLOP/s: {peak_text}")
-    print("| net | batch | GFLOP | ours ms | GFLOP/s | share | module ms | ours / module (range) | bf16 ms | share |")
-    print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    print(
+        "| net | batch | GFLOP | ours ms | GFLOP/s | share | module ms | ours / module (range) | bf16 ms | share | x |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     rows: dict[str, dict[str, Any]] = {}
     for case in nets:
         ours, theirs, half = steps(*CASES[case])
-        gflop = gflop_of(*CASES[case])
+        with make_counter() as counter:
+            ours()
+        gflop = counter.get_total_flops() / 1e9
         for step in (ours, theirs, half) if bf16 else (ours, theirs):
             step()
         pairs, halves = [], []
@@ -143,8 +150,9 @@ def measure(nets: list[str], repeats: int, bf16: bool) -> dict[str, Any]:
         if bf16:
             row["bf16_ms"] = statistics.median(halves) * 1e3
             row["bf16_share"] = gflop / statistics.median(halves) / peaks["bf16"]
+            row["bf16_speed"] = statistics.median(pair[0] / half_s for pair, half_s in zip(pairs, halves, strict=True))
         rows[case] = row
-        last = f"{row['bf16_ms']:.1f} | {row['bf16_share']:.0%}" if bf16 else " | "
+        last = f"{row['bf16_ms']:.1f} | {row['bf16_share']:.0%} | {row['bf16_speed']:.2f}" if bf16 else " | | "
         print(
             f"| {case} | {CASES[case][3]} | {gflop:.1f} | {net_s * 1e3:.1f} | {gflop / net_s:.0f} | {row['share']:.0%} "
             f"| {module_s * 1e3:.1f} | {row['ratio']:.3f} ({ratios[0]:.2f}-{ratios[-1]:.2f}) | {last} |",
