@@ -25,6 +25,7 @@ def record_cost(outcome: Outcome, world: World, executor: str, began: tuple[floa
         "peak_memory_mb": _peak_memory_mb(),
         "client_state_bytes": outcome.state.store.largest,  # of one client
         "device": device_name(world.device),
+        "precision": world.train.precision,
         "executor": executor,
         "resumed": outcome.resumed,
         "versions": describe_versions(),

@@ -26,6 +26,7 @@ from fednoise_core.api.checks import (
     check_pools,
     check_writable,
     resolve_settings,
+    warn_of_slow_bf16,
 )
 from fednoise_core.api.cost import device_name, record_cost
 from fednoise_core.data.arrays import Arrays
@@ -254,6 +255,7 @@ def run_federation(
     run_options = Options(**options)
     check_data(arrays, labels, partition, donor)
     method, settings, seed = resolve_settings(method, train, seed)
+    warn_of_slow_bf16(settings, run_options.device)
     chosen = run_options.made or make_method(method, settings)
     arrays = apply_openset_images(arrays, labels, donor)
     cohorts = functools.partial(continue_cohorts, labels.generator) if settings.sampling == "continued" else None

@@ -114,6 +114,7 @@ def test_the_last_rounds_are_all_evaluated_if_so_many_are_asked_for():
     assert [r for r, _ in outcome.record.curve("global")] == [0, 4, 7, 8, 9]
 
 
+@pytest.mark.filterwarnings("ignore:train.precision")  # where the processor has no bf16
 def test_evaluation_in_bf16_changes_predictions_a_little_and_no_training():
     exact, rounded = (toy.play("fedavg", eval_precision=precision).outcome for precision in ("fp32", "bf16"))
     (one,), (other,) = ([models[0].flat for _, models in outcome.models()] for outcome in (exact, rounded))

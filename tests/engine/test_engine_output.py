@@ -164,7 +164,7 @@ def test_all_files_are_there_and_whole(coteaching):
     cost = json.loads((out / "cost.json").read_text())
     assert cost["seconds"] > 0
     assert cost["peak_memory_mb"] > 1
-    assert cost["executor"] == "sequential"
+    assert (cost["executor"], cost["precision"]) == ("sequential", "fp32")
     assert {"torch", "numpy", "python", "fednoise_core"} <= cost["versions"].keys()
 
 

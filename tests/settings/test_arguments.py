@@ -160,6 +160,17 @@ def test_batches_of_one_are_refused_where_a_net_cannot_normalise_them():
         run(train={**ONE_ROUND, "net": "resnet10", "batch": 1})
 
 
+@pytest.mark.parametrize("setting", ["precision", "eval_precision"])
+def test_bf16_on_a_processor_without_it_is_warned_of(monkeypatch, setting):
+    capabilities = {"avx512_f": True, "avx512_bf16": False}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    with pytest.warns(UserWarning, match=r"^train\.precision: this processor has no instructions for bf16"):
+        run(train={**ONE_ROUND, "net": "mlp", setting: "bf16"})
+    run(train={**ONE_ROUND, "net": "mlp"})  # pytest makes an error of a warning
+    capabilities["avx512_bf16"] = True
+    run(train={**ONE_ROUND, "net": "mlp", setting: "bf16"})
+
+
 def test_an_unknown_argument_and_device_are_named():
     with pytest.raises(TypeError, match=r"run.. got an unexpected keyword argument 'exectuor'.*executor"):
         run(exectuor="auto")

@@ -126,7 +126,7 @@ class _Copy:
             with run.state.store.server_side():
                 phase.run_round(run.fed, run.state)
             yield self.times * len(rounds)
-            list(self.evaluator.start_evaluation(run.list_evaluated()[0], run.state.store)())
+            list(self.evaluator.evaluate_views(run.list_evaluated()[0], run.state.store))
             late = run.phases[-1].end - train.eval_last
             yield self.times_tested * sum(number % train.eval_every == 0 or number > late for number in rounds)
             run.state.round = phase.end

@@ -24,6 +24,7 @@ from typing import Any
 from fednoise_core.io import SpecError, canonical_json
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.machine.device import visible_gpus
 from workflow_scripts.machine.locks import is_locked
 from workflow_scripts.steps.common import INTERRUPTED
 from workflow_scripts.steps.training_run import TrainingOptions, set_up_torch
@@ -148,7 +149,8 @@ def calculate_left(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[J
     waiting, jobs = [run for run in runs if not run.files.run.is_finished], {job.name: job for job in unfinished}
     if missing := [file for run in waiting for file in run.files.run.missing_files()]:
         raise SpecError(f"{name}: {missing[0]} is needed. `snakemake {name}_settings` makes what runs read")
-    device = "cuda" if waiting and waiting[0].store and waiting[0].store.project.on_gpu else "cpu"
+    on_cpu = not waiting or waiting[0].store is None or waiting[0].store.project.device == "cpu"
+    device = "cpu" if on_cpu or not visible_gpus() else "cuda"
     set_up_torch(TrainingOptions(device))
     from workflow_scripts.commands.calculation import calculate_cost  # it imports torch
 

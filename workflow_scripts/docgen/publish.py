@@ -344,8 +344,9 @@ def _hardware_sentence(runs: Sequence[RecordedRun]) -> str:
     devices, of_times = (sorted({str(run.cost.get("device", "unknown")) for run in group}) for group in (runs, timed))
     timed_on = f" on {', '.join(of_times)}" if len(of_times) < len(devices) else ""
     versions = sorted({f"{name} {version}" for run in runs for name, version in run.cost.get("versions", {}).items()})
+    precisions = sorted({run.spec.get("train", {}).get("precision", "fp32") for run in runs})
     return (
-        f"Made on {', '.join(devices)}; {', '.join(versions)}. "
+        f"Made on {', '.join(devices)} in {' and '.join(precisions)}; {', '.join(versions)}. "
         f"A run{timed_on} took {seconds[0]:.1f} to {seconds[-1]:.1f} s (median {seconds[len(seconds) // 2]:.1f} s "
         f"without start-up), {sum(seconds) / 60:.0f} min in all."
     )
