@@ -1,5 +1,6 @@
 """What is installed: the locks hold what pyproject.toml asks for; the library needs its own packages alone."""
 
+import json
 import re
 import subprocess
 import sys
@@ -53,8 +54,15 @@ def test_the_locks_hold_what_the_extras_ask_for(file: str, extras: set[str]):
         assert requirement.specifier.contains(locked[plain(requirement.name)]), requirement
 
 
-def test_the_readmes_lines_need_the_librarys_packages_alone():
+def test_the_readmes_lines_find_wrong_labels_with_the_librarys_packages_alone():
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 11  # import and ten lines
     others = ("pandas", "matplotlib", "jinja2", "yaml", "snakemake", "torchvision", "cleanlab")
     absent = f"import sys\nsys.modules.update(dict.fromkeys({others}))\n"  # importing one of them fails
-    subprocess.run([sys.executable, "-c", absent + code], cwd=ROOT, check=True)
+    told = "\nimport json; print(json.dumps(run.summary))"
+    done = subprocess.run([sys.executable, "-c", absent + code + told], cwd=ROOT, check=True, stdout=subprocess.PIPE)
+    *printed, last = done.stdout.decode().splitlines()
+    summary = json.loads(last)
+    assert summary["accuracy"]["best"] > summary["accuracy"]["round0"] + 0.3
+    assert summary["diagnostics"]["suspects_precision"] > 0.6  # 40 % of the labels are wrong: chance is .4
+    assert any("probably" in line for line in printed)

@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import toy
-from cases import traffic
+from cases import MODEL, traffic
 
 from fednoise_core.engine.client_store import WireError
 from fednoise_core.engine.state import State
-from fednoise_core.methods import METHODS
+from fednoise_core.methods import METHODS, method_class
 from fednoise_core.methods.local import LocalOnly
 from fednoise_core.testing.wire import Trap, find_reaches, reachable_ids
+from workflow_scripts.docgen.pages import read_facts
 
 FOLDER = Path(__file__).parents[2] / "fednoise_core" / "methods"
 
@@ -26,6 +27,22 @@ def test_bytes_are_those_of_the_table(name, played):
     rows = {(row[0], row[5]): row[6] for row in made.outcome.record.metrics if row[3] == ""}
     assert len(expected) == 1 + made.summary["rounds"]
     assert [(rows[r, "bytes_down"], rows[r, "bytes_up"]) for r in range(len(expected))] == expected
+
+
+@every_method
+def test_passes_on_the_page_are_those_of_the_code(name: str) -> None:
+    assert read_facts(name)["passes"] == method_class(name).passes
+
+
+@every_method
+def test_what_crosses_and_stays_by_the_page_is_what_a_run_shows(name: str, played) -> None:
+    """On the toy world: bytes of FedAvg where the page says "the model" and nothing else, and things that clients keep
+    unless it says "nothing". (Its net has no normalisation layers, so that FedBN sends what FedAvg does.)
+    """
+    made, row = played(name).run, read_facts(name)
+    sends_the_model = traffic(name, made) == [(0, 0)] + [(4 * MODEL, 4 * MODEL)] * 3
+    assert sends_the_model == (row["traffic"] == "the model" or name == "fedbn")
+    assert any(made.outcome.state.clients.values()) == (row["client_state"] != "nothing")
 
 
 def test_the_trap_works():

@@ -124,7 +124,7 @@ def test_pytest_shows_it_as_one_error(tmp_path: Path) -> None:
     assert "_subjects" not in made.stdout + made.stderr
 
 
-def test_world_and_tape_need_no_pytest() -> None:
+def test_the_world_needs_no_pytest() -> None:
     modules = "subject, wire, world"
     code = f"import sys; sys.modules['pytest'] = None; from fednoise_core.testing import {modules}; print('fine')"
     made = subprocess.run([sys.executable, "-c", code], cwd=HERE.parent, capture_output=True, text=True, check=False)
