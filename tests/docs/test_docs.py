@@ -1,5 +1,6 @@
 """The code in docs/ runs as printed, and pages of methods agree with code and sources."""
 
+import csv
 import importlib.util
 import json
 import re
@@ -195,3 +196,29 @@ def test_tables_of_results_have_rows_of_the_study_that_is_named_above_them(page:
 def is_in_order(part: list[str], whole: list[str]) -> bool:
     left = iter(whole)
     return all(one in left for one in part)
+
+
+def read_gains(table: str, ending: str = "", noise: str = "sym40-exact") -> dict[str, str]:
+    """Gains over FedAvg in a published accuracy table, by method without its ending, as texts such as "+18.7"."""
+    with (ROOT / "docs/results" / table).open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["noise"] == noise]
+    means = {row["method"].removesuffix(ending): float(row["last10_mean_mean"]) for row in rows}
+    return {method: f"{mean - means['fedavg']:+.1f}" for method, mean in means.items()}
+
+
+def test_gains_by_width_in_prose_are_those_of_the_tables() -> None:
+    page = (ROOT / "docs/results/fedmixcon-widths/README.md").read_text(encoding="utf-8")
+    hand_written = page.partition("<!-- written by hand -->")[2].partition("<!-- end")[0]
+    printed = dict(read_rows(re.findall(r"(?:^\|.*\n)+", hand_written, re.MULTILINE)[0]))
+    tables = {8: "fedmixcon-widths/width8.csv", 16: "fedmixcon-widths/width16.csv", 128: "paper-size/accuracy.csv"}
+    columns = ("fedlsr", "mixpred", "fedmixcon")
+    for width, table in tables.items():
+        gains = read_gains(table, f"@train.net.width={width}")
+        (cells,) = (row for label, row in printed.items() if label.split(",")[0] == str(width))
+        found = [(gains.get(method, cell), cell) for method, cell in zip(columns, cells, strict=True)]
+        assert all(ours == cell for ours, cell in found), (width, found)
+    both = [read_gains(tables[128], noise=noise)["fedmixcon"].lstrip("+") for noise in ("sym40-exact", "sym50-exact")]
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"FedMixCon gains {' and '.join(both)} points over FedAvg" in readme
+    papers = " ".join((ROOT / "docs/papers.md").read_text(encoding="utf-8").split())
+    assert f"{both[0]} at its [full width](results/paper-size/README.md)" in papers
