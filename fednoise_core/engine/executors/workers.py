@@ -32,6 +32,7 @@ from fednoise_core.engine.client_store import MappingSource, load_mapping
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import FitRequest, FitResult
 from fednoise_core.engine.world import World
+from fednoise_core.io import SpecError
 from fednoise_core.ops.weights import Layout, Weights
 
 PARENT_SECONDS = 1.0  # between looks for the parent
@@ -65,7 +66,7 @@ class Workers(Sequential):
 
     def __init__(self, world: World, count: int = 0):
         if world.device.type != "cpu":
-            raise ValueError("workers run on the CPU; use sequential on a GPU")
+            raise SpecError("executor: workers run on the CPU. Take sequential on a GPU")
         self.world = world
         self.count = count or _count_cores()
         self._layouts = [net.layout for net in world.nets]
