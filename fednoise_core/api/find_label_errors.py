@@ -113,6 +113,12 @@ def find_label_errors(
         data = _describe_data(x, labels.numbers, p.shape[1], labels.names, owner)
         split = make_partition(data, kind, seed=seed)
         suspects = judge_probabilities(p, labels.numbers, split)
+    if suspects and not any(one.estimated for one in suspects):
+        warnings.warn(
+            "there is no number of wrong labels: the models are often wrong where they are confident, or images differ "
+            "between sites. The most suspect labels come first all the same",
+            stacklevel=2,
+        )
     judged = {one.site for one in suspects}
     if skipped := [name for number, name in enumerate(split.sites) if number not in judged]:
         warnings.warn(

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fednoise_core.rng import stream
+
 WRONG, CHECK = 0.5, 0.2  # P(wrong) above which a label's verdict is "wrong", "check"
 STEPS = tuple(2.0 ** (k / 4) for k in range(-4, 13))  # exponents that are tried: 1/2 .. 8
 START = 7  # the search begins at 2^(3/4)
@@ -34,7 +36,8 @@ FIXED, SURE = 0.2, 0.998  # share of the bins, the most confident, in which the 
 BELOW, ABOVE = 0.12, 0.15  # of the other contradicted labels that the interval takes in below and above the estimates
 UNCLEAR = 2.0  # times a site's rate of errors: share of them that is wrong where errors follow the model's own doubt
 FOLLOWED = 0.1  # the doubt, above chance, about the given class from which on they do
-PLATEAU = 0.815  # what `measure_plateau` says of a model that is right where it is confident
+PLATEAU = 0.84  # ratio of `has_plateau` below which a model is often wrong where it is confident
+FEW = 30  # samples that a site needs to be the one with the least disagreement
 
 
 @dataclass(frozen=True)
@@ -245,7 +248,7 @@ def estimate_held_out(
     by_all = held_out if all(map(operator.is_, held_out_log_p, mixed)) else np.concatenate(mixed)
     posterior = fit_sites(held_out, y, site)
     held_p = 1.0 - _pick_columns(posterior, y)
-    learnt = measure_plateau(held_out.max(1), held_out.argmax(1) == y, site) >= PLATEAU
+    learnt = has_plateau(held_out.max(1), held_out.argmax(1) == y, site)
     counts = count_wrong(held_out, y, site, held_p, learnt)
     if by_all is not held_out:
         posterior = fit_sites(by_all, y, site)
@@ -385,7 +388,10 @@ def count_wrong(
     contradicted = log_p.argmax(1) != labels
     disagree = np.bincount(site, contradicted)
     share = disagree / sizes
-    least = (share + np.sqrt(share * (1 - share) / sizes)).min()  # with its sampling error
+    least = (share + np.sqrt(share * (1 - share) / sizes))[
+        sizes >= min(FEW, sizes.max())
+    ].min()  # and its sampling error
+    least = least[sizes >= min(FEW, sizes.max())].min()
     beyond = np.maximum(disagree - least * sizes, 0.0) / max(1 - least, TINY)
     follow = measure_follow(log_p[contradicted], labels[contradicted], p_wrong[contradicted])
     alone, results = len(sizes) == 1, []
@@ -402,20 +408,28 @@ def count_wrong(
     return results
 
 
-def measure_plateau(confidence: np.ndarray, agrees: np.ndarray, site: np.ndarray) -> float:
-    """Measure whether a model is right where it is confident, whatever the number of wrong labels, 0 to about 1.
+def has_plateau(confidence: np.ndarray, agrees: np.ndarray, site: np.ndarray) -> bool:
+    """Return False if a model is often wrong where it is confident, beyond sampling error.
 
     A model that is right there agrees with the same share of labels however much more confident it is: with those that
-    are not wrong. The measure is that share among the samples of a site that rank from 50 to 80 % by confidence, as a
-    part of the share in the fifth above them. The arguments have an entry for each sample [n].
+    are not wrong. So the share among the samples of a site that rank from 50 to 80 % by confidence is compared with
+    that in the fifth above them. The arguments have an entry for each sample [n].
     """
-    shares = np.zeros(2)
+    middle, top = [np.zeros(0, bool)], [np.zeros(0, bool)]
+    shuffled = stream(0, "equal confidences").permutation(len(site))  # rows with one error often lie side by side
     for number in range(int(site.max()) + 1):
-        hits = agrees[site == number][np.argsort(confidence[site == number], kind="stable")]
-        n = len(hits)
-        top = min(round((1 - FIXED) * n), n - 1)
-        shares += hits[min(n // 2, top) : max(top, 1)].mean() * n, hits[top:].mean() * n
-    return float(shares[0] / max(shares[1], TINY))
+        rows = shuffled[site[shuffled] == number]
+        hits = agrees[rows[np.argsort(confidence[rows], kind="stable")]]
+        start, end = len(hits) // 2, round((1 - FIXED) * len(hits))
+        middle.append(hits[start:end])
+        top.append(hits[end:])
+    shares, errors = [], []
+    for hits in (np.concatenate(middle), np.concatenate(top)):
+        share = (hits.sum() + 1) / (len(hits) + 2)
+        shares.append(share)
+        errors.append((1 - share) / share / max(len(hits), 1))
+    ratio = shares[0] / shares[1]
+    return bool(ratio * (1 + Z90 * np.sqrt(sum(errors))) >= PLATEAU)
 
 
 def measure_follow(log_p: np.ndarray, labels: np.ndarray, p_wrong: np.ndarray) -> float:
