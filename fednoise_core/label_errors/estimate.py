@@ -388,9 +388,7 @@ def count_wrong(
     contradicted = log_p.argmax(1) != labels
     disagree = np.bincount(site, contradicted)
     share = disagree / sizes
-    least = (share + np.sqrt(share * (1 - share) / sizes))[
-        sizes >= min(FEW, sizes.max())
-    ].min()  # and its sampling error
+    least = share + np.sqrt(share * (1 - share) / sizes)  # with its sampling error
     least = least[sizes >= min(FEW, sizes.max())].min()
     beyond = np.maximum(disagree - least * sizes, 0.0) / max(1 - least, TINY)
     follow = measure_follow(log_p[contradicted], labels[contradicted], p_wrong[contradicted])

@@ -188,6 +188,31 @@ def test_the_number_by_a_model_that_has_learnt_little_is_no_estimate():
         assert one.p_wrong.sum() == pytest.approx(one.wrong, abs=1)  # EM would be sure of 48 labels
 
 
+@pytest.mark.parametrize("tiny", [1, 2, 3])
+def test_a_tiny_site_takes_no_number_from_the_others(tiny):
+    """Nor does it lend them its lack of errors."""
+    parts, last = vectors(0.12, "uniform", 1), slice(0, tiny)
+    log_p, labels = [part[0] for part in parts], [y for _, y, _ in parts]
+    rows = [np.arange(len(y)) for y in labels]
+    alone = estimate_held_out(log_p, log_p, labels, rows, range(3))
+    log_p.append(log_p[0][last])
+    found = estimate_held_out(log_p, log_p, [*labels, log_p[3].argmax(1)], [*rows, np.arange(tiny)], range(4))
+    for before, after in zip(alone, found[:3], strict=True):
+        assert before.estimated
+        assert after.estimated
+        assert after.wrong == pytest.approx(before.wrong, rel=0.05)
+
+
+def test_rows_with_one_error_that_lie_side_by_side_are_found_at_equal_confidence():
+    true = np.random.default_rng(0).integers(0, K, 1000)
+    given = true.copy()
+    given[500:700] = (true[500:700] + 1) % K
+    log_p = np.log(np.where(np.arange(K) == true[:, None], 0.95, 0.05 / (K - 1)))
+    (found,) = estimate_held_out([log_p], [log_p], [given], [np.arange(1000)], [0])
+    assert found.estimated
+    assert found.low <= 200 <= found.high
+
+
 def test_the_order_gains_from_a_site_s_matrix_and_the_scale_is_that_of_the_number():
     _, wrong, parts = sites(1500)
     log_p, given = [p for p, _, _ in parts], [y for _, y, _ in parts]
