@@ -93,7 +93,7 @@ def _find_set(rows: pd.DataFrame, tests: Mapping[str, float]) -> tuple[str, np.n
 def _is_sorted(given: np.ndarray) -> bool:
     """Return True if neighbours differ in their label less than half as often as in random order."""
     shares = np.unique(given, return_counts=True)[1] / len(given)
-    return bool((given[1:] != given[:-1]).mean() < (1 - (shares**2).sum()) / 2)
+    return bool((given[1:] != given[:-1]).sum() < (len(given) - 1) * (1 - (shares**2).sum()) / 2)
 
 
 def _list_ranges(marked: np.ndarray, expected: np.ndarray) -> list[np.ndarray]:
