@@ -11,6 +11,7 @@ from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts.report.figures import draw
 from workflow_scripts.report.figures.results.ranks import RanksSettings
 from workflow_scripts.report.figures.style import assign_looks, use_house_style
+from workflow_scripts.report.pages.headline import headline_of
 from workflow_scripts.report.runs import leaderboard
 from workflow_scripts.report.runs.csv_files import read_csv, write_csv
 from workflow_scripts.report.runs.leaderboard import judge_methods
@@ -125,6 +126,16 @@ def test_too_few_settings_tell_nothing_apart_and_the_table_says_so() -> None:
     wilcoxon = stats.wilcoxon(np.arange(1.0, leaderboard.LEAST), method="exact").pvalue
     assert wilcoxon > 0.05  # even if every setting agrees
     assert stats.wilcoxon(np.arange(1.0, leaderboard.LEAST + 1), method="exact").pvalue < 0.05
+
+
+def test_the_first_sentence_is_of_tuned_methods_and_has_an_interval_where_the_table_has_one() -> None:
+    levels = {"fedavg": 70.0, "better": 75.0, "worse": 60.0, "better-default": 76.0}
+    few, enough = (headline_of(make_board(number, 0.1, **levels)).sentence for number in (2, leaderboard.LEAST))
+    assert few.startswith("Better is above Fedavg in all 6 pairs of runs")
+    assert "[" not in few
+    assert enough.startswith("Better beats Fedavg in all 18 pairs of runs")
+    assert "The mean gain is +5.0 [+" in enough
+    assert "Better-Default" not in few + enough
 
 
 def test_a_method_that_lacks_a_block_has_gains_but_no_rank() -> None:

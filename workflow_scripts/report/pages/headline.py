@@ -15,8 +15,10 @@ from scipy import stats
 
 from fednoise_core.io import json_digest
 from fednoise_core.label_errors.csv_rows import Site, read_rows
+from workflow_scripts.paths import DEFAULT
 from workflow_scripts.report.runs import agreement
 from workflow_scripts.report.runs.frames import tabulate_results
+from workflow_scripts.report.runs.leaderboard import LEAST, SETTING
 from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.ranking import compared_runs, find_baseline, leading_methods, paired_gains
 from workflow_scripts.report.runs.run import RecordedRun, Setting
@@ -78,10 +80,12 @@ def headline_of(runs: Sequence[RecordedRun]) -> Headline:
     """The headline of a study by the mean of the last ten evaluations.
 
     Args:
-        runs: All of its runs.
+        runs: All of its runs. Of a leaderboard those at default settings take no part.
     """
-    results, untrusted = tabulate_results(runs), agreement.untrusted_datasets(runs)
-    first = make_headline(results, METRIC, find_baseline(runs), untrusted, _methods_by_baseline(runs))
+    tuned = [run for run in runs if not run.listed.method.endswith(DEFAULT)] or runs
+    least = LEAST if len(tuned) < len(runs) else 1
+    results, untrusted = tabulate_results(tuned), agreement.untrusted_datasets(tuned)
+    first = make_headline(results, METRIC, find_baseline(tuned), untrusted, _methods_by_baseline(tuned), least)
     asked_labels = all(run.spec.get("noise", {}).get("kind") == "given" for run in runs)
     found = " ".join(filter(None, map(_describe_suspects, runs))) if asked_labels and len(runs) <= NAMED else ""
     return replace(first, sentence=f"{found} {first.sentence}") if found else first
@@ -120,6 +124,7 @@ def make_headline(
     baseline: str | None,
     untrusted: Collection[str] = (),
     by_baseline: Mapping[str, Collection[str]] = MappingProxyType({}),
+    least: int = 1,
 ) -> Headline:
     """Say which methods beat the baseline, and what is ahead in each setting.
 
@@ -129,6 +134,7 @@ def make_headline(
         baseline: The id of the method to compare with, such as plain averaging.
         untrusted: Ids of the data sets without trusted test labels.
         by_baseline: Where several nets have a baseline, each one and the methods of its net.
+        least: The number of settings from which on gains have an interval.
     """
     noisy = results[~results["noiseless"].astype(bool)]
     counted = noisy if len(noisy) else results
@@ -147,7 +153,7 @@ def make_headline(
         for ids, group in counted.groupby(["dataset", "noise", "partition"], sort=False)
     ]
     rows = [row for row in rows if row.methods]
-    sentence = " ".join(_gains_sentence(of, base) for base, of in parts.items()) or (
+    sentence = " ".join(_gains_sentence(of, base, least) for base, of in parts.items()) or (
         _leaders_sentence(rows) if rows else _mean_words(counted, metric)
     )
     seeds = count_words(counted.groupby(["dataset", "noise", "partition", "method"])["seed"].size())
@@ -193,14 +199,15 @@ def _leaders_words(row: SettingLeaders, baseline: str) -> str:
     return text + others
 
 
-def _gains_sentence(gains: pd.DataFrame, baseline: str) -> str:
-    """Name the methods that are above the baseline in every pair, and their gains, with intervals from three pairs on.
+def _gains_sentence(gains: pd.DataFrame, baseline: str, least: int) -> str:
+    """Name the methods that are above the baseline in every pair, and their gains.
 
-    They beat it if the intervals are above zero.
+    These have intervals from three pairs and `least` settings on. Methods beat it if the intervals are above zero.
     """
     grouped = gains.assign(won=gains["gain"] > 0).groupby("method", sort=False)
     table = grouped.agg(won=("won", "sum"), pairs=("won", "size"), gain=("gain", "mean"), error=("gain", "sem"))
-    half = stats.t.ppf((1 + LEVEL) / 2, table["pairs"] - 1) * table["error"].where(table["pairs"] >= PAIRS)
+    has_interval = (table["pairs"] >= PAIRS) & (len(gains[SETTING].drop_duplicates()) >= least)
+    half = stats.t.ppf((1 + LEVEL) / 2, table["pairs"] - 1) * table["error"].where(has_interval)
     table["low"], table["high"] = table["gain"] - half, table["gain"] + half
     table["words"] = [method_words(group) for _, group in grouped]
     all_won = table[table["won"] == table["pairs"]]
