@@ -35,6 +35,7 @@ from workflow_scripts.docgen.publish import RESULTS, finished_runs, publish_stud
 from workflow_scripts.docgen.published_runs import RUNS, read_packed, unpack_runs
 from workflow_scripts.report.runs.frames import RUN, tabulate_results
 from workflow_scripts.report.runs.run import RecordedRun, load
+from workflow_scripts.report.tables.leaderboard import format_interval
 from workflow_scripts.study.file_at_scale import TUNED
 from workflow_scripts.study.study import Study
 
@@ -275,6 +276,18 @@ def show_entry(study: Study, out: Path) -> str:
     return sentence
 
 
+def describe_entry(table: pd.DataFrame, id_: str) -> str:
+    """Say the rank and gain of an entry, with intervals where there are some.
+
+    Args:
+        table: Of `judge_methods`, a row a method, by its id.
+        id_: The entry's id.
+    """
+    row, ranked = table.loc[[id_]].iloc[0], table["rank"].count()
+    rank, gain = format_interval(row, "rank", signed=False), format_interval(row, "mean_gain")
+    return f"mean rank {rank} of {ranked} methods, gain over FedAvg {gain} points"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -322,10 +335,6 @@ def main(arguments: list[str] | None = None) -> int:
     out = Path("build", BOARD, slug)
     print(show_entry(make_study(name), out))
     main_table = pd.read_csv(out / "main.csv").drop_duplicates("method").set_index("method")
-    row = main_table.loc[id_]
-    print(
-        f"mean rank {row['rank']:.1f} [{row['rank_low']:.1f}, {row['rank_high']:.1f}] of {len(main_table)} methods, "
-        f"gain {row['mean_gain']:+.1f} points over FedAvg [{row['mean_gain_low']:+.1f}, {row['mean_gain_high']:+.1f}]"
-    )
+    print(describe_entry(main_table, id_))
     print(f"{out}: report.html, main.csv, main.tex, gains.csv, gains.tex")
     return 0
