@@ -1,6 +1,7 @@
 """What `fednoise leaderboard` makes of its arguments, and when it refuses to compare machines."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -11,6 +12,7 @@ from workflow_scripts.commands.leaderboard import (
     compare_machines,
     describe_entry,
     enter_method,
+    find_published,
     parse_arguments,
     select_blocks,
     write_tuned,
@@ -106,3 +108,19 @@ def test_published_runs_that_are_not_those_of_their_checksum_are_refused(tmp_pat
     (tmp_path / "runs.json.xz.sha256").write_text("0" * 64 + "  runs.json.xz\n")
     with pytest.raises(ArtifactError, match=r"runs.json.xz: not the file that runs.json.xz.sha256 is of"):
         read_packed(tmp_path / "runs.json.xz")
+
+
+def test_published_runs_without_their_checksum_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    full, small = (SimpleNamespace(scale=scale, results_folder=lambda name: name) for scale in ("paper", "smoke"))
+    file = Path("docs/results/leaderboard/runs.json.xz")
+    assert find_published(small) == file
+    with pytest.raises(ArtifactError, match=r"runs.json.xz and \S+runs.json.xz.sha256: missing"):
+        find_published(full)
+    file.parent.mkdir(parents=True)
+    file.touch()
+    for project in (full, small):
+        with pytest.raises(ArtifactError, match=r"^docs/results/leaderboard/runs.json.xz.sha256: missing"):
+            find_published(project)
+    file.with_name("runs.json.xz.sha256").touch()
+    assert find_published(full) == file

@@ -136,7 +136,8 @@ def list_settings(study: Study) -> set[tuple[str, str, str]]:
         study: The study leaderboard.
     """
     digests = {
-        str(json.loads(parts["summary.json"])["spec_digest"]) for parts in read_packed(_runs_file(study)).values()
+        str(json.loads(parts["summary.json"])["spec_digest"])
+        for parts in read_packed(find_published(study.project)).values()
     }
     planned = [run for run in study.runs if run.method == BASELINE and run.noise != CLEAN]
     return {
@@ -144,9 +145,18 @@ def list_settings(study: Study) -> set[tuple[str, str, str]]:
     }
 
 
-def _runs_file(study: Study) -> Path:
-    """The board's published runs at the scale of a study."""
-    return RESULTS / Path(study.project.results_folder(BOARD)).name / RUNS
+def find_published(project: Project) -> Path:
+    """Find the board's published runs at the project's scale.
+
+    Raises:
+        ArtifactError: They or their checksum are missing. Only scales other than `paper` may have neither.
+    """
+    file = RESULTS / Path(project.results_folder(BOARD)).name / RUNS
+    files = (file, file.with_name(f"{RUNS}.sha256"))
+    lacking = [str(path) for path in files if not path.exists()]
+    if lacking and (project.scale == "paper" or len(lacking) < len(files)):
+        raise ArtifactError(f"{' and '.join(lacking)}: missing. Take it from git again")
+    return file
 
 
 def enter_method(
@@ -265,7 +275,7 @@ def show_entry(study: Study, out: Path) -> str:
     Raises:
         ArtifactError: It does not (`compare_machines`), or the published runs are damaged.
     """
-    published = _runs_file(study)
+    published = find_published(study.project)
     with tempfile.TemporaryDirectory() as folder:
         folders = unpack_runs(read_packed(published), Path(folder))
         listed = finished_runs(study, folders, published_first=True)
