@@ -97,7 +97,7 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
     else:
         notes.append("Place: of all that Wilcoxon's test over settings does not exclude, at 5 % false discoveries.")
     if left := list(dict.fromkeys(frame.loc[~frame["method"].isin(ranked["method"]), "method_label"])):
-        notes.append(f"Without a rank, as runs are missing: {', '.join(left)}.")
+        notes.append(f"Without a rank, as runs are missing or may not be compared: {', '.join(left)}.")
     return Grid(spec["title"] or "Leaderboard", caption, "method", [[(h, 1) for h in HEADS]], rows, notes)
 
 
