@@ -1,5 +1,6 @@
 """What `fednoise leaderboard` makes of its arguments, and when it refuses to compare machines."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,20 +9,25 @@ import pandas as pd
 import pytest
 
 from fednoise_core.io import ArtifactError, SpecError
+from workflow_scripts.commands import leaderboard
 from workflow_scripts.commands.leaderboard import (
     compare_machines,
     describe_entry,
     enter_method,
     find_published,
+    list_settings,
     parse_arguments,
     select_blocks,
     write_tuned,
 )
 from workflow_scripts.config.overrides import nest_value
+from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.docgen.published_runs import read_packed
 from workflow_scripts.report.runs.run import ListedRun, RecordedRun
+from workflow_scripts.study.study import Study
 
+ROOT = Path(__file__).parents[2]
 GRID: list[dict[str, Any]] = [
     {"datasets": ["digits"], "noises": [noise], "partitions": ["iid"], "methods": ["fedavg"]}
     for noise in ("sym40", "sym20", "pair30")
@@ -47,6 +53,16 @@ def test_settings_are_chosen_by_words_in_their_names() -> None:
         select_blocks(GRID, SETTINGS, ["pair"])
     with pytest.raises(SpecError, match="FedAvg is tuned on no data set"):
         select_blocks(GRID, set(), [])
+
+
+def test_the_page_and_the_help_name_settings_that_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    published = list_settings(Study(Project(read_yaml("config/config.yaml")), "leaderboard"))
+    listed = Path("docs/leaderboard.md").read_text(encoding="utf-8").partition("FedAvg is published: ")[2]
+    ids = re.findall(r"`(\S+)`", listed.partition(".\n")[0])
+    assert sorted(ids) == sorted(f"{noise}-{partition}" for _, noise, partition in published)
+    (example,) = re.findall(r"--settings (\S+)", str(leaderboard.__doc__))
+    assert all(any(word in id_ for id_ in ids) for word in example.split(","))
 
 
 def test_an_entry_trains_its_method_and_fedavg_once_a_setting() -> None:

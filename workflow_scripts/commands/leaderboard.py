@@ -1,10 +1,10 @@
 """Enter a method into the leaderboard: train it alone, and show it beside all published methods.
 
-fednoise leaderboard mymodule:MyMethod                     a class of yours, as it is
-fednoise leaderboard fedprox mu=0.1 train.lr=0.03          a method by its name, with settings
-fednoise leaderboard fedprox mu=0.01,0.1,1 --tune          first choose its rate, and among these values
-fednoise leaderboard fedprox --settings sym40,worst-dir05  only where the name of a setting has one of these
-fednoise leaderboard --choose                              write config/tuned/leaderboard.yaml
+fednoise leaderboard mymodule:MyMethod                         a class of yours, as it is
+fednoise leaderboard fedprox mu=0.1 train.lr=0.03              a method by its name, with settings
+fednoise leaderboard fedprox mu=0.01,0.1,1 --tune              first choose its rate, and among these values
+fednoise leaderboard fedprox --settings sym40-iid,instance40   only where the name of a setting has one of these
+fednoise leaderboard --choose                                  write config/tuned/leaderboard.yaml
 
 FedAvg runs once a setting, too, to see whether this machine gives the published numbers. A command that was stopped
 goes on where it was. The results are in build/leaderboard/<method>; docs/leaderboard.md says more.
