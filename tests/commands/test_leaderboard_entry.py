@@ -75,6 +75,15 @@ def test_an_entry_trains_its_method_and_fedavg_once_a_setting() -> None:
         {"methods": ["fedavg"], "noises": ["sym40", "sym20"], "seeds": [0]},
     ]
     assert GRID[0]["methods"] == ["fedavg"]
+    assert entry["text"] == ""
+
+
+def test_the_page_of_an_entry_says_that_it_was_not_tuned() -> None:
+    board = {"grid": GRID, "seeds": [0], "text": "All are given the same."}
+    for given, words in ((["share=0.5", "train.lr=0.1"], "share=0.5, train.lr=0.1"), ([], "its default settings")):
+        entry = enter_method(board, "my-weak", "mine:Weak", GRID, {}, given)
+        first = f"Weak was not tuned as the other methods were. It ran with {words}."
+        assert entry["text"] == f"{first}\n\nAll are given the same."
 
 
 def make_runs(*accuracies: float, noise: str = "sym40") -> list[RecordedRun]:
