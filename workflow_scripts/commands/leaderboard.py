@@ -315,7 +315,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--choose", action="store_true", help="write what study leaderboard-tuning chose")
     parser.add_argument("--scale", default="paper", help="paper, or smoke to see that it runs")
     parser.add_argument("--cores", default="all", help="how many cores to use (default: all)")
-    args = parser.parse_args(arguments)
+    args = parser.parse_intermixed_args(arguments)
 
     def make_study(name: str) -> Study:
         return Study(Project({**read_yaml("config/config.yaml"), "scale": args.scale}), name)
