@@ -1,23 +1,33 @@
 """What `fednoise leaderboard` makes of its arguments, and when it refuses to compare machines."""
 
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from fednoise_core.io import ArtifactError, SpecError
+from workflow_scripts.commands import leaderboard
 from workflow_scripts.commands.leaderboard import (
     compare_machines,
+    describe_entry,
     enter_method,
+    find_published,
+    list_settings,
     parse_arguments,
     select_blocks,
     write_tuned,
 )
 from workflow_scripts.config.overrides import nest_value
+from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.docgen.published_runs import read_packed
 from workflow_scripts.report.runs.run import ListedRun, RecordedRun
+from workflow_scripts.study.study import Study
 
+ROOT = Path(__file__).parents[2]
 GRID: list[dict[str, Any]] = [
     {"datasets": ["digits"], "noises": [noise], "partitions": ["iid"], "methods": ["fedavg"]}
     for noise in ("sym40", "sym20", "pair30")
@@ -33,7 +43,7 @@ def test_arguments_become_settings() -> None:
     }
     assert nest_value("train.lr", 0.3) == {"train": {"lr": 0.3}}
     with pytest.raises(SpecError, match=r"mu: expected a setting such as mu=0\.1"):
-        parse_arguments(["mu"])
+        leaderboard.main(["fedprox", "--settings", "sym40", "--tune", "mu"])  # settings may come last
 
 
 def test_settings_are_chosen_by_words_in_their_names() -> None:
@@ -43,6 +53,16 @@ def test_settings_are_chosen_by_words_in_their_names() -> None:
         select_blocks(GRID, SETTINGS, ["pair"])
     with pytest.raises(SpecError, match="FedAvg is tuned on no data set"):
         select_blocks(GRID, set(), [])
+
+
+def test_the_page_and_the_help_name_settings_that_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    published = list_settings(Study(Project(read_yaml("config/config.yaml")), "leaderboard"))
+    listed = Path("docs/leaderboard.md").read_text(encoding="utf-8").partition("FedAvg is published: ")[2]
+    ids = re.findall(r"`(\S+)`", listed.partition(".\n")[0])
+    assert sorted(ids) == sorted(f"{noise}-{partition}" for _, noise, partition in published)
+    (example,) = re.findall(r"--settings (\S+)", str(leaderboard.__doc__))
+    assert all(any(word in id_ for id_ in ids) for word in example.split(","))
 
 
 def test_an_entry_trains_its_method_and_fedavg_once_a_setting() -> None:
@@ -55,6 +75,15 @@ def test_an_entry_trains_its_method_and_fedavg_once_a_setting() -> None:
         {"methods": ["fedavg"], "noises": ["sym40", "sym20"], "seeds": [0]},
     ]
     assert GRID[0]["methods"] == ["fedavg"]
+    assert entry["text"] == ""
+
+
+def test_the_page_of_an_entry_says_that_it_was_not_tuned() -> None:
+    board = {"grid": GRID, "seeds": [0], "text": "All are given the same."}
+    for given, words in ((["share=0.5", "train.lr=0.1"], "share=0.5, train.lr=0.1"), ([], "its default settings")):
+        entry = enter_method(board, "my-weak", "mine:Weak", GRID, {}, given)
+        first = f"Weak was not tuned as the other methods were. It ran with {words}."
+        assert entry["text"] == f"{first}\n\nAll are given the same."
 
 
 def make_runs(*accuracies: float, noise: str = "sym40") -> list[RecordedRun]:
@@ -80,6 +109,16 @@ def test_machines_agree_within_three_deviations_of_fedavg_and_are_refused_beyond
     assert "could not be checked" in compare_machines(here, make_runs(70))  # no deviation is known
 
 
+def test_an_entry_has_brackets_only_where_it_has_an_interval() -> None:
+    numbers = {"rank": [14.3, 1.0], "rank_low": [12.0, None], "rank_high": [15.0, None]}
+    numbers |= {"mean_gain": [-1.1, 2.0], "mean_gain_low": [-2.0, None], "mean_gain_high": [0.1, None]}
+    table = pd.DataFrame(numbers, index=["my-weak", "my-few"], dtype=float)
+    assert describe_entry(table, "my-weak") == (
+        "mean rank 14.3 [12.0, 15.0] of 2 methods, gain over FedAvg −1.1 [−2.0, +0.1] points"
+    )
+    assert describe_entry(table, "my-few") == "mean rank 1.0 of 2 methods, gain over FedAvg +2.0 points"
+
+
 def test_what_was_tuned_elsewhere_stays(tmp_path: Path) -> None:
     file = tmp_path / "board.yaml"
     write_tuned({"digits": {"fedavg": {"train": {"lr": 0.1}}}}, file)
@@ -94,3 +133,19 @@ def test_published_runs_that_are_not_those_of_their_checksum_are_refused(tmp_pat
     (tmp_path / "runs.json.xz.sha256").write_text("0" * 64 + "  runs.json.xz\n")
     with pytest.raises(ArtifactError, match=r"runs.json.xz: not the file that runs.json.xz.sha256 is of"):
         read_packed(tmp_path / "runs.json.xz")
+
+
+def test_published_runs_without_their_checksum_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    full, small = (SimpleNamespace(scale=scale, results_folder=lambda name: name) for scale in ("paper", "smoke"))
+    file = Path("docs/results/leaderboard/runs.json.xz")
+    assert find_published(small) == file
+    with pytest.raises(ArtifactError, match=r"runs.json.xz and \S+runs.json.xz.sha256: missing"):
+        find_published(full)
+    file.parent.mkdir(parents=True)
+    file.touch()
+    for project in (full, small):
+        with pytest.raises(ArtifactError, match=r"^docs/results/leaderboard/runs.json.xz.sha256: missing"):
+            find_published(project)
+    file.with_name("runs.json.xz.sha256").touch()
+    assert find_published(full) == file

@@ -175,6 +175,14 @@ def test_what_no_federation_can_have_takes_no_part() -> None:
     assert set(judge_methods([*runs, *told], "last", "fedavg")["method"]) == {"fedavg", "same", "worse"}
 
 
+def test_a_note_names_a_method_without_a_rank_whose_rate_is_the_true_one() -> None:
+    runs = [make_run("told", f"noise{n}", seed, 71, as_told=n == 0) for n in range(3) for seed in range(3)]
+    spec = registry.complete_spec({"kind": "leaderboard", "metric": "last"})
+    frame = registry.find_kind(spec).frame([*make_board(3), *runs], spec)
+    notes = registry.lay_out_table(frame, spec).notes
+    assert "Without a rank, as runs are missing or may not be compared: Told." in notes
+
+
 def test_runs_of_other_labels_are_refused() -> None:
     with pytest.raises(ArtifactError, match="its labels are not those of"):
         judge_methods([*make_board(2), make_run("other", "noise0", 0, 50, labels="b")], "last", "fedavg")

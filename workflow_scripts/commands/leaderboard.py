@@ -1,10 +1,10 @@
 """Enter a method into the leaderboard: train it alone, and show it beside all published methods.
 
-fednoise leaderboard mymodule:MyMethod                     a class of yours, as it is
-fednoise leaderboard fedprox mu=0.1 train.lr=0.03          a method by its name, with settings
-fednoise leaderboard fedprox mu=0.01,0.1,1 --tune          first choose its rate, and among these values
-fednoise leaderboard fedprox --settings sym40,worst-dir05  only where the name of a setting has one of these
-fednoise leaderboard --choose                              write config/tuned/leaderboard.yaml
+fednoise leaderboard mymodule:MyMethod                         a class of yours, as it is
+fednoise leaderboard fedprox mu=0.1 train.lr=0.03              a method by its name, with settings
+fednoise leaderboard fedprox mu=0.01,0.1,1 --tune              first choose its rate, and among these values
+fednoise leaderboard fedprox --settings sym40-iid,instance40   only where the name of a setting has one of these
+fednoise leaderboard --choose                                  write config/tuned/leaderboard.yaml
 
 FedAvg runs once a setting, too, to see whether this machine gives the published numbers. A command that was stopped
 goes on where it was. The results are in build/leaderboard/<method>; docs/leaderboard.md says more.
@@ -35,6 +35,7 @@ from workflow_scripts.docgen.publish import RESULTS, finished_runs, publish_stud
 from workflow_scripts.docgen.published_runs import RUNS, read_packed, unpack_runs
 from workflow_scripts.report.runs.frames import RUN, tabulate_results
 from workflow_scripts.report.runs.run import RecordedRun, load
+from workflow_scripts.report.tables.leaderboard import format_interval
 from workflow_scripts.study.file_at_scale import TUNED
 from workflow_scripts.study.study import Study
 
@@ -135,7 +136,8 @@ def list_settings(study: Study) -> set[tuple[str, str, str]]:
         study: The study leaderboard.
     """
     digests = {
-        str(json.loads(parts["summary.json"])["spec_digest"]) for parts in read_packed(_runs_file(study)).values()
+        str(json.loads(parts["summary.json"])["spec_digest"])
+        for parts in read_packed(find_published(study.project)).values()
     }
     planned = [run for run in study.runs if run.method == BASELINE and run.noise != CLEAN]
     return {
@@ -143,9 +145,18 @@ def list_settings(study: Study) -> set[tuple[str, str, str]]:
     }
 
 
-def _runs_file(study: Study) -> Path:
-    """The board's published runs at the scale of a study."""
-    return RESULTS / Path(study.project.results_folder(BOARD)).name / RUNS
+def find_published(project: Project) -> Path:
+    """Find the board's published runs at the project's scale.
+
+    Raises:
+        ArtifactError: They or their checksum are missing. Only scales other than `paper` may have neither.
+    """
+    file = RESULTS / Path(project.results_folder(BOARD)).name / RUNS
+    files = (file, file.with_name(f"{RUNS}.sha256"))
+    lacking = [str(path) for path in files if not path.exists()]
+    if lacking and (project.scale == "paper" or len(lacking) < len(files)):
+        raise ArtifactError(f"{' and '.join(lacking)}: missing. Take it from git again")
+    return file
 
 
 def enter_method(
@@ -154,6 +165,7 @@ def enter_method(
     name: str,
     grid: Sequence[Mapping[str, Any]],
     by_dataset: Mapping[str, Mapping[str, Any]],
+    given: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Write the study of an entry: the board's settings and methods, and the method among them.
 
@@ -163,6 +175,7 @@ def enter_method(
         name: Its registered name, or "module:Class".
         grid: The blocks of the board's grid that it enters.
         by_dataset: Its settings on each data set.
+        given: Those that it was given in place of being tuned, in words; None: it was tuned.
     """
     grid = [
         {
@@ -177,10 +190,15 @@ def enter_method(
         {"methods": [id_], "noises": noises},
         {"methods": [BASELINE], "noises": noises, "seeds": board["seeds"][:1]},
     ]
-    methods = {**board.get("methods", {}), id_: {"name": name, "label": name.rpartition(":")[2]}}
+    label, text = name.rpartition(":")[2], board.get("text", "")
+    methods = {**board.get("methods", {}), id_: {"name": name, "label": label}}
+    if given is not None:
+        settings = ", ".join(given) or "its default settings"
+        text = f"{label} was not tuned as the other methods were. It ran with {settings}.\n\n{text}".strip()
     return {
         **board,
         "title": f"{name} on the leaderboard",
+        "text": text,
         "methods": methods,
         "grid": grid,
         "subsets": {ENTRY: subset},
@@ -264,7 +282,7 @@ def show_entry(study: Study, out: Path) -> str:
     Raises:
         ArtifactError: It does not (`compare_machines`), or the published runs are damaged.
     """
-    published = _runs_file(study)
+    published = find_published(study.project)
     with tempfile.TemporaryDirectory() as folder:
         folders = unpack_runs(read_packed(published), Path(folder))
         listed = finished_runs(study, folders, published_first=True)
@@ -273,6 +291,18 @@ def show_entry(study: Study, out: Path) -> str:
         sentence = compare_machines(load(ours), load(theirs))
     publish_study(study, out, out / "report.html", published)
     return sentence
+
+
+def describe_entry(table: pd.DataFrame, id_: str) -> str:
+    """Say the rank and gain of an entry, with intervals where there are some.
+
+    Args:
+        table: Of `judge_methods`, a row a method, by its id.
+        id_: The entry's id.
+    """
+    row, ranked = table.loc[[id_]].iloc[0], table["rank"].count()
+    rank, gain = format_interval(row, "rank", signed=False), format_interval(row, "mean_gain")
+    return f"mean rank {rank} of {ranked} methods, gain over FedAvg {gain} points"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -285,7 +315,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--choose", action="store_true", help="write what study leaderboard-tuning chose")
     parser.add_argument("--scale", default="paper", help="paper, or smoke to see that it runs")
     parser.add_argument("--cores", default="all", help="how many cores to use (default: all)")
-    args = parser.parse_args(arguments)
+    args = parser.parse_intermixed_args(arguments)
 
     def make_study(name: str) -> Study:
         return Study(Project({**read_yaml("config/config.yaml"), "scale": args.scale}), name)
@@ -317,15 +347,12 @@ def main(arguments: list[str] | None = None) -> int:
             deep_merge, (nest_value(key, value) for key, (value,) in values.items()), {}
         )
         by_dataset = dict.fromkeys(datasets, settings)
-    write_study(name, enter_method(board, id_, args.method, grid, by_dataset))
+    given = None if args.tune else args.values
+    write_study(name, enter_method(board, id_, args.method, grid, by_dataset, given))
     make_runs(name, args.cores, [*config, f"subset={ENTRY}"])
     out = Path("build", BOARD, slug)
     print(show_entry(make_study(name), out))
     main_table = pd.read_csv(out / "main.csv").drop_duplicates("method").set_index("method")
-    row = main_table.loc[id_]
-    print(
-        f"mean rank {row['rank']:.1f} [{row['rank_low']:.1f}, {row['rank_high']:.1f}] of {len(main_table)} methods, "
-        f"gain {row['mean_gain']:+.1f} points over FedAvg [{row['mean_gain_low']:+.1f}, {row['mean_gain_high']:+.1f}]"
-    )
+    print(describe_entry(main_table, id_))
     print(f"{out}: report.html, main.csv, main.tex, gains.csv, gains.tex")
     return 0

@@ -97,7 +97,7 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
     else:
         notes.append("Place: of all that Wilcoxon's test over settings does not exclude, at 5 % false discoveries.")
     if left := list(dict.fromkeys(frame.loc[~frame["method"].isin(ranked["method"]), "method_label"])):
-        notes.append(f"Without a rank, as runs are missing: {', '.join(left)}.")
+        notes.append(f"Without a rank, as runs are missing or may not be compared: {', '.join(left)}.")
     return Grid(spec["title"] or "Leaderboard", caption, "method", [[(h, 1) for h in HEADS]], rows, notes)
 
 
@@ -105,12 +105,12 @@ def _overall_cells(group: pd.DataFrame, baseline: str) -> list[Cell]:
     row, signs = group.iloc[0], group["ahead"]
     places = [row["place_low"], row["place_high"]]
     of_baseline = [
-        Cell(_with_interval(row, "mean_gain"), bool(row["mean_gain_low"] > 0)),
+        Cell(format_interval(row, "mean_gain"), bool(row["mean_gain_low"] > 0)),
         *(Cell(str((signs == sign).sum())) for sign in (1, -1)),
         Cell(f"{(signs == 0).sum()} of {len(group)}"),
     ]
     return [
-        Cell(_with_interval(row, "rank", signed=False)),
+        Cell(format_interval(row, "rank", signed=False)),
         Cell(MISSING if pd.isna(places[0]) else "–".join(dict.fromkeys(f"{place:.0f}" for place in places))),
         *([Cell(MISSING)] * 4 if row["method"] == baseline else of_baseline),
         Cell(MISSING if pd.isna(row["default_gain"]) else format_signed(row["default_gain"], 1)),
@@ -123,11 +123,17 @@ def _gain_cell(cells: pd.DataFrame) -> Cell:
     if cells.empty:
         return Cell(MISSING)
     row = cells.iloc[0]
-    return Cell(diverged_words(row) or _with_interval(row, "gain"), bool(row["ahead"] > 0))
+    return Cell(diverged_words(row) or format_interval(row, "gain"), bool(row["ahead"] > 0))
 
 
-def _with_interval(row: pd.Series, key: str, *, signed: bool = True) -> str:
-    """A number with its interval: "+1.5 [0.2, 2.8]"."""
+def format_interval(row: pd.Series, key: str, *, signed: bool = True) -> str:
+    """A number with its interval, if it has one: "+1.5 [+0.2, +2.8]".
+
+    Args:
+        row: Of `judge_methods`.
+        key: The number's column.
+        signed: With its sign.
+    """
     if pd.isna(row[key]):
         return MISSING
     number = format_signed if signed else format_number
