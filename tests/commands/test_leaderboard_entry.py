@@ -80,9 +80,9 @@ def test_an_entry_trains_its_method_and_fedavg_once_a_setting() -> None:
 
 def test_the_page_of_an_entry_says_that_it_was_not_tuned() -> None:
     board = {"grid": GRID, "seeds": [0], "text": "All are given the same."}
-    for given, words in ((["share=0.5", "train.lr=0.1"], "share=0.5, train.lr=0.1"), ([], "its default settings")):
-        entry = enter_method(board, "my-weak", "mine:Weak", GRID, {}, given)
-        first = f"Weak was not tuned as the other methods were. It ran with {words}."
+    for values, text in ((["share=0.5", "train.lr=0.1"], "share=0.5, train.lr=0.1"), ([], "its default settings")):
+        entry = enter_method(board, "my-weak", "mine:Weak", GRID, {}, values)
+        first = f"Weak was not tuned as the other methods were. It ran with {text}."
         assert entry["text"] == f"{first}\n\nAll are given the same."
 
 

@@ -165,7 +165,7 @@ def enter_method(
     name: str,
     grid: Sequence[Mapping[str, Any]],
     by_dataset: Mapping[str, Mapping[str, Any]],
-    given: Sequence[str] | None = None,
+    values: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Write the study of an entry: the board's settings and methods, and the method among them.
 
@@ -175,7 +175,7 @@ def enter_method(
         name: Its registered name, or "module:Class".
         grid: The blocks of the board's grid that it enters.
         by_dataset: Its settings on each data set.
-        given: Those that it was given in place of being tuned, in words; None: it was tuned.
+        values: Those that it was given in place of being tuned, in words; None: it was tuned.
     """
     grid = [
         {
@@ -192,8 +192,8 @@ def enter_method(
     ]
     label, text = name.rpartition(":")[2], board.get("text", "")
     methods = {**board.get("methods", {}), id_: {"name": name, "label": label}}
-    if given is not None:
-        settings = ", ".join(given) or "its default settings"
+    if values is not None:
+        settings = ", ".join(values) or "its default settings"
         text = f"{label} was not tuned as the other methods were. It ran with {settings}.\n\n{text}".strip()
     return {
         **board,
@@ -347,8 +347,7 @@ def main(arguments: list[str] | None = None) -> int:
             deep_merge, (nest_value(key, value) for key, (value,) in values.items()), {}
         )
         by_dataset = dict.fromkeys(datasets, settings)
-    given = None if args.tune else args.values
-    write_study(name, enter_method(board, id_, args.method, grid, by_dataset, given))
+    write_study(name, enter_method(board, id_, args.method, grid, by_dataset, None if args.tune else args.values))
     make_runs(name, args.cores, [*config, f"subset={ENTRY}"])
     out = Path("build", BOARD, slug)
     print(show_entry(make_study(name), out))
