@@ -11,6 +11,7 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
 from fednoise_core.engine.fit import FitRequest
 from fednoise_core.engine.local import Local
+from fednoise_core.io import SpecError
 from fednoise_core.methods import make_method
 
 
@@ -80,7 +81,7 @@ def test_workers_end_with_the_run():
 def test_workers_are_for_the_cpu():
     made = toy.toy_world()
     made.device = torch.device("cuda")
-    with pytest.raises(ValueError, match="use sequential on a GPU"):
+    with pytest.raises(SpecError, match="Take sequential on a GPU"):
         Workers(made, 1)
 
 
