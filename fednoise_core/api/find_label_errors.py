@@ -104,7 +104,6 @@ def find_label_errors(
         split = make_partition(data, kind, seed=seed)
         encoded = _encode_data(data, encoder, options)
         suspects = train_and_judge(encoded, split, net, seed, options)
-        advise_encoder(encoded, suspects)
     else:
         options.pop("progress", None)
         options |= {name: value for name, value in (("encoder", encoder), ("net", net)) if value is not None}
@@ -112,13 +111,8 @@ def find_label_errors(
             raise SpecError(f"{next(iter(options))}: nothing is trained with pred_probs; leave it out")
         data = _describe_data(x, labels.numbers, p.shape[1], labels.names, owner)
         split = make_partition(data, kind, seed=seed)
-        suspects = judge_probabilities(p, labels.numbers, split)
-    if suspects and not any(one.estimated for one in suspects):
-        warnings.warn(
-            "there is no number of wrong labels: the models are often wrong where they are confident, or images differ "
-            "between sites. The most suspect labels come first all the same",
-            stacklevel=2,
-        )
+        encoded, suspects = None, judge_probabilities(p, labels.numbers, split)
+    warn_of_weak_models(encoded, suspects)
     judged = {one.site for one in suspects}
     if skipped := [name for number, name in enumerate(split.sites) if number not in judged]:
         warnings.warn(
@@ -169,16 +163,27 @@ def _encode_data(data: Arrays, encoder: Any, options: Mapping[str, Any]) -> Arra
     return replace(data, x_train=x, x_test=x[:1], mean=mean, std=std)
 
 
-def advise_encoder(data: Arrays, suspects: Sequence[SiteLabels]) -> None:
-    """Warn where the nets have learnt little from images: a pretrained net would find more."""
+def warn_of_weak_models(data: Arrays | None, suspects: Sequence[SiteLabels]) -> None:
+    """Warn where the models have learnt little: from images a pretrained net finds more, else there is no number.
+
+    Args:
+        data: What was trained on; None for models of the user's own.
+        suspects: Estimates of the sites.
+    """
     counts = [len(one.samples) for one in suspects]
-    if data.x_train.shape[1:3] == (1, 1) or not counts:
+    if not counts:
         return
     agreement = float(np.average([one.agreement for one in suspects], weights=counts))
-    if agreement < LITTLE:
+    if data is not None and data.x_train.shape[1:3] != (1, 1) and agreement < LITTLE:
         warnings.warn(
             f"the models agree with {100 * agreement:.0f} % of the labels that they have not seen. A pretrained net "
             'finds more: encoder="resnet18"',
+            stacklevel=3,
+        )
+    elif not any(one.estimated for one in suspects):
+        warnings.warn(
+            "there is no number of wrong labels: the models are often wrong where they are confident, or images differ "
+            "between sites. The most suspect labels come first all the same",
             stacklevel=3,
         )
 

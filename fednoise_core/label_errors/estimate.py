@@ -413,19 +413,16 @@ def has_plateau(confidence: np.ndarray, agrees: np.ndarray, site: np.ndarray) ->
     are not wrong. So the share among the samples of a site that rank from 50 to 80 % by confidence is compared with
     that in the fifth above them. The arguments have an entry for each sample [n].
     """
-    middle, top = [np.zeros(0, bool)], [np.zeros(0, bool)]
     shuffled = stream(0, "equal confidences").permutation(len(site))  # rows with one error often lie side by side
-    for number in range(int(site.max()) + 1):
-        rows = shuffled[site[shuffled] == number]
-        hits = agrees[rows[np.argsort(confidence[rows], kind="stable")]]
-        start, end = len(hits) // 2, round((1 - FIXED) * len(hits))
-        middle.append(hits[start:end])
-        top.append(hits[end:])
+    order = np.lexsort((shuffled, confidence, site))
+    hits, sizes = agrees[order], np.bincount(site)
+    rank = np.arange(len(site)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    middle, top = (np.repeat(start, sizes) for start in (sizes // 2, np.round((1 - FIXED) * sizes)))
     shares, errors = [], []
-    for hits in (np.concatenate(middle), np.concatenate(top)):
-        share = (hits.sum() + 1) / (len(hits) + 2)
+    for part in (hits[(rank >= middle) & (rank < top)], hits[rank >= top]):
+        share = (part.sum() + 1) / (len(part) + 2)
         shares.append(share)
-        errors.append((1 - share) / share / max(len(hits), 1))
+        errors.append((1 - share) / share / max(len(part), 1))
     ratio = shares[0] / shares[1]
     return bool(ratio * (1 + Z90 * np.sqrt(sum(errors))) >= PLATEAU)
 

@@ -12,7 +12,7 @@ import torchvision
 from safetensors.torch import save_file
 
 import fednoise_core as fn
-from fednoise_core.api.find_label_errors import advise_encoder
+from fednoise_core.api.find_label_errors import warn_of_weak_models
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.label_errors.estimate import SiteLabels
 from fednoise_core.nets.encoder import encode_images
@@ -96,21 +96,33 @@ def test_what_cannot_be_is_named(
         encode_images(drawn_images(2, 8, 8), encoder)
 
 
+ADVICE, NO_NUMBER = "the models agree with 57 % of ", "there is no number of wrong la"
+
+
 @pytest.mark.parametrize(
-    ("agreement", "images", "count"), [((0.8, 0.5), True, 1), ((0.7, 0.9), True, 0), ((0.5,), False, 0)]
+    ("agreement", "images", "estimated", "expected"),
+    [
+        ((0.8, 0.5), True, False, [ADVICE]),
+        ((0.7, 0.9), True, True, []),
+        ((0.7, 0.9), True, False, [NO_NUMBER]),
+        ((0.5,), False, True, []),
+        ((0.5,), False, False, [NO_NUMBER]),
+    ],
 )
-def test_where_nets_learn_little_an_encoder_is_advised(agreement: tuple[float, ...], images: bool, count: int) -> None:
+def test_where_nets_learn_little_one_warning_says_so(
+    agreement: tuple[float, ...], images: bool, estimated: bool, expected: list[str]
+) -> None:
     """The mean is over samples: the first site has one, the other has three."""
     x = drawn_images(8, 8, 8) if images else np.arange(16, dtype=np.float32).reshape(8, 2)
     data = fn.arrays(x, [0, 1] * 4, test=(x[:1], [0]))
     sites = [
-        SiteLabels(k, np.arange(1 + 2 * k), *np.zeros((3, 1)), 0, 0, 0, agreement=share)
+        SiteLabels(k, np.arange(1 + 2 * k), *np.zeros((3, 1)), 0, 0, 0, estimated, agreement=share)
         for k, share in enumerate(agreement)
     ]
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        advise_encoder(data, sites)
-    assert [str(one.message)[:30] for one in said] == ["the models agree with 57 % of "] * count
+        warn_of_weak_models(data, sites)
+    assert [str(one.message)[:30] for one in said] == expected
 
 
 def test_images_are_judged_by_their_vectors(weights: Path, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ the samples is counted too often, such as training on a fixed number of public i
 left out.
 """
 
-import ctypes
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from fednoise_core.data.partition import Partition
 from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.evaluate import Evaluator
 from fednoise_core.engine.executors.sequential import Sequential
+from fednoise_core.engine.executors.workers import keep_freed_memory
 from fednoise_core.engine.loop import RunLoop
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.truth import Truth
@@ -32,7 +32,6 @@ from workflow_scripts.study.plan import RunFiles
 
 SAMPLES = 4  # of a client, where operations are counted: they grow with the samples
 SECONDS = 2  # after which nothing is measured again
-FREED_MEMORY = {-4: 0, -1: 2_000_000_000}  # glibc's M_MMAP_MAX and M_TRIM_THRESHOLD, as in the rule `train`
 
 
 def calculate_cost(spec: Mapping[str, Any], files: RunFiles, device: str) -> tuple[float, float, float]:
@@ -47,7 +46,7 @@ def calculate_cost(spec: Mapping[str, Any], files: RunFiles, device: str) -> tup
         Training steps of its clients; operations of its products and convolutions, two for a multiply-add; and CPU
         seconds of one core, or seconds of a GPU.
     """
-    _keep_freed_memory()
+    keep_freed_memory()
     batch, epochs = Train(**spec["train"]).batch, Train(**spec["train"]).epochs
     with torch_switches(1):
         with make_counter() as counter:
@@ -68,13 +67,6 @@ def make_counter() -> FlopCounterMode:
         return 2 * math.prod(x if transposed else grad) * math.prod(w[1:]) * sum(wanted[:2])
 
     return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: count_gradient})
-
-
-def _keep_freed_memory() -> None:
-    """Let glibc keep what is freed, as it does in the workflow's training processes."""
-    libc = ctypes.CDLL(None)
-    for parameter, value in FREED_MEMORY.items() if hasattr(libc, "mallopt") else ():
-        libc.mallopt(parameter, value)
 
 
 def _read_clock(device: str) -> float:

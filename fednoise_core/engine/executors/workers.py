@@ -231,6 +231,13 @@ def _load_message(message: bytes, layouts: Sequence[Layout]) -> Any:
     return _Unpickler(io.BytesIO(message), layouts).load()
 
 
+def keep_freed_memory() -> None:
+    """Let glibc keep what this process frees, else each fit asks for it anew."""
+    if hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(M_MMAP_THRESHOLD, 1 << 25)
+        libc.mallopt(M_TRIM_THRESHOLD, 1 << 27)
+
+
 # in a worker
 
 
@@ -238,9 +245,7 @@ def _serve_requests(world: World, pipe: Connection, parent: int) -> None:
     """The life of a worker, which answers each message with a result or an exception. parent: the asking process."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
-    if hasattr(libc := ctypes.CDLL(None), "mallopt"):  # glibc: keep what is freed, else each fit asks for it anew
-        libc.mallopt(M_MMAP_THRESHOLD, 1 << 25)
-        libc.mallopt(M_TRIM_THRESHOLD, 1 << 27)
+    keep_freed_memory()
     runner, layouts = Sequential(world), [net.layout for net in world.nets]
     while True:
         pipe.send_bytes(_answer_message(runner, pipe.recv_bytes(), layouts))
