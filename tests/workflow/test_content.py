@@ -21,7 +21,7 @@ from workflow_scripts.provenance.dvc_record import read_record
 pytestmark = pytest.mark.workflow
 
 COMMAND = ("python", "-m", "workflow_scripts.commands.main")
-ROUNDS = 4  # of ten damages each
+ROUNDS = 2  # of fifteen damages each
 
 
 def exchange(one: Path, other: Path) -> None:
@@ -93,7 +93,7 @@ def draw_file(folder: Path, draw: random.Random) -> Path:
     return folder / draw.choice(sorted(name for name in read_sums(folder) if (folder / name).stat().st_size))
 
 
-def test_forty_damages_are_named_refused_and_mended(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thirty_damages_are_named_refused_and_mended(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawn over all kinds of folders and of damage; the command that the audit prints brings everything back."""
     monkeypatch.chdir(workflow.folder)
     draw, record = random.Random(20261128), read_record()
@@ -101,7 +101,7 @@ def test_forty_damages_are_named_refused_and_mended(workflow: Workflow, monkeypa
     whole = {file: file.read_bytes() for folder in folders for file in folder.iterdir()}
     assert {folder.parts[1] for folder in folders} >= {"arrays", "labels", "partitions", "runs", "tables", "figures"}
     for _ in range(ROUNDS):
-        damaged = draw.sample(folders, 10)
+        damaged = draw.sample(folders, 15)
         for folder in damaged:
             draw.choice(DAMAGES)(folder, draw)
         assert sorted(audit.audit_store(copies=False, record=record)) == sorted(damaged)
