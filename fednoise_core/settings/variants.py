@@ -10,6 +10,7 @@ from typing import Any
 from fednoise_core.io import SpecError
 
 MARK = "@"
+NOISE_RATE = "noise.rate"  # on the axis of a figure: the share of wrong labels
 WORD = re.compile(r"[A-Za-z0-9._+-]{1,32}\Z")
 
 
@@ -106,6 +107,8 @@ def swept_field(methods: Sequence[str], asked: str | None = None) -> str:
     Raises:
         SpecError: No method is a variant by this field, all have one value of it, or there are several to choose from.
     """
+    if asked == NOISE_RATE:
+        return asked
     fields = list(dict.fromkeys(field for method in methods for field in parse_settings(method)))
     if not fields:
         raise SpecError("expected a method with a `sweep`, got none")

@@ -1,7 +1,6 @@
 """Tables say what the runs say: numbers worked out here, best in bold, the ceiling apart, the same bytes every time."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -236,68 +235,3 @@ def test_the_command_writes_the_same_bytes_again(
     assert table.main(["--spec", '{"kind": "pie"}', *arguments[2:], "--out-prefix", str(tmp_path / "d")]) == 2
     assert "table.kind: unknown table 'pie'" in capsys.readouterr().err
     assert not (tmp_path / "d.csv").exists()
-
-
-def accuracies_of(root: Path, method: str, seed: int) -> np.ndarray:
-    """Accuracies of rounds 1 to 12 in %, of random40 on iid clients."""
-    (run,) = load(
-        one
-        for one in listed_runs(root / "runs.json")
-        if (one.method, one.seed, one.noise, one.partition) == (method, seed, "random40", "iid")
-    )
-    rows = run.metrics.query("metric == 'accuracy' and view == @run.summary['headline_view'] and client == -1")
-    return rows[rows["round"] > 0].sort_values("round")["value"].to_numpy()
-
-
-def test_gains_over_rounds_compare_the_tests_of_each_part_of_the_run(root: Path) -> None:
-    spec = {"kind": "gains_over_rounds", "noises": ["random40"], "parts": 5}
-    frame = frame_of(root, **spec)
-    base, row = (frame[frame["method"] == method].iloc[0] for method in ("fedavg", "local"))
-    gains = np.array([accuracies_of(root, "local", seed) - accuracies_of(root, "fedavg", seed) for seed in (0, 1, 2)])
-    assert gains.shape == (3, 12)
-    for part, (first, last) in enumerate([(1, 3), (4, 5), (6, 8), (9, 10), (11, 12)], start=1):
-        seeds = gains[:, first - 1 : last].mean(1)
-        assert row[f"gain_{part}_mean"] == pytest.approx(seeds.mean())
-        assert row[f"gain_{part}_std"] == pytest.approx(seeds.std(ddof=1))
-        assert row[f"gain_{part}_tests"] == 3 * (last - first + 1)
-        assert math.isnan(base[f"gain_{part}_mean"])
-    made = markdown.render_markdown(registry.lay_out_table(frame, spec))
-    assert "| best round | gain over FedAvg, rounds 1 to 3 | gain over FedAvg, rounds 4 to 5 |" in made
-    assert "standard error" not in made
-    assert "Of fewer tests" not in made
-    many = {**spec, "parts": 10}
-    assert registry.lay_out_table(frame_of(root, **many), many).levels[1][1:3] == [("rounds 1 to 2", 1), ("round 3", 1)]
-
-
-def test_gains_over_rounds_of_one_seed_have_the_error_over_the_tests(root: Path, tmp_path: Path) -> None:
-    spec = {"kind": "gains_over_rounds", "noises": ["random40"], "seeds": [1], "parts": 1, "baseline": "local"}
-    frame = frame_of(root, **spec)
-    gains = accuracies_of(root, "fedavg", 1) - accuracies_of(root, "local", 1)
-    row = frame[frame["method"] == "fedavg"].iloc[0]
-    assert row["gain_1_mean"] == pytest.approx(gains.mean())
-    assert row["gain_1_error"] == pytest.approx(gains.std(ddof=1) / 12**0.5)
-    write_csv(tmp_path / "made.csv", frame)
-    made = registry.lay_out_table(read_csv(tmp_path / "made.csv"), spec)
-    assert made.rows[1].cells[1].text == f"{gains.mean():+.1f} ({row['gain_1_error']:.1f})".replace("-", "−")
-    assert any("standard error" in note for note in made.notes)
-
-
-def test_gains_over_rounds_without_a_baseline_have_the_best_round_only(root: Path) -> None:
-    spec = {"kind": "gains_over_rounds", "noises": ["random40"], "methods": ["local"]}
-    made = registry.lay_out_table(frame_of(root, **spec), spec)
-    assert made.levels[1][1:] == [(f"part {part} of 3", 1) for part in (1, 2, 3)]
-    assert [cell.text for cell in made.rows[1].cells[1:]] == ["–", "–", "–"]
-    assert made.rows[1].cells[0].text != "–"
-
-
-def test_gains_over_rounds_name_runs_with_fewer_tests(tmp_path: Path) -> None:
-    grid = [{"noises": ["sym40", "random40"], "partitions": ["iid"], "methods": ["fedavg", "local"]}]
-    write_study(tmp_path, grid=grid, rounds=7, seeds=(0,))
-    for noise in ("sym40", "random40"):  # with both the same: it is said once
-        file = tmp_path / f"runs/digits/{noise}/iid/local/seed0/metrics.parquet"
-        rows = pd.read_parquet(file)
-        rows[rows["round"] <= 5].to_parquet(file)
-    spec = {"kind": "gains_over_rounds", "parts": 2}
-    made = registry.lay_out_table(frame_of(tmp_path, **spec), spec)
-    assert made.levels[1][1:] == [("rounds 1 to 4", 1), ("rounds 5 to 7", 1)]
-    assert "Of fewer tests: Local only 1 of 3 in rounds 5 to 7." in made.notes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from workflow_scripts.report.runs.selection import Metric, RunSelection, View
+from workflow_scripts.report.runs.selection import Metric, RunSelection
 from workflow_scripts.report.text.escape import one_line
 
 if TYPE_CHECKING:
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from workflow_scripts.report.runs.settings import SettingArtifacts
 
 ShownMetric = Annotated[Metric, Field(description="Best round, last round, or mean of the last ten evaluations.")]
-YRange = Annotated[
-    Annotated[list[float], Field(min_length=2, max_length=2)] | None,
-    Field(description="Ends of the y axis; null: as the data."),
-]
 
 
 class FigureSettings(RunSelection):
@@ -36,14 +32,7 @@ class FigureSettings(RunSelection):
 class AccuracySettings(FigureSettings):
     """Settings of figures that show one accuracy of each run."""
 
-    view: View = "headline"
     metric: ShownMetric = "last10_mean"
-
-
-class LineSettings(AccuracySettings):
-    """Settings of figures whose panels have lines of accuracies."""
-
-    y: YRange = None
 
 
 @dataclass

@@ -47,16 +47,13 @@ class LineEnd:
         return wrap_text(f"{below} {self.value} {self.name}".strip(), LETTERS, break_long_words=False)
 
 
-def set_y_ranges(
-    axes: Sequence[Axes], groups: Sequence[str], ends: Sequence[Sequence[LineEnd]], asked: Sequence[float] | None
-) -> list[float]:
+def set_y_ranges(axes: Sequence[Axes], groups: Sequence[str], ends: Sequence[Sequence[LineEnd]]) -> list[float]:
     """Set the y axes of panels, equal for all panels of a group.
 
     Args:
         axes: The panels.
         groups: Group of each panel, such as its data set.
-        ends: Line ends of each panel. By default `find_axis_minimum` chooses the start from these.
-        asked: Both ends of the axes, if they are set.
+        ends: Line ends of each panel, from which `find_axis_minimum` chooses the start.
 
     Returns:
         Where the axes start that leave something out. They show it by a sign.
@@ -69,16 +66,10 @@ def set_y_ranges(
         most = max(axes[place].dataLim.ymax for place in members)
         low = -math.inf if None in minima else min(value for value in minima if value is not None)
         top = min(most + 0.07 * (most - max(low, least)), TOP)
-        low, high = asked or (low, top)
         cut = low > least
-        if not cut and not asked:
-            if math.isfinite(top):
-                for place in members:
-                    axes[place].set_ylim(top=top)
-            continue
         starts += [low] if cut else []
         for place in members:
-            axes[place].set_ylim(low, high)
+            axes[place].set_ylim(low if cut else None, top if math.isfinite(top) else None)
             if cut:
                 _mark_cut_axis(axes[place])
     return starts
@@ -121,20 +112,18 @@ def fit_panels(names: Sequence[Sequence[str]], width: float) -> tuple[int, float
     return min(2, len(names)) if width > 5 else 1, max(2.0, max(lines) * LINE + 0.6)
 
 
-def label_line_ends(axes: Sequence[Axes], ends: Sequence[Sequence[LineEnd]], above: Sequence[str] = ()) -> None:
+def label_line_ends(axes: Sequence[Axes], ends: Sequence[Sequence[LineEnd]]) -> None:
     """Add a legend of values and names on the right of each panel, the highest end first.
 
     Args:
         axes: The panels. The limits of their axes must be set.
         ends: Line ends of each panel.
-        above: Of each panel the words above the values.
     """
-    for axis, line_ends, head in zip(axes, ends, above or [""] * len(axes), strict=True):
+    for axis, line_ends in zip(axes, ends, strict=True):
         low = axis.get_ylim()[0]
         order = sorted(line_ends, key=lambda end: (end.apart, math.inf if math.isnan(end.y) else -end.y))
         handles = [Line2D([], [], label=end.label_text(low), **end.style) for end in order]
         where: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1), "borderaxespad": 0, "fontsize": NAME}
-        where |= {"title": head, "title_fontsize": NAME, "alignment": "left"}
         legend = axis.legend(handles=handles, labelspacing=0.25, handletextpad=0.5, **where)
         for end, text in zip(order, legend.get_texts(), strict=True):
             text.set(color=end.ink, weight="bold" if end.bold else "normal", style="italic" if end.apart else "normal")

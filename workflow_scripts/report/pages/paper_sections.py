@@ -377,7 +377,7 @@ def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.D
             continue
         table_runs = [by_listed[run_listed] for run_listed in select_table_runs(by_listed, spec)]
         metric = spec["metric"]
-        values = frames.tabulate_results(table_runs, spec["view"])[metric] if table_runs else []
+        values = frames.tabulate_results(table_runs)[metric] if table_runs else []
         for run, value in zip(table_runs, values, strict=True):
             listed, versions = run.listed, run.cost.get("versions", {})
             rows.append(

@@ -1,7 +1,7 @@
 """Checked runs -> tidy frames. Fractions in the files (0..1) become percent in every frame made here."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -20,29 +20,26 @@ RUN = [*IDS, "seed"]
 LAST = 10  # evaluations in `last10_mean`
 
 
-def tabulate_results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.DataFrame:
-    """One row a run: ids, what the method is, accuracies of one view in percent, sizes and traffic.
+def tabulate_results(runs: Sequence[RecordedRun]) -> pd.DataFrame:
+    """One row a run: ids, what the method is, accuracies of its headline view in percent, sizes and traffic.
 
     `as_told`: the method's own rate is the setting's, by chance; an oracle has its mark instead.
 
     A run that diverged has NaN for every accuracy, also for those from before, and `diverged` True: a mean that took
-    them in would be one of a model that nobody has. NaN without `diverged`: the run does not have the view.
+    them in would be one of a model that nobody has.
 
     Args:
         runs: The checked runs.
-        view: Which models are judged; "headline": what each method is meant to deliver.
     """
     rows = []
     for run in runs:
-        summary, name = run.summary, run.summary["headline_view"] if view == "headline" else view
-        scores = summary["accuracy"] if view == "headline" else summary.get("views", {}).get(view, {})
-        lost = run.diverged if name == summary["headline_view"] else _is_diverged(scores)
+        summary, scores, lost = run.summary, run.summary["accuracy"], run.diverged
         rows.append(
             {
                 **_run_ids(run.listed),
                 "method_label": run.label,
-                "marks": marks_of(summary, name),
-                "view": name,
+                "marks": marks_of(summary),
+                "view": summary["headline_view"],
                 "as_told": bool(summary.get("as_told")),
                 "clean_known": bool(summary.get("clean_known", True)),
                 "noiseless": is_noiseless(run.spec.get("noise", {})),
@@ -57,23 +54,19 @@ def tabulate_results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.
     return pd.DataFrame(rows)
 
 
-def load_metric(
-    runs: Sequence[RecordedRun], metric: str = "accuracy", view: str = "headline", client: int | None = -1
-) -> pd.DataFrame:
+def load_metric(runs: Sequence[RecordedRun], metric: str = "accuracy", client: int | None = -1) -> pd.DataFrame:
     """Load a metric of runs as a long frame: ids, label, round, work, phase, client, value.
 
     Args:
         runs: The checked runs.
         metric: Its name, or the beginning of several, then `*`.
-        view: Which models were judged; "" for all.
         client: Whose values; -1: those of all clients together; None: everybody's.
     """
     parts = []
     for run in runs:
         frame = run.metrics
         keep = frame["metric"].str.startswith(metric[:-1]) if metric.endswith("*") else frame["metric"] == metric
-        if view:
-            keep &= frame["view"] == (run.summary["headline_view"] if view == "headline" else view)
+        keep &= frame["view"] == run.summary["headline_view"]
         if client is not None:
             keep &= frame["client"] == client
         parts.append(frame[keep].assign(**_run_ids(run.listed), method_label=run.label))
@@ -112,14 +105,11 @@ def _trailing_mean(column: pd.Series, window: int) -> pd.Series:
     return pd.concat([column[column.index <= 0], trained]).where(column.notna())
 
 
-def by_round(
-    runs: Sequence[RecordedRun], view: str = "headline", window: int | None = LAST, of: Sequence[str] = IDS
-) -> pd.DataFrame:
+def by_round(runs: Sequence[RecordedRun], window: int | None = LAST, of: Sequence[str] = IDS) -> pd.DataFrame:
     """A row a run and evaluation: `value` in % up to where a seed diverged, and its `trailing` mean.
 
     Args:
         runs: The checked runs.
-        view: Which models are judged.
         window: Evaluations in the trailing mean. None: LAST, but of a run of few evaluations a quarter of them, since
             the mean of more would be one of the whole run.
         of: Which seeds end together; RUN: each for itself.
@@ -127,7 +117,7 @@ def by_round(
     Returns:
         The frame, with the window as a column.
     """
-    frame = _cut_at_divergence(load_metric(runs, "accuracy", view), of)
+    frame = _cut_at_divergence(load_metric(runs), of)
     frame = frame.sort_values("round", kind="stable")
     count = (frame["round"] > 0).groupby([frame[key] for key in RUN]).transform("sum")
     frame["window"] = (count // 4).clip(1, LAST) if window is None else window
@@ -150,11 +140,6 @@ def counted_words(frame: pd.DataFrame, which: pd.Series) -> list[str]:
     """A method each: "FedAvg in 2 of 6 runs", of the rows for which it is so."""
     counts = which.groupby(frame["method_label"], sort=False).agg(["sum", "size"])
     return [f"{label} in {n} of {size} runs" for label, n, size in counts.itertuples(name=None) if n]
-
-
-def _is_diverged(scores: Mapping[str, Any]) -> bool:
-    """Return True if a view's accuracies say that its models stopped giving finite numbers."""
-    return any(key in scores and scores[key] is None for key in METRICS)
 
 
 def _run_ids(listed: ListedRun) -> dict[str, Any]:

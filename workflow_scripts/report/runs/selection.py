@@ -9,7 +9,6 @@ from fednoise_core.settings.declare import Distinct, Settings
 Ids = Annotated[Distinct[str], Field(min_length=1)]
 Chosen = Annotated[Ids | None, Field(description="Only these ids, in this order; null: all.")]
 Metric = Literal["best", "last", "last10_mean"]
-View = Annotated[str, Field(description="Which models are judged; headline: what each method is meant to deliver.")]
 
 
 class OutputTitle(Settings):

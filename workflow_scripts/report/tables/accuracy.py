@@ -11,7 +11,7 @@ from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.ranking import AHEAD, leading_methods
 from workflow_scripts.report.runs.run import METRICS, RecordedRun
-from workflow_scripts.report.runs.selection import Metric, RunSelection, View
+from workflow_scripts.report.runs.selection import Metric, RunSelection
 from workflow_scripts.report.tables.kind import Spec, TableKind
 from workflow_scripts.report.text.cells import (
     METRIC_WORDS,
@@ -40,7 +40,6 @@ class AccuracySettings(RunSelection):
             "chosen on test data. The CSV has all."
         ),
     ] = "last10_mean"
-    view: View = "headline"
     digits: Annotated[int, Field(ge=0, le=4, description="Decimals shown; a test set of n images steps by 100/n.")] = 1
 
 
@@ -57,7 +56,7 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
         runs: Those of the table.
         spec: Its completed settings.
     """
-    frame = frames.tabulate_results(runs, spec["view"])
+    frame = frames.tabulate_results(runs)
     metric = spec["metric"]
     names, clean = Names.of_runs(runs), {run.listed.noise for run in runs if is_noiseless(run.spec.get("noise", {}))}
     clean = clean if clean != {run.listed.noise for run in runs} else set()

@@ -27,7 +27,6 @@ TABLES: dict[str, str | TableKind] = {
     "accuracy": "workflow_scripts.report.tables.accuracy:KIND",
     "cost": "workflow_scripts.report.tables.cost:KIND",
     "diagnostics": "workflow_scripts.report.tables.diagnostics:KIND",
-    "gains_over_rounds": "workflow_scripts.report.tables.gains_over_rounds:KIND",
     "leaderboard": "workflow_scripts.report.tables.leaderboard:KIND",
     "reproduction": "workflow_scripts.report.tables.reproduction:KIND",
     "setup": "workflow_scripts.report.tables.setup:KIND",

@@ -18,7 +18,7 @@ from workflow_scripts.report.runs.csv_files import resolve_user_file
 from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.run import RecordedRun, Setting
-from workflow_scripts.report.runs.selection import Metric, RunSelection, View
+from workflow_scripts.report.runs.selection import Metric, RunSelection
 from workflow_scripts.report.runs.statistics import summarize_seeds
 from workflow_scripts.report.tables.claims import (
     NO_VALUES,
@@ -63,7 +63,6 @@ class ReproductionSettings(RunSelection):
             "evaluations."
         ),
     ] = "best"
-    view: View = "headline"
     digits: Annotated[int, Field(ge=0, le=4, description="Decimals shown.")] = 2
     reference: Annotated[Reference, Field(description="The paper's numbers.")]
     heads: Annotated[
@@ -218,10 +217,10 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
     """Ours by cell, under the ids of the runs."""
     if not runs:
         return {}
-    metric, view = spec["metric"], spec["view"]
-    frame = frames.tabulate_results(runs, view).assign(value=lambda table: table[metric], member="")
-    parts = [frame, *([_by_client(runs, metric, view, frame)] if spec["clients"] else [])]
-    accuracies = frames.load_metric(runs, "accuracy", view)
+    metric = spec["metric"]
+    frame = frames.tabulate_results(runs).assign(value=lambda table: table[metric], member="")
+    parts = [frame, *([_by_client(runs, metric, frame)] if spec["clients"] else [])]
+    accuracies = frames.load_metric(runs)
     accuracies = accuracies[accuracies["round"] > 0].sort_values("round", kind="stable")
     series = {ids: list(part) for ids, part in accuracies.groupby(frames.RUN, sort=False)["value"]}
     addresses = {tuple(getattr(run.listed, key) for key in frames.RUN): run.listed.folder for run in runs}
@@ -254,9 +253,9 @@ def _describe_series(series: Mapping[int, Sequence[float]], metric: str, classes
     }
 
 
-def _by_client(runs: Sequence[RecordedRun], metric: str, view: str, frame: pd.DataFrame) -> pd.DataFrame:
+def _by_client(runs: Sequence[RecordedRun], metric: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The same columns, a row for every client's own model."""
-    accuracies = frames.load_metric(runs, "accuracy", view, client=None)
+    accuracies = frames.load_metric(runs, client=None)
     accuracies = accuracies[(accuracies["client"] >= 0) & (accuracies["round"] > 0)].sort_values("round", kind="stable")
     groups = accuracies.groupby([*frames.IDS, "seed", "client"], sort=False)["value"]
     reductions = {

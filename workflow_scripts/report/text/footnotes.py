@@ -27,17 +27,16 @@ WORDS = {
 NO_MEMBERS = (ORACLE, POOLED)
 
 
-def marks_of(summary: Mapping[str, Any], view: str | None = None) -> str:
+def marks_of(summary: Mapping[str, Any]) -> str:
     """The marks of a run, in their fixed order.
 
     Args:
         summary: Its summary.json.
-        view: The models that are shown, if not those of the headline.
     """
     has = {
         ORACLE: summary.get("oracle_rate"),
         PRIVATE: summary.get("epsilon") is not None,
-        PERSONAL: (view or summary.get("headline_view")) == "personal",
+        PERSONAL: summary.get("headline_view") == "personal",
         POOLED: summary.get("pooled"),
     }
     return "".join(mark for mark in MARKS if has[mark])

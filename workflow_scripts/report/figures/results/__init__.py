@@ -5,7 +5,6 @@ __all__ = ["RESULT_FIGURES"]
 RESULT_FIGURES: dict[str, str] = {
     "dots": "workflow_scripts.report.figures.results.dots:KIND",
     "curves": "workflow_scripts.report.figures.results.curves:KIND",
-    "rate": "workflow_scripts.report.figures.results.rate:KIND",
     "cost": "workflow_scripts.report.figures.results.cost:KIND",
     "paired_gains": "workflow_scripts.report.figures.results.paired_gains:KIND",
     "ranks": "workflow_scripts.report.figures.results.ranks:KIND",

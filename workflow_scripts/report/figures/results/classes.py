@@ -37,7 +37,6 @@ from workflow_scripts.report.runs import frames
 from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.ranking import find_baseline
 from workflow_scripts.report.runs.run import RecordedRun
-from workflow_scripts.report.runs.selection import View
 from workflow_scripts.report.text.cells import count_words, format_signed
 
 LOW, FAR = 30.0, 20.0  # % and points at which a colour is that of all that is lower, or farther
@@ -54,16 +53,14 @@ class ClassesSettings(FigureSettings):
     a line. The mean over the classes stands first.
     """
 
-    view: View = "headline"
-
 
 def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ClassesSettings) -> Drawn:
     panels, _ = split_clean_settings(runs)
     noisy_runs = [run for run in runs if run.listed.setting in panels]
-    each = frames.load_metric(noisy_runs, "accuracy_class_*", settings.view)
+    each = frames.load_metric(noisy_runs, "accuracy_class_*")
     each = each[each["round"] > 0].sort_values("round", kind="stable")
     if each.empty:
-        raise SpecError("none of the runs has an accuracy per class: choose others (`methods`, `view`)")
+        raise SpecError("none of the runs has an accuracy per class: choose others (`methods`)")
     each["class"] = each["metric"].str.removeprefix("accuracy_class_").astype(int)
     keys = [*frames.IDS, "method_label", "class"]
     ends = each.groupby([*keys, "seed"], sort=False)["value"].apply(lambda c: c.iloc[-frames.LAST :].mean(skipna=False))

@@ -19,7 +19,7 @@ from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.ranking import is_compared, leading_methods
 from workflow_scripts.report.runs.run import RecordedRun, Setting
-from workflow_scripts.report.text.cells import METRIC_WORDS, count_words, format_number, format_signed
+from workflow_scripts.report.text.cells import METRIC_WORDS, format_number, format_signed
 from workflow_scripts.report.text.footnotes import (
     NO_MEMBERS,
     WORDS,
@@ -33,20 +33,19 @@ from workflow_scripts.report.text.footnotes import (
 WIDE = 10  # largest over smallest value from which on an axis is logarithmic
 
 
-def score_methods(runs: Sequence[RecordedRun], settings: Any) -> pd.DataFrame:
+def score_methods(runs: Sequence[RecordedRun], metric: str) -> pd.DataFrame:
     """Compute the accuracy of every method in every setting.
 
     Args:
         runs: The runs of the figure.
-        settings: `view` and `metric` say which accuracy it is.
+        metric: One of `run.METRICS`.
 
     Returns:
         A row a method and setting, in percent: over `n` runs their `mean`, `std` (sample standard deviation), `low` and
         `high`, all NaN where a run diverged.
     """
-    frame = frames.tabulate_results(runs, settings.view)
-    grouped = frame.groupby([*frames.IDS, "method_label"], sort=False)
-    values = grouped[settings.metric]
+    grouped = frames.tabulate_results(runs).groupby([*frames.IDS, "method_label"], sort=False)
+    values = grouped[metric]
     table = values.agg(n="size", mean="mean", std="std", low="min", high="max")
     table.loc[grouped["diverged"].any(), ["mean", "std", "low", "high"]] = np.nan
     return table.reset_index()
@@ -57,13 +56,13 @@ def smooth_accuracies(runs: Sequence[RecordedRun], settings: AccuracySettings) -
 
     Args:
         runs: The runs of the figure.
-        settings: `view` and `metric` say which accuracy it is.
+        settings: `metric` says which accuracy it is.
 
     Returns:
         The frame of `frames.by_round`, and words for the mean ("" if it is over one evaluation, as it is where the
         metric is that of the last round).
     """
-    frame = frames.by_round(runs, settings.view, 1 if settings.metric == "last" else None)
+    frame = frames.by_round(runs, 1 if settings.metric == "last" else None)
     least, most = int(frame["window"].min()), int(frame["window"].max())
     if most == 1:
         return frame, ""
@@ -78,17 +77,6 @@ def metric_words(settings: AccuracySettings) -> str:
         settings: Its `metric`, such as "last", stands for "last round".
     """
     return METRIC_WORDS[settings.metric]
-
-
-def seeds_sentence(table: pd.DataFrame) -> str:
-    """Write the end of a sentence: over how many seeds the means are, and what error bars say.
-
-    Args:
-        table: Of `score_methods`.
-    """
-    if table["n"].max() == 1:
-        return "n = 1 seed."
-    return f"means of {count_words(table['n'])}, bars from the lowest to the highest."
 
 
 def find_common_time(runs: Sequence[RecordedRun]) -> tuple[str, str]:
@@ -273,20 +261,6 @@ def name_rows(
     axis.spines["left"].set_visible(False)
 
 
-def draw_error_line(axis: Axes, x: Any, points: pd.DataFrame, style: Mapping[str, Any], label: str) -> None:
-    """Draw a line through the means, with bars from the lowest to the highest seed.
-
-    Args:
-        axis: Where to.
-        x: Values of the x axis.
-        points: Columns `mean`, `low` and `high`, a row a value of x.
-        style: Keyword arguments of the line.
-        label: The line's name.
-    """
-    spread = [(points["mean"] - points["low"]).clip(lower=0), (points["high"] - points["mean"]).clip(lower=0)]
-    axis.errorbar(x, points["mean"], spread, label=label, capsize=2, elinewidth=0.8, capthick=0.8, **style)
-
-
 def spread_x_axis(axes: Sequence[Axes], values: Iterable[float]) -> None:
     """Make the x axis logarithmic where values lie far apart, with a place for those of nothing.
 
@@ -314,8 +288,6 @@ def finish_panels(
     datasets: Sequence[str],
     x: str,
     ends: Sequence[Sequence[LineEnd]],
-    y: Sequence[float] | None,
-    above: Sequence[str] = (),
 ) -> str:
     """Set titles, ranges of y (equal for panels of a data set) and words at the axes, and name the lines.
 
@@ -325,16 +297,14 @@ def finish_panels(
         datasets: Data set of each panel.
         x: What the x axis shows.
         ends: Line ends of each panel.
-        y: Ends of the y axes, if they are set.
-        above: Of each panel the words above the lines' values.
 
     Returns:
         The caption's sentence about what the axes leave out.
     """
     set_titles(axes, heads)
-    starts = set_y_ranges(axes, datasets, ends, y)
+    starts = set_y_ranges(axes, datasets, ends)
     label_outer_axes(axes, x, "test accuracy, %")
-    label_line_ends(axes, ends, above)
+    label_line_ends(axes, ends)
     below = any(end.y < axis.get_ylim()[0] for axis, panel_ends in zip(axes, ends, strict=True) for end in panel_ends)
     return cut_axis_words(starts, below)
 
@@ -359,7 +329,7 @@ def finish_figure(
     Args:
         figure: The figure.
         table: What was drawn.
-        settings: The figure's settings, with `view`, and with `metric` if `which` is not given.
+        settings: The figure's settings, with `metric` if `which` is not given.
         title: Title on the page.
         caption: What the figure shows.
         end: The column `mean` says who is highest and lowest in each setting.
@@ -371,7 +341,7 @@ def finish_figure(
         which: Which accuracy `mean` is, in words.
         unit: Its unit. Every number but a percentage has a sign.
     """
-    results = frames.tabulate_results(runs, settings.view)
+    results = frames.tabulate_results(runs)
     common = names.common(runs[0].listed.setting)
     caption += f" All on {common}." if common else ""
     caption += " Dotted: the same method trained on clean labels." if dotted else ""

@@ -136,7 +136,7 @@ def _mean_costs(
         for run in runs
     ]
     cost = pd.DataFrame(rows).groupby(frames.IDS, sort=False)[[time, TRAFFIC]].mean().reset_index()
-    return score_methods(runs, settings).merge(cost, on=frames.IDS)
+    return score_methods(runs, settings.metric).merge(cost, on=frames.IDS)
 
 
 KIND = FigureKind(settings=CostSettings, draw=_draw_cost, example={"noises": ["sym40"]})

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from pydantic import Field
 
-from workflow_scripts.report.figures.kind import Drawn, FigureKind, LineSettings
+from workflow_scripts.report.figures.kind import AccuracySettings, Drawn, FigureKind
 from workflow_scripts.report.figures.line_labels import LineEnd, fit_panels
 from workflow_scripts.report.figures.results.common import (
     find_best,
@@ -49,7 +49,7 @@ PALE: dict[str, Any] = {"color": "#949494", "linestyle": "-", "linewidth": 0.8}
 Looks = Mapping[str, Mapping[str, Any]]
 
 
-class CurvesSettings(LineSettings):
+class CurvesSettings(AccuracySettings):
     """Test accuracy over rounds or work, with values and names beside each panel; clean runs are dotted.
 
     One panel a setting. The value is the `metric` that the tables have. What is drawn is the mean of the last ten
@@ -74,7 +74,7 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     x = settings.x
     over, axis_label = ("rounds", "round") if x == "round" else (x, "work (rounds of FedAvg)")
     table, window = _mean_curves(runs, settings)
-    at_end, (panels, ceiling) = score_methods(runs, settings), split_clean_settings(runs, several_apart=True)
+    at_end, (panels, ceiling) = score_methods(runs, settings.metric), split_clean_settings(runs, several_apart=True)
     names, labels = Names.of_runs(run for run in runs if run.listed.setting in panels), legend_labels(runs)
     apart, why = not_compared(runs)
     best = find_best(at_end, apart)
@@ -102,7 +102,7 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=x == "round"))
         axis.set_xlim(0, 1.01 * float(table["x"].max() or 1))
     heads = [names.title(key) for key in panels]
-    cut = finish_panels(axes, heads, [key.dataset for key in panels], axis_label, ends, settings.y)
+    cut = finish_panels(axes, heads, [key.dataset for key in panels], axis_label, ends)
     add_legend_below(figure, sign_handles(why))
     caption = _describe_curves(runs, table, settings, window, band) + cut
     if pale:
@@ -247,6 +247,4 @@ def _rounds_words(runs: Sequence[RecordedRun]) -> str:
     return f"after every {intervals.pop()} rounds"
 
 
-KIND = FigureKind(
-    settings=CurvesSettings, draw=_draw_curves, example={"partitions": ["iid"], "y": [40, 100]}, live=True
-)
+KIND = FigureKind(settings=CurvesSettings, draw=_draw_curves, example={"partitions": ["iid"], "x": "work"}, live=True)

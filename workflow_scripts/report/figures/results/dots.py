@@ -186,10 +186,10 @@ class DotsSettings(AccuracySettings):
 
 
 def _draw_dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: DotsSettings) -> Drawn:
-    table, (panels, clean) = score_methods(runs, settings), split_clean_settings(runs, several_apart=True)
+    table, (panels, clean) = score_methods(runs, settings.metric), split_clean_settings(runs, several_apart=True)
     scores = in_settings(table, panels)
     rows, base = Rows(runs, panels, rank_methods(scores), looks, settings), find_baseline(runs)
-    seeds = frames.tabulate_results(runs, settings.view).set_index([*frames.IDS])[settings.metric]
+    seeds = frames.tabulate_results(runs).set_index([*frames.IDS])[settings.metric]
     dotted, several, best = None, table["n"].max() > 1, find_best(scores, rows.hollow)
     cut = rows.set_x_range(scores, panels, top=np.nanmax([-np.inf, *table["high"]]))
     for axis, setting in zip(rows.axes, panels, strict=True):

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from workflow_scripts.report.figures.kind import Drawn, FigureKind, FigureSettings, YRange
+from workflow_scripts.report.figures.kind import Drawn, FigureKind, FigureSettings
 from workflow_scripts.report.figures.line_labels import LineEnd, fit_panels, label_line_ends
 from workflow_scripts.report.figures.results.common import (
     legend_labels,
@@ -47,7 +47,6 @@ class MetricSettings(FigureSettings):
     One panel a setting, mean of the seeds.
     """
 
-    y: YRange = None
     metric: Annotated[
         str,
         Field(
@@ -76,7 +75,6 @@ def _draw_metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
         ends.append(_draw_lines(axis, lines, style_dense_lines(looks, table["method"].unique()), labels))
         turns |= _draw_phases(axis, [run for run in reporting_runs if run.listed.setting == setting], looks, labels)
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axis.set_ylim(*(settings.y or axis.get_ylim()))
     axes[0].set_xlim(0, 1.02 * max(axis.dataLim.xmax for axis in axes))  # of all panels
     set_titles(axes, [names.title(setting) for setting in panels])
     label_outer_axes(axes, "round", wrap_to_width(metric_name + ", %" * share, height - 0.3))

@@ -129,7 +129,7 @@ def _find_gains(runs: Sequence[RecordedRun], settings: PairedGainsSettings) -> t
         asked = f"{base!r} has no run" if base else "no plain FedAvg among the runs; name another method"
         raise SpecError(f"baseline: {asked}")
     noisy = split_clean_settings(runs)[0]
-    results = frames.tabulate_results([run for run in runs if run.listed.setting in noisy], settings.view)
+    results = frames.tabulate_results([run for run in runs if run.listed.setting in noisy])
     gains = paired_gains(results, settings.metric, str(base))
     if gains.empty:
         raise SpecError(f"baseline: no setting has {base!r} and another method with a seed in common")

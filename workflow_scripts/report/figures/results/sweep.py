@@ -1,90 +1,120 @@
-"""Test accuracy against the values of a setting that methods `sweep`."""
+"""Test accuracy against the values of a setting that methods `sweep`, or against the noise rate."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from fednoise_core.settings.variants import base_method, format_settings, parse_settings, strip_settings, swept_field
-from workflow_scripts.report.figures.kind import Drawn, FigureKind, LineSettings
+from fednoise_core.io import SpecError
+from fednoise_core.settings.variants import (
+    NOISE_RATE,
+    base_method,
+    format_settings,
+    parse_settings,
+    strip_settings,
+    swept_field,
+)
+from workflow_scripts.report.figures.kind import AccuracySettings, Drawn, FigureKind
 from workflow_scripts.report.figures.line_labels import LineEnd, fit_panels
 from workflow_scripts.report.figures.results.common import (
-    draw_error_line,
     finish_figure,
     finish_panels,
+    in_settings,
     legend_labels,
+    list_ids,
     metric_words,
-    of_setting,
+    not_compared,
     score_methods,
-    seeds_sentence,
+    sign_handles,
+    split_clean_settings,
     spread_x_axis,
 )
-from workflow_scripts.report.figures.style import Look, make_panels, width_inches
-from workflow_scripts.report.runs.names import Names, field_words
-from workflow_scripts.report.runs.run import RecordedRun
-from workflow_scripts.report.text.cells import format_number
+from workflow_scripts.report.figures.style import Look, add_legend_below, make_panels, width_inches
+from workflow_scripts.report.runs.names import Names, field_words, label_without_rate
+from workflow_scripts.report.runs.noise_rate import noise_rate
+from workflow_scripts.report.runs.run import RecordedRun, Setting
+from workflow_scripts.report.text.cells import count_words, format_number
 from workflow_scripts.report.text.footnotes import append_words, marks_of
 
-AXIS_WORDS = {"epsilon": "privacy budget ε (the smaller, the more private)"}
+AXIS_WORDS = {"epsilon": "privacy budget ε (the smaller, the more private)", NOISE_RATE: "wrong labels, %"}
+FEW = 5  # lines of a panel that have bars; of more, none could be told apart
+PANEL = ["dataset", "panel", "partition"]  # columns that name a panel
 
 
-class SweepSettings(LineSettings):
-    """Test accuracy against the values of a field that methods `sweep`; methods without the field are level lines.
+class SweepSettings(AccuracySettings):
+    """Test accuracy against the values of a field that methods `sweep`, or against the noise rate.
 
-    One panel a setting. A line is a method with its other swept fields at one value each.
+    One panel a setting. A line is a method with its other swept fields at one value each. Methods without the field are
+    level lines. With the field `noise.rate` a panel is a data set, a kind of noise and a partition, with clean runs at
+    0. Up to five lines have bars from the lowest to the highest seed. What no federation can have has hollow markers.
     """
 
-    field: Annotated[str | None, Field(description="The field; null: the only one that is swept.")] = None
+    field: Annotated[
+        str | None,
+        Field(description="The field; noise.rate: the share of wrong labels; null: the only one that is swept."),
+    ] = None
 
 
 def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: SweepSettings) -> Drawn:
     field = swept_field([run.listed.method for run in runs], settings.field)
-    table, names, labels = (
-        _line_frame(score_methods(runs, settings), field, runs),
-        Names.of_runs(runs),
-        legend_labels(runs),
-    )
+    scores, names, labels = score_methods(runs, settings.metric), Names.of_runs(runs), legend_labels(runs)
+    if field == NOISE_RATE:
+        table, panel_names = _rate_frame(scores, runs, labels)
+        words, ceiling = "the share of wrong labels", split_clean_settings(runs)[1]
+    else:
+        table, panel_names = _line_frame(scores, field, runs), names
+        words, ceiling = field_words(field), {}
     order = [text for text in dict.fromkeys(table["value"]) if text]
     numbers = pd.to_numeric(pd.Series(order, order), errors="coerce")  # words are no numbers: they stand in their order
     places = numbers if numbers.notna().all() else pd.Series(np.arange(len(order), dtype=float), order)
     table["x"] = table["value"].map(places)
-    panels = list(dict.fromkeys(run.listed.setting for run in runs))
-    single = len({key[0] for key in panels}) == 1
+    panels = [Setting(*ids) for ids in table[PANEL].drop_duplicates().itertuples(index=False, name=None)]
+    single = len({key.dataset for key in panels}) == 1
     columns, height = fit_panels([list(dict.fromkeys(table["line"]))], width_inches(settings))
     figure, axes = make_panels(len(panels), settings, height, min(columns, len(panels)), sharex=True, sharey=single)
-    ends = []
-    for axis, setting in zip(axes, panels, strict=True):
-        line_ends = []
-        for line, points in of_setting(table, setting).sort_values("x", kind="stable").groupby("line", sort=False):
-            last = points.iloc[-1]
-            style = looks[points.iloc[0]["method"]].line_style()
-            name = str(line)
+    (apart, why), ends = not_compared(runs), []
+    few = table.groupby(PANEL)["line"].nunique().max() <= FEW
+    for axis, panel in zip(axes, panels, strict=True):
+        rows, line_ends = table[(table[PANEL] == list(panel)).all(axis=1)].sort_values("x", kind="stable"), []
+        for line, points in rows.groupby("line", sort=False):
+            last, name, look = points.iloc[-1], str(line), looks[points.iloc[0]["method"]]
+            hollow = [ids in apart for ids in list_ids(points)]
+            style = look.line_style(hollow[-1])
             if last["value"]:
-                draw_error_line(axis, points["x"], points, style, name)
+                spread = [
+                    (points["mean"] - points["low"]).clip(lower=0),
+                    (points["high"] - points["mean"]).clip(lower=0),
+                ]
+                bars: dict[str, Any] = {"capsize": 2, "elinewidth": 0.8, "capthick": 0.8, **look.line_style()}
+                axis.errorbar(points["x"], points["mean"], spread if few else None, label=name, **bars)
+                dots = look.line_style(True, linestyle="none", markevery=hollow)
+                axis.plot(points["x"], points["mean"], **dots)
             else:
                 name = labels[last["method"]]
                 style = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.1}
                 axis.axhline(last["mean"], label=name, **style)
             finite = points["mean"].dropna()
             value = format_number(finite.iloc[-1], 1) if len(finite) else ""
-            line_ends.append(LineEnd(finite.iloc[-1] if value else math.nan, name, style, value))
+            line_ends.append(LineEnd(finite.iloc[-1] if value else math.nan, name, style, value, apart=hollow[-1]))
         ends.append(line_ends)
         axis.update_datalim([(x, 0) for x in table["x"].dropna()], updatey=False)  # also of what diverged
         axis.margins(x=0.06)
-    if numbers.notna().all():
+    if numbers.notna().all() and field != NOISE_RATE:
         spread_x_axis(axes, numbers)
     for axis in axes:
         axis.set_xticks(table["x"].dropna().unique(), order)
-    heads, datasets = [names.title(setting) for setting in panels], [setting.dataset for setting in panels]
-    axis_words = AXIS_WORDS.get(field.split(".")[-1], field_words(field))
-    cut = finish_panels(axes, heads, datasets, axis_words, ends, settings.y)
-    caption = f"Test accuracy ({metric_words(settings)}) against {field_words(field)}; {seeds_sentence(table)}{cut}"
+    heads, datasets = [panel_names.title(panel) for panel in panels], [panel.dataset for panel in panels]
+    cut = finish_panels(axes, heads, datasets, AXIS_WORDS.get(field, words), ends)
+    add_legend_below(figure, sign_handles(why))
+    seeds = "n = 1 seed" if table["n"].max() == 1 else f"means of {count_words(table['n'])}"
+    seeds += ", bars from the lowest to the highest" if few and table["n"].max() > 1 else ""
+    caption = f"Test accuracy ({metric_words(settings)}) against {words}; {seeds}.{cut}"
     caption += " A level line is a method without this setting." if (table["value"] == "").any() else ""
-    title, shape = f"Accuracy against {field_words(field)}", f"lines over {field_words(field)}"
-    return finish_figure(figure, table, settings, title, caption, table, runs, names, {}, shape=shape)
+    title, shape = f"Accuracy against {words}", f"lines over {words}"
+    return finish_figure(figure, table, settings, title, caption, table, runs, names, ceiling, shape=shape)
 
 
 def _line_frame(table: pd.DataFrame, field: str, runs: Sequence[RecordedRun]) -> pd.DataFrame:
@@ -96,12 +126,36 @@ def _line_frame(table: pd.DataFrame, field: str, runs: Sequence[RecordedRun]) ->
         name = append_words(strip_settings(label, method), marks[method])
         parts.append((value, ", ".join(filter(None, [name, format_settings(settings)])), base_method(method)))
     values, lines, families = zip(*parts, strict=True)
-    table = table.assign(field=field, value=values, line=lines)
+    table = table.assign(field=field, value=values, line=lines, panel=table["noise"])
     twice = table.assign(family=families).groupby("line")["family"].transform("nunique") > 1
     told_apart = [
         f"{line} ({name})" if ambiguous else line for line, name, ambiguous in zip(lines, families, twice, strict=True)
     ]
     return table.assign(line=told_apart)
+
+
+def _rate_frame(
+    scores: pd.DataFrame, runs: Sequence[RecordedRun], labels: Mapping[str, str]
+) -> tuple[pd.DataFrame, Names]:
+    """The same with the noise rate in %, clean runs in every panel of theirs; and the names of the panels."""
+    kinds = label_without_rate({run.listed.noise: run.spec.get("noise", {}) for run in runs})
+    rates: dict[Setting, list[float]] = {}
+    for run in runs:
+        if (rate := noise_rate(run)) is None:
+            raise SpecError(f"noise {run.listed.noise} has no known rate: leave it out of this figure (`noises`)")
+        rates.setdefault(run.listed.setting, []).append(rate)
+    values = [f"{100 * np.mean(rates[setting]):.4g}" for setting, _ in list_ids(scores)]
+    lines, panels = scores["method"].map(labels), scores["noise"].map(kinds)
+    table = scores.assign(field=NOISE_RATE, value=values, line=lines, panel=panels)
+    noisy, clean = (in_settings(table, settings) for settings in split_clean_settings(runs))
+    shared = ["dataset", "partition", "method"]
+    starts = noisy[[*shared, "panel"]].drop_duplicates().merge(clean.drop(columns="panel"), on=shared)
+    names = Names(
+        (run.listed.setting._replace(noise=kinds[run.listed.noise]), {**run.spec, "noise": {}})
+        for run in runs
+        if run.listed.noise not in set(clean["noise"])
+    )
+    return pd.concat([starts, noisy], ignore_index=True), names
 
 
 KIND = FigureKind(settings=SweepSettings, draw=_draw_sweep, example={"methods": ["fedprox"], "metric": "last"})
