@@ -127,12 +127,12 @@ def template_digest(*folders: str) -> str:
 
 def _run_plans(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:
     """The runs' own plans, each once."""
-    return tuple({run.folder: run.files.run for run in runs}.values())
+    return tuple({run.folder: run.plan for run in runs}.values())
 
 
 def _input_plans(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:
     """Plans of the arrays, labels and partitions of runs, each once."""
-    return tuple({plan.folder: plan for run in runs for plan in run.files.run.inputs}.values())
+    return tuple({plan.folder: plan for run in runs for plan in run.plan.inputs}.values())
 
 
 def _row_digests(runs: Iterable[PlannedRun]) -> list[str]:

@@ -86,7 +86,7 @@ class Targets:
         """Find the runs of the loaded studies by their files of checksums."""
         wanted = set(sums)
         found = (run for study in self._studies.values() for run in study.runs)
-        return list({run.folder: run for run in found if run.files.run.sums_file in wanted}.values())
+        return list({run.folder: run for run in found if run.plan.sums_file in wanted}.values())
 
     def find_plan(self, folder: str) -> Plan:
         """Find the plan with an address.
@@ -115,7 +115,7 @@ class Targets:
     def study_plans(self, study: Study) -> Iterable[Plan]:
         """Yield all plans of a study."""
         for run in study.runs:
-            yield from (run.files.run, *run.files.run.inputs)
+            yield from (run.plan, *run.plan.inputs)
         yield from self.outputs.plan_tables(study).values()
         yield from self.outputs.plan_figures(study).values()
         yield from (self.outputs.plan_summary(study), self.outputs.plan_page(study))
@@ -124,22 +124,17 @@ class Targets:
 
     def _missing_settings(self, name: str) -> list[str]:
         """Labels and partitions of a study that are missing, and the arrays that may be kept with them."""
-        return _missing_sums(plan for run in self.load_study(name).runs for plan in run.files.run.inputs)
+        return _missing_sums(plan for run in self.load_study(name).runs for plan in run.plan.inputs)
 
     def _missing_data(self, name: str) -> list[str]:
         """Arrays and weights of a study that are missing."""
-        runs = self.load_study(name).runs
-        arrays = {
-            plan.sums_file
-            for run in runs
-            for plan in (run.files.arrays, run.files.donor)
-            if plan and not plan.is_finished
-        }
-        return sorted(arrays | {file for run in runs for file in run.files.run.files if not os.path.exists(file)})
+        inputs = [plan for run in self.load_study(name).runs for plan in (run.plan, *run.plan.inputs)]
+        arrays = {plan.sums_file for plan in inputs if "/arrays/" in plan.folder and not plan.is_finished}
+        return sorted(arrays | {file for plan in inputs for file in plan.files if not os.path.exists(file)})
 
     def missing_runs(self, name: str) -> list[str]:
         """List the runs of a study that are missing."""
-        return _missing_sums(run.files.run for run in self.load_study(name).runs)
+        return _missing_sums(run.plan for run in self.load_study(name).runs)
 
     def _missing_in_store(self, name: str) -> list[str]:
         """All that a study has in the store, and that is missing."""
@@ -358,7 +353,7 @@ class Targets:
             self.steps.hash_entries(["workflow_scripts/commands/labels_page.py"]),
             template_digest(*LABEL_TEMPLATES),
         )
-        inputs = run.files.run, *run.files.run.inputs
+        inputs = run.plan, *run.plan.inputs
         return self._plan_built_page(
             paths.LABELS_PAGE, "workflow_scripts.commands.labels_page", code_and_templates, arguments, inputs, ids
         )
