@@ -149,8 +149,8 @@ class Targets:
         study = self.load_study(name)
         return [
             *self._missing_in_store(name),
-            *paths.output_files(study.root, study.tables, study.figures),
-            *self.page_files(study),
+            *self.list_copies(study),
+            f"{study.root}/{paths.INDEX}",
             *_label_pages(study),
         ]
 
@@ -216,26 +216,15 @@ class Targets:
         except SpecError:
             return {}
 
-    def page_files(self, study: Study) -> list[str]:
-        """List the files of a study besides its tables and figures."""
-        return [f"{study.root}/{file}" for file in (*paths.STUDY_FILES, paths.INDEX)]
-
     def list_copies(self, study: Study) -> dict[str, str]:
         """List the copies of a study in results/, with the files of the store that they are copies of."""
-        copies = self._page_sources(study)
-        for key, plans, suffixes in self.outputs.list_shown(study):
-            for name, plan in plans.items():
-                sources = {end: f"{plan.folder}/{key.removesuffix('s')}.{end}" for end in suffixes}
-                copies |= {f"{study.root}/{key}/{name}.{end}": source for end, source in sources.items()}
-        return copies
+        copies = self._page_sources(study) | self.outputs.list_shown(study)
+        return {f"{study.root}/{file}": source for file, source in copies.items()}
 
     def _page_sources(self, study: Study) -> dict[str, str]:
-        """File in results/ → the file it is a copy of, of a study's page and numbers."""
+        """File of a study's page and numbers → the file of the store."""
         page, summary = self.outputs.plan_page(study).folder, self.outputs.plan_summary(study).folder
-        return {
-            f"{study.root}/{file}": f"{page if source == 'report.html' else summary}/{source}"
-            for file, source in paths.STUDY_FILES.items()
-        }
+        return {file: f"{page if 'html' in file else summary}/{source}" for file, source in paths.STUDY_FILES.items()}
 
     def _output_targets(self, name: str, part: str) -> list[str]:
         """Files of a table or figure that is asked for by its own name.
@@ -244,7 +233,7 @@ class Targets:
         """
         study = self.load_study(name)
         study.check_present(part)
-        return paths.output_files(study.root, {part} & study.tables.keys(), {part} & study.figures.keys())
+        return [f"{study.root}/{file}" for file in self.outputs.list_shown(study, part)]
 
     # What rules ask
 
@@ -253,15 +242,16 @@ class Targets:
         study = self._study_in(root)
         if key == "study":
             index = self._write_list(_csv_text([run.row for run in study.runs]), "csv")
-            return {f"{study.root}/{paths.INDEX}": index, **self._page_sources(study)}
-        plans, suffixes = {key: (plans, ends) for key, plans, ends in self.outputs.list_shown(study)}[key]
-        if name not in plans:
+            copies = {paths.INDEX: index, **self._page_sources(study)}
+        else:
+            shown = self.outputs.list_shown(study, name)
+            copies = {file: source for file, source in shown.items() if file.startswith(key)}
+        if not copies:
             raise SpecError(
                 f"{self.project.study_files[study.name]}: {key}: none is named {name!r}, or it has no run at scale "
                 f"{self.project.scale}"
             )
-        singular = key.removesuffix("s")
-        return {f"{study.root}/{key}/{name}.{end}": f"{plans[name].folder}/{singular}.{end}" for end in suffixes}
+        return {f"{study.root}/{file}": source for file, source in copies.items()}
 
     def copy_inputs(self, root: str, key: str, name: str = "") -> list[str]:
         """List what must be made before files are copied to results/.
