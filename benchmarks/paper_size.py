@@ -66,7 +66,7 @@ def pack_runs(folder: Path, study: str, config: dict[str, Any]) -> int:
     jobs: dict[str, dict[str, Any]] = {}
     for subset in subsets:
         for run in Study(Project({**config, "subset": subset}), study).runs:
-            plan = run.files.run
+            plan = run.plan
             if not plan.is_finished:
                 names = ("arrays", "labels", "partition", "donor", "weights")
                 files = {name: plan.input_files(name) for name in names}

@@ -1,7 +1,7 @@
 """Paths of the workflow's files, and the names that studies and ids may have."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 ARRAYS, LABELS, PARTITION = "arrays.npz", "labels.npz", "partition.npz"  # in their folders of the store
@@ -31,20 +31,6 @@ def reference_files(spec: Mapping[str, Any]) -> list[str]:
 
 STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 OTHER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z")
-
-
-def output_files(root: str, tables: Iterable[str], figures: Iterable[str]) -> list[str]:
-    """List the files of tables and figures.
-
-    Args:
-        root: The results folder ("results/…").
-        tables: Ids of tables.
-        figures: Ids of figures.
-    """
-    return [
-        *(f"{root}/tables/{table}.{suffix}" for table in tables for suffix in TABLE_SUFFIXES),
-        *(f"{root}/figures/{figure}.{suffix}" for figure in figures for suffix in FIGURE_SUFFIXES),
-    ]
 
 
 def name_problem(name: str, *, study: bool = False) -> str | None:

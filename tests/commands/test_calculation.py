@@ -12,7 +12,7 @@ import toy
 from fednoise_core.engine.api import Federation, Phase
 from fednoise_core.methods.fedavg import FedAvg
 from workflow_scripts.commands import calculation
-from workflow_scripts.study.plan import Plan, RunFiles
+from workflow_scripts.study.plan import Plan
 
 CLIENTS, HELD, IMAGES, ROUNDS, EPOCHS, BATCH = 4, 12, 40, 3, 2, 5
 FORWARD = 2 * (64 * 6 + 6 * 5)  # of an image of 8x8 in a perceptron with six hidden units and five classes
@@ -20,7 +20,7 @@ STEP = 2 * FORWARD + 2 * 6 * 5  # and the gradients of the weights and of the hi
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFiles:
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """The toy's images, with four clients of twelve."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(calculation, "SECONDS", 0)
@@ -33,15 +33,15 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFiles:
     for plan, artifact in zip(plans, made.values(), strict=True):
         Path(plan.folder).mkdir(parents=True)
         artifact.save(plan.main_file)
-    return RunFiles(Plan("store/runs/x", ""), *plans)
+    return Plan("store/runs/x", "", tuple(plans))
 
 
-def calculate(files: RunFiles, method: dict[str, Any], **train: Any) -> tuple[float, float, float]:
+def calculate(files: Plan, method: dict[str, Any], **train: Any) -> tuple[float, float, float]:
     spec = {"method": method, "train": {**toy.TRAIN, "rounds": ROUNDS, "epochs": EPOCHS, "batch": BATCH, **train}}
     return calculation.calculate_cost({**spec, "seed": 0}, files, "cpu")
 
 
-def test_operations_are_those_of_training_and_of_the_evaluations(files: RunFiles) -> None:
+def test_operations_are_those_of_training_and_of_the_evaluations(files: Plan) -> None:
     """Two of four clients train in a round. Images are evaluated before the first round and after each."""
     trained, evaluated = ROUNDS * 2 * EPOCHS * HELD, (1 + ROUNDS) * IMAGES
     steps, flop, seconds = calculate(files, {"name": "fedavg"})
@@ -53,7 +53,7 @@ def test_operations_are_those_of_training_and_of_the_evaluations(files: RunFiles
     assert (steps, flop) == (trained / BATCH, 2 * trained * STEP + evaluated * FORWARD)  # two views
 
 
-def test_every_phase_counts_with_its_rounds(files: RunFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_phase_counts_with_its_rounds(files: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     class Longer(FedAvg):
         def list_phases(self, fed: Federation) -> list[Phase]:
             longer = partial(self.run_round, epochs=5 * EPOCHS)

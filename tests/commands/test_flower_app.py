@@ -9,7 +9,6 @@ import pytest
 from fednoise_core.flower.folders import RunSettings
 from fednoise_core.io import SpecError
 from fednoise_core.testing import world
-from workflow_scripts import paths
 from workflow_scripts.commands import flower_app, main
 from workflow_scripts.provenance.checksums import write_sums
 from workflow_scripts.study.plan import Plan
@@ -17,24 +16,22 @@ from workflow_scripts.study.plan import Plan
 ROOT = Path(__file__).parents[2]
 
 
-def plan_toy_run(folder: Path, method: str) -> SimpleNamespace:
-    """A planned run of the small world, whose inputs are made."""
-    plans = {}
-    for kind, name in (("arrays", paths.ARRAYS), ("labels", paths.LABELS), ("partition", paths.PARTITION)):
-        place = folder / kind
-        place.mkdir()
-        {"arrays": world.arrays, "labels": world.toy_labels, "partition": world.toy_partition}[kind]().save(
-            place / name
-        )
-        write_sums(place)
-        plans[kind] = Plan(str(place), "")
+def plan_toy_run(method: str) -> SimpleNamespace:
+    """A planned run of the small world, whose inputs are made in the working folder."""
+    artifacts = {"arrays": world.arrays, "labels": world.toy_labels, "partitions": world.toy_partition}
+    plans = [Plan(f"store/{kind}/x", "") for kind in artifacts]
+    for plan, make in zip(plans, artifacts.values(), strict=True):
+        Path(plan.folder).mkdir(parents=True)
+        make().save(Path(plan.main_file))
+        write_sums(plan.folder)
     spec = {"method": {"name": method}, "train": dict(world.TRAIN)}
-    return SimpleNamespace(files=SimpleNamespace(**plans), spec=spec, seed=7, noise="toy")
+    return SimpleNamespace(plan=Plan("store/runs/x", "", tuple(plans)), spec=spec, seed=7, noise="toy")
 
 
-def test_it_writes_the_app_and_a_folder_for_each_process(tmp_path: Path):
+def test_it_writes_the_app_and_a_folder_for_each_process(monkeypatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
     out = tmp_path / "federation"
-    flower_app.write_run(plan_toy_run(tmp_path, "fedavg"), out, "/srv/fl/server")
+    flower_app.write_run(plan_toy_run("fedavg"), out, "/srv/fl/server")
     assert {path.name for path in out.iterdir()} == {"app", "server", *(f"site-{c}" for c in range(len(world.SIZES)))}
     app = tomllib.loads((out / "app/pyproject.toml").read_text())["tool"]["flwr"]["app"]
     assert app["config"] == {"folder": "/srv/fl/server", "deadline": 600.0, "wait": 600.0, "strict": False, "nodes": ""}
@@ -44,8 +41,9 @@ def test_it_writes_the_app_and_a_folder_for_each_process(tmp_path: Path):
     assert (settings.seed, settings.method, settings.train) == (7, {"name": "fedavg"}, world.TRAIN)
 
 
-def test_it_refuses_what_sites_cannot_run_and_a_folder_that_exists(tmp_path: Path):
-    run = plan_toy_run(tmp_path, "centralised")
+def test_it_refuses_what_sites_cannot_run_and_a_folder_that_exists(monkeypatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    run = plan_toy_run("centralised")
     with pytest.raises(SpecError, match="centralised needs all samples in one place"):
         flower_app.write_run(run, tmp_path / "federation", "")
     with pytest.raises(SpecError, match="--out: expected a folder that does not exist"):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from workflow_scripts.commands import calculation, main, progress
-from workflow_scripts.study.plan import Plan, RunFiles
+from workflow_scripts.study.plan import Plan
 from workflow_scripts.study.planned_run import PlannedRun
 
 ROOT = Path(__file__).parents[2]
@@ -76,9 +76,8 @@ def run(method: str, seed: int = 0) -> PlannedRun:
     ids = {"dataset": "digits", "noise": "sym40", "partition": "iid", "method": method, "seed": seed}
     spec = {"train": {"net": "mlp"}, "method": {"name": method}, "noise": {"kind": "x"}, "partition": {"kind": "y"}}
     planned = PlannedRun("results/quick", **ids, spec=spec, label=method.upper())
-    empty = Plan("store", "")
     folder = f"store/runs/digits/sym40/iid/{method}-seed{seed}"
-    planned.__dict__["files"] = RunFiles(Plan(folder, ""), empty, empty, empty)  # what the store would answer
+    planned.__dict__["plan"] = Plan(folder, "")  # what the store would answer
     return planned
 
 

@@ -28,18 +28,18 @@ from fednoise_core.engine.world import World, torch_switches
 from fednoise_core.methods import make_method
 from fednoise_core.noise.labels import Labels
 from fednoise_core.settings.train import Train
-from workflow_scripts.study.plan import RunFiles
+from workflow_scripts.study.plan import Plan
 
 SAMPLES = 4  # of a client, where operations are counted: they grow with the samples
 SECONDS = 2  # after which nothing is measured again
 
 
-def calculate_cost(spec: Mapping[str, Any], files: RunFiles, device: str) -> tuple[float, float, float]:
+def calculate_cost(spec: Mapping[str, Any], plan: Plan, device: str) -> tuple[float, float, float]:
     """Calculate what a run costs on this machine.
 
     Args:
         spec: Its settings.
-        files: Its files. Arrays, labels and partition exist.
+        plan: Its plan. Arrays, labels and partition exist.
         device: "cpu" or "cuda".
 
     Returns:
@@ -50,11 +50,11 @@ def calculate_cost(spec: Mapping[str, Any], files: RunFiles, device: str) -> tup
     batch, epochs = Train(**spec["train"]).batch, Train(**spec["train"]).epochs
     with torch_switches(1):
         with make_counter() as counter:
-            flop, passes = _measure(_Copy(spec, files, device, SAMPLES, epochs), counter.get_total_flops)
-            flop_of_one_epoch, _ = _measure(_Copy(spec, files, device, SAMPLES, 1), counter.get_total_flops)
+            flop, passes = _measure(_Copy(spec, plan, device, SAMPLES, epochs), counter.get_total_flops)
+            flop_of_one_epoch, _ = _measure(_Copy(spec, plan, device, SAMPLES, 1), counter.get_total_flops)
         end, seconds = _read_clock(device) + SECONDS, math.inf
         while seconds == math.inf or _read_clock(device) < end:  # the first time is slower, which small nets show
-            timed = _Copy(spec, files, device, batch, 1)
+            timed = _Copy(spec, plan, device, batch, 1)
             seconds = min(seconds, _measure(timed, lambda: _read_clock(device))[0])
     return passes / (batch * timed.method.passes), flop, seconds * flop / flop_of_one_epoch
 
@@ -80,12 +80,12 @@ def _read_clock(device: str) -> float:
 class _Copy:
     """A run with few samples of each client, as few public images in proportion, and a batch of test images."""
 
-    def __init__(self, spec: Mapping[str, Any], files: RunFiles, device: str, samples: int, epochs: int) -> None:
+    def __init__(self, spec: Mapping[str, Any], plan: Plan, device: str, samples: int, epochs: int) -> None:
         batch = min(Train(**spec["train"]).batch, samples)
         train = Train(**{**spec["train"], "sampling": "keyed", "epochs": epochs, "batch": batch})
         self.method = make_method(spec["method"], train)
-        arrays, labels = Arrays.load(files.arrays.main_file), Labels.load(files.labels.main_file)
-        partition = Partition.load(files.partition.main_file)
+        files = [input_plan.main_file for input_plan in plan.inputs[:3]]
+        arrays, labels, partition = Arrays.load(files[0]), Labels.load(files[1]), Partition.load(files[2])
         world = World(arrays, labels.noisy, partition, train, spec["seed"], device, pooled=self.method.pooled)
         whole = sum(map(len, world.index))
         world.index, world.valid = ([rows[:samples] for rows in part] for part in (world.index, world.valid))

@@ -69,6 +69,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--show", action="store_true", help="print Snakemake's command line and run nothing")
     args = parser.parse_args(arguments)
     run = resolve_run(Project({**read_yaml("config/config.yaml"), "scale": args.scale}), vars(args))
-    command = ["--cores", "1", run.files.run.sums_file, "--config", f"scale={args.scale}", f"studies=[{args.paper}]"]
+    command = ["--cores", "1", run.plan.sums_file, "--config", f"scale={args.scale}", f"studies=[{args.paper}]"]
     print(shlex.join(["snakemake", *command]), flush=True)
     return 0 if args.show else start_snakemake(command)

@@ -10,7 +10,6 @@ import argparse
 from pathlib import Path
 
 from fednoise_core.io import SpecError
-from workflow_scripts import paths
 from workflow_scripts.commands.cell import FIELDS, find_only_run
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -34,16 +33,15 @@ def write_run(run: PlannedRun, out: Path, server: str) -> None:
     from fednoise_core.flower.folders import write_app, write_folders
     from fednoise_core.noise.labels import Labels
 
-    files = run.files
-    if missing := [plan.sums_file for plan in (files.arrays, files.labels, files.partition) if not plan.is_finished]:
+    if missing := [plan.sums_file for plan in run.plan.inputs if not plan.is_finished]:
         raise SpecError(f"missing: {', '.join(missing)}. Make them: snakemake --cores 1 {' '.join(missing)}")
     if out.exists():
         raise SpecError(f"--out: expected a folder that does not exist, got {out}")
-    labels = Labels.load(Path(files.labels.folder, paths.LABELS))
+    arrays_file, labels_file, partition_file = (plan.main_file for plan in run.plan.inputs[:3])
+    labels = Labels.load(labels_file)
     if labels.replaced is not None:
         raise SpecError(f"noise: {run.noise} replaces images, and sites keep theirs. Choose another noise")
-    arrays = Arrays.load(Path(files.arrays.folder, paths.ARRAYS))
-    partition = Partition.load(Path(files.partition.folder, paths.PARTITION))
+    arrays, partition = Arrays.load(arrays_file), Partition.load(partition_file)
     write_folders(out, arrays, labels.noisy, partition, run.spec["method"], run.spec["train"], run.seed)
     write_app(out / "app", Path(server) if server else (out / "server").absolute())
 

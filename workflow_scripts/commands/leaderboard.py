@@ -79,7 +79,7 @@ def choose_settings(study: Study) -> dict[str, dict[str, Any]]:
 
 def _read_score(run: Any) -> float | None:
     """The agreement of a run with held-out labels: 0 if it diverged, None if it was not made yet."""
-    if run.files.run.is_finished:
+    if run.plan.is_finished:
         return float(read_json(Path(run.folder, "summary.json"), ("valid_accuracy",))["valid_accuracy"] or 0)
     log = Path("logs/train", f"{run.folder.removeprefix('store/runs/')}.log")
     return 0.0 if log.exists() and DIVERGES in log.read_text(encoding="utf-8") else None

@@ -109,7 +109,7 @@ def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job])
             canonical_json([run.dataset, run.spec["train"].get("net"), run.spec["method"]["name"]]),
             jobs.get(run.folder),
         )
-        if run.files.run.is_finished:
+        if run.plan.is_finished:
             cost = json.loads(Path(run.folder, "cost.json").read_text(encoding="utf-8"))
             times.setdefault(kind, []).append(cost["seconds"])
             continue
@@ -146,8 +146,8 @@ def calculate_left(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[J
     Raises:
         SpecError: Arrays, labels or a partition are not made yet.
     """
-    waiting, jobs = [run for run in runs if not run.files.run.is_finished], {job.name: job for job in unfinished}
-    if missing := [file for run in waiting for file in run.files.run.missing_files()]:
+    waiting, jobs = [run for run in runs if not run.plan.is_finished], {job.name: job for job in unfinished}
+    if missing := [file for run in waiting for file in run.plan.missing_files()]:
         raise SpecError(f"{name}: {missing[0]} is needed. `snakemake {name}_settings` makes what runs read")
     on_cpu = not waiting or waiting[0].store is None or waiting[0].store.project.device == "cpu"
     device = "cpu" if on_cpu or not visible_gpus() else "cuda"
@@ -159,7 +159,7 @@ def calculate_left(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[J
     for run in waiting:
         kind = canonical_json([run.dataset, run.partition, run.spec["method"], run.spec["train"]])
         if kind not in costs:
-            costs[kind] = calculate_cost(run.spec, run.files, device)
+            costs[kind] = calculate_cost(run.spec, run.plan, device)
         facts = jobs[run.folder].facts if run.folder in jobs else {}
         left = [(1 - facts.get("round", 0) / facts.get("of", 1)) * amount for amount in costs[kind]]
         sums = [total + amount for total, amount in zip(sums, left, strict=True)]
@@ -181,7 +181,7 @@ def report_totals(runs: Sequence[PlannedRun], pause: float = 30.0) -> None:
     """
 
     def report() -> None:
-        while not all(run.files.run.is_finished for run in runs):
+        while not all(run.plan.is_finished for run in runs):
             time.sleep(pause)
             print(total_line("training", runs, unfinished_jobs()), file=sys.stderr, flush=True)
 

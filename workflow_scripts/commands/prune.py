@@ -43,10 +43,9 @@ def _find_unnamed() -> list[Path]:
 def _named_paths(targets: Targets, name: str) -> set[Path]:
     """Collect the paths that a study names."""
     study = targets.load_study(name)
-    copies = paths.output_files(study.root, study.tables, study.figures)
     plans = {Path(plan.folder) for plan in targets.study_plans(study)}
     contents = {Path(study.project.contents_folder(dataset)) for dataset in study.project.datasets}
-    return plans | contents | {Path(file) for file in (*copies, *targets.page_files(study))}
+    return plans | contents | {Path(file) for file in (*targets.list_copies(study), f"{study.root}/{paths.INDEX}")}
 
 
 def _not_shown(folder: Path, named: set[Path]) -> Iterator[Path]:

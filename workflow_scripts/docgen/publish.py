@@ -95,7 +95,7 @@ def finished_runs(
     finished, rows = [], []
     for run in study.runs:
         folder = published.get(json_digest(run.spec))
-        if run.files.run.is_finished and not (folder and published_first):
+        if run.plan.is_finished and not (folder and published_first):
             rows.append(run.row)
         elif folder:
             rows.append(run.row | {"dir": folder})

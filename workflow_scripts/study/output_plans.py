@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fednoise_core.index import SHOWN
@@ -82,12 +82,7 @@ class OutputPlans:
         figures = [*self.steps.setting_figure_kinds(), *(spec["kind"] for spec in study.figures.values())]
         entries = self.steps.report_entries("study_page", figures, [spec["kind"] for spec in study.tables.values()])
         code = self.steps.hash_entries(entries)
-        sources = {
-            f"{key}/{name}.{suffix}": f"{plan.folder}/{key.removesuffix('s')}.{suffix}"
-            for key, plans, suffixes in self.list_shown(study)
-            for name, plan in plans.items()
-            for suffix in suffixes
-        }
+        sources = self.list_shown(study)
         step_spec = {"study": as_whole_numbers(study.page_metadata()), "shown": sources}
         if study.data.get("labels"):
             links = {run.labels_title: os.path.relpath(run.labels_page, study.root) for run in study.runs}
@@ -102,16 +97,27 @@ class OutputPlans:
             folder, code, (*plans, *_run_plans(study.runs), *_input_plans(study.runs)), spec=step_spec | {"runs": rows}
         )
 
-    def list_shown(self, study: Study) -> list[tuple[str, dict[str, Plan], Sequence[str]]]:
-        """List what a study shows.
+    def list_shown(self, study: Study, name: str = "") -> dict[str, str]:
+        """List the files of a study's tables and figures, as they are in results/.
+
+        Args:
+            study: The study.
+            name: Id of a table or figure; "": all.
 
         Returns:
-            ("tables" or "figures", id → plan, the endings of their files).
+            File → the file of the store.
         """
-        return [
+        kinds = (
             ("tables", self.plan_tables(study), paths.TABLE_SUFFIXES),
             ("figures", self.plan_figures(study), paths.FIGURE_SUFFIXES),
-        ]
+        )
+        return {
+            f"{key}/{id_}.{suffix}": f"{plan.folder}/{key.removesuffix('s')}.{suffix}"
+            for key, plans, suffixes in kinds
+            for id_, plan in plans.items()
+            if name in ("", id_)
+            for suffix in suffixes
+        }
 
 
 @functools.cache
@@ -127,12 +133,12 @@ def template_digest(*folders: str) -> str:
 
 def _run_plans(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:
     """The runs' own plans, each once."""
-    return tuple({run.folder: run.files.run for run in runs}.values())
+    return tuple({run.folder: run.plan for run in runs}.values())
 
 
 def _input_plans(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:
     """Plans of the arrays, labels and partitions of runs, each once."""
-    return tuple({plan.folder: plan for run in runs for plan in run.files.run.inputs}.values())
+    return tuple({plan.folder: plan for run in runs for plan in run.plan.inputs}.values())
 
 
 def _row_digests(runs: Iterable[PlannedRun]) -> list[str]:

@@ -76,14 +76,3 @@ class Plan:
         """List what must be made before this step."""
         missing = [plan.sums_file for plan in self.inputs if not plan.is_finished]
         return [*missing, *(file for file in self.files if not os.path.exists(file))]
-
-
-@dataclass(frozen=True)
-class RunFiles:
-    """Paths of a run's files, and of the files of its setting."""
-
-    run: Plan
-    arrays: Plan
-    labels: Plan
-    partition: Plan
-    donor: Plan | None = None

@@ -8,7 +8,7 @@ from typing import Any
 from fednoise_core.index import SHOWN
 from fednoise_core.io import json_digest
 from workflow_scripts import paths
-from workflow_scripts.study.plan import RunFiles
+from workflow_scripts.study.plan import Plan
 from workflow_scripts.study.store import Store
 
 
@@ -44,8 +44,8 @@ class PlannedRun:
     store: Store | None = field(default=None, compare=False, repr=False)
 
     @functools.cached_property
-    def files(self) -> RunFiles:
-        """The run's files; those of a finished run, if versions or a device are accepted besides the present ones."""
+    def plan(self) -> Plan:
+        """The plan of the run; that of a finished one, if versions are accepted besides the present ones."""
         assert self.store is not None
         return self.store.plan_run(self.dataset, self.spec, self.seed)
 
@@ -57,7 +57,7 @@ class PlannedRun:
     @property
     def folder(self) -> str:
         """The folder of the run's results."""
-        return self.files.run.folder
+        return self.plan.folder
 
     @property
     def labels_page(self) -> str:
@@ -75,11 +75,9 @@ class PlannedRun:
     def row(self) -> dict[str, Any]:
         """The run's line in the list that tables and figures are given."""
         fields = ("dataset", "noise", "partition", "method", "seed", *SHOWN)
-        files = self.files
         row = {"dir": self.folder, **{name: getattr(self, name) for name in fields}}
-        row |= {"labels": f"{files.labels.folder}/{paths.LABELS}", "arrays": f"{files.arrays.folder}/{paths.ARRAYS}"}
-        row["partition_file"] = f"{files.partition.folder}/{paths.PARTITION}"
-        return row | ({"donor": f"{files.donor.folder}/{paths.ARRAYS}"} if files.donor else {})
+        names = {"labels": "labels", "arrays": "arrays", "partition_file": "partition", "donor": "donor"}
+        return row | {key: file for key, name in names.items() for file in self.plan.input_files(name)}
 
     @property
     def display_names(self) -> list[str | None]:

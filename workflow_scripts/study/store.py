@@ -25,7 +25,7 @@ from workflow_scripts.config.project import Project
 from workflow_scripts.config.published_weights import check_published
 from workflow_scripts.machine.versions import Versions, installed_versions, versions_text
 from workflow_scripts.provenance.step_code import ROOT, StepCode
-from workflow_scripts.study.plan import Plan, RunFiles
+from workflow_scripts.study.plan import Plan
 
 Settings = Mapping[str, Any]
 OUTSIDE_OF_WORDS = re.compile(r"[^\w.+-]+")
@@ -146,8 +146,8 @@ class Store:
         folder = _make_address(where, partition, seed, code, self._numpy_version(versions), _input_digests(inputs))
         return Plan(folder, code, inputs, ("--spec", canonical_json(partition), "--seed", str(seed)))
 
-    def plan_run(self, dataset: str, spec: Settings, seed: int) -> RunFiles:
-        """Plan the files of a run.
+    def plan_run(self, dataset: str, spec: Settings, seed: int) -> Plan:
+        """Plan a run.
 
         Args:
             dataset: The id of its data set.
@@ -155,23 +155,17 @@ class Store:
             seed: Its seed.
 
         Returns:
-            Finished files of any accepted versions, else those to be made.
+            That of a finished run of any accepted versions, else that of the one to be made. Its inputs are arrays,
+            labels, partition and perhaps the arrays that replace images.
         """
-        candidates: list[RunFiles] = []
-        for versions in self.versions:
-            setting = self.plan_setting(dataset, spec["noise"], spec["partition"], seed, versions)
-            candidates.append(self._plan_run_for(dataset, spec, seed, versions, setting))
-            if candidates[-1].run.is_finished:
-                return candidates[-1]
-        return candidates[0]
+        plans = [self._plan_run_for(dataset, spec, seed, versions) for versions in self.versions]
+        return next((plan for plan in plans if plan.is_finished), plans[0])
 
-    def _plan_run_for(
-        self, dataset: str, spec: Settings, seed: int, versions: Versions, plans: tuple[Plan, Plan, Plan]
-    ) -> RunFiles:
-        arrays, labels, split = plans
+    def _plan_run_for(self, dataset: str, spec: Settings, seed: int, versions: Versions) -> Plan:
+        setting = self.plan_setting(dataset, spec["noise"], spec["partition"], seed, versions)
         donor, weights = self.plan_donor(spec["noise"], versions), weight_files(spec["train"].get("net"))
         code = self._train_code(spec["method"]["name"], tuple(net_code(spec["train"])))
-        inputs = drop_none(arrays, labels, split, donor)
+        inputs = drop_none(*setting, donor)
         where = "/".join(
             [
                 f"store/runs/{self._source_word(dataset)}",
@@ -185,7 +179,7 @@ class Store:
         weight_ids = {path: self._weights_identity(path) for path in weights}
         folder = _make_address(where, settings, code, versions, _input_digests(inputs), weight_ids)
         arguments = ("--spec", canonical_json(spec), "--versions", versions_text(versions))
-        return RunFiles(Plan(folder, code, inputs, arguments, tuple(weights)), arrays, labels, split, donor)
+        return Plan(folder, code, inputs, arguments, tuple(weights))
 
     @functools.cache  # noqa: B019
     def _train_code(self, method: str, nets: tuple[str, ...]) -> str:

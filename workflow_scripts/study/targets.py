@@ -86,7 +86,7 @@ class Targets:
         """Find the runs of the loaded studies by their files of checksums."""
         wanted = set(sums)
         found = (run for study in self._studies.values() for run in study.runs)
-        return list({run.folder: run for run in found if run.files.run.sums_file in wanted}.values())
+        return list({run.folder: run for run in found if run.plan.sums_file in wanted}.values())
 
     def find_plan(self, folder: str) -> Plan:
         """Find the plan with an address.
@@ -115,7 +115,7 @@ class Targets:
     def study_plans(self, study: Study) -> Iterable[Plan]:
         """Yield all plans of a study."""
         for run in study.runs:
-            yield from (run.files.run, *run.files.run.inputs)
+            yield from (run.plan, *run.plan.inputs)
         yield from self.outputs.plan_tables(study).values()
         yield from self.outputs.plan_figures(study).values()
         yield from (self.outputs.plan_summary(study), self.outputs.plan_page(study))
@@ -124,22 +124,17 @@ class Targets:
 
     def _missing_settings(self, name: str) -> list[str]:
         """Labels and partitions of a study that are missing, and the arrays that may be kept with them."""
-        return _missing_sums(plan for run in self.load_study(name).runs for plan in run.files.run.inputs)
+        return _missing_sums(plan for run in self.load_study(name).runs for plan in run.plan.inputs)
 
     def _missing_data(self, name: str) -> list[str]:
         """Arrays and weights of a study that are missing."""
-        runs = self.load_study(name).runs
-        arrays = {
-            plan.sums_file
-            for run in runs
-            for plan in (run.files.arrays, run.files.donor)
-            if plan and not plan.is_finished
-        }
-        return sorted(arrays | {file for run in runs for file in run.files.run.files if not os.path.exists(file)})
+        inputs = [plan for run in self.load_study(name).runs for plan in (run.plan, *run.plan.inputs)]
+        arrays = {plan.sums_file for plan in inputs if "/arrays/" in plan.folder and not plan.is_finished}
+        return sorted(arrays | {file for plan in inputs for file in plan.files if not os.path.exists(file)})
 
     def missing_runs(self, name: str) -> list[str]:
         """List the runs of a study that are missing."""
-        return _missing_sums(run.files.run for run in self.load_study(name).runs)
+        return _missing_sums(run.plan for run in self.load_study(name).runs)
 
     def _missing_in_store(self, name: str) -> list[str]:
         """All that a study has in the store, and that is missing."""
@@ -154,8 +149,8 @@ class Targets:
         study = self.load_study(name)
         return [
             *self._missing_in_store(name),
-            *paths.output_files(study.root, study.tables, study.figures),
-            *self.page_files(study),
+            *self.list_copies(study),
+            f"{study.root}/{paths.INDEX}",
             *_label_pages(study),
         ]
 
@@ -221,26 +216,15 @@ class Targets:
         except SpecError:
             return {}
 
-    def page_files(self, study: Study) -> list[str]:
-        """List the files of a study besides its tables and figures."""
-        return [f"{study.root}/{file}" for file in (*paths.STUDY_FILES, paths.INDEX)]
-
     def list_copies(self, study: Study) -> dict[str, str]:
         """List the copies of a study in results/, with the files of the store that they are copies of."""
-        copies = self._page_sources(study)
-        for key, plans, suffixes in self.outputs.list_shown(study):
-            for name, plan in plans.items():
-                sources = {end: f"{plan.folder}/{key.removesuffix('s')}.{end}" for end in suffixes}
-                copies |= {f"{study.root}/{key}/{name}.{end}": source for end, source in sources.items()}
-        return copies
+        copies = self._page_sources(study) | self.outputs.list_shown(study)
+        return {f"{study.root}/{file}": source for file, source in copies.items()}
 
     def _page_sources(self, study: Study) -> dict[str, str]:
-        """File in results/ → the file it is a copy of, of a study's page and numbers."""
+        """File of a study's page and numbers → the file of the store."""
         page, summary = self.outputs.plan_page(study).folder, self.outputs.plan_summary(study).folder
-        return {
-            f"{study.root}/{file}": f"{page if source == 'report.html' else summary}/{source}"
-            for file, source in paths.STUDY_FILES.items()
-        }
+        return {file: f"{page if 'html' in file else summary}/{source}" for file, source in paths.STUDY_FILES.items()}
 
     def _output_targets(self, name: str, part: str) -> list[str]:
         """Files of a table or figure that is asked for by its own name.
@@ -249,7 +233,7 @@ class Targets:
         """
         study = self.load_study(name)
         study.check_present(part)
-        return paths.output_files(study.root, {part} & study.tables.keys(), {part} & study.figures.keys())
+        return [f"{study.root}/{file}" for file in self.outputs.list_shown(study, part)]
 
     # What rules ask
 
@@ -258,15 +242,16 @@ class Targets:
         study = self._study_in(root)
         if key == "study":
             index = self._write_list(_csv_text([run.row for run in study.runs]), "csv")
-            return {f"{study.root}/{paths.INDEX}": index, **self._page_sources(study)}
-        plans, suffixes = {key: (plans, ends) for key, plans, ends in self.outputs.list_shown(study)}[key]
-        if name not in plans:
+            copies = {paths.INDEX: index, **self._page_sources(study)}
+        else:
+            shown = self.outputs.list_shown(study, name)
+            copies = {file: source for file, source in shown.items() if file.startswith(key)}
+        if not copies:
             raise SpecError(
                 f"{self.project.study_files[study.name]}: {key}: none is named {name!r}, or it has no run at scale "
                 f"{self.project.scale}"
             )
-        singular = key.removesuffix("s")
-        return {f"{study.root}/{key}/{name}.{end}": f"{plans[name].folder}/{singular}.{end}" for end in suffixes}
+        return {f"{study.root}/{file}": source for file, source in copies.items()}
 
     def copy_inputs(self, root: str, key: str, name: str = "") -> list[str]:
         """List what must be made before files are copied to results/.
@@ -358,7 +343,7 @@ class Targets:
             self.steps.hash_entries(["workflow_scripts/commands/labels_page.py"]),
             template_digest(*LABEL_TEMPLATES),
         )
-        inputs = run.files.run, *run.files.run.inputs
+        inputs = run.plan, *run.plan.inputs
         return self._plan_built_page(
             paths.LABELS_PAGE, "workflow_scripts.commands.labels_page", code_and_templates, arguments, inputs, ids
         )

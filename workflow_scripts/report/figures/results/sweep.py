@@ -48,8 +48,8 @@ class SweepSettings(AccuracySettings):
     """Test accuracy against the values of a field that methods `sweep`, or against the noise rate.
 
     One panel a setting. A line is a method with its other swept fields at one value each. Methods without the field are
-    level lines. With the field `noise.rate` a panel is a data set, a kind of noise and a partition, with clean runs at
-    0. Up to five lines have bars from the lowest to the highest seed. What no federation can have has hollow markers.
+    level lines. Up to five lines have bars from the lowest to the highest seed. With the field `noise.rate` a panel is
+    a data set, a kind of noise and a partition. Clean runs are at 0. What no federation can have has hollow markers.
     """
 
     field: Annotated[
@@ -63,10 +63,10 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     scores, names, labels = score_methods(runs, settings.metric), Names.of_runs(runs), legend_labels(runs)
     if field == NOISE_RATE:
         table, panel_names = _rate_frame(scores, runs, labels)
-        words, ceiling = "the share of wrong labels", split_clean_settings(runs)[1]
+        words, ceiling, (apart, why) = "the share of wrong labels", split_clean_settings(runs)[1], not_compared(runs)
     else:
         table, panel_names = _line_frame(scores, field, runs), names
-        words, ceiling = field_words(field), {}
+        words, ceiling, (apart, why) = field_words(field), {}, (set(), "")
     order = [text for text in dict.fromkeys(table["value"]) if text]
     numbers = pd.to_numeric(pd.Series(order, order), errors="coerce")  # words are no numbers: they stand in their order
     places = numbers if numbers.notna().all() else pd.Series(np.arange(len(order), dtype=float), order)
@@ -75,8 +75,7 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     single = len({key.dataset for key in panels}) == 1
     columns, height = fit_panels([list(dict.fromkeys(table["line"]))], width_inches(settings))
     figure, axes = make_panels(len(panels), settings, height, min(columns, len(panels)), sharex=True, sharey=single)
-    (apart, why), ends = not_compared(runs), []
-    few = table.groupby(PANEL)["line"].nunique().max() <= FEW
+    ends, few = [], table.groupby(PANEL)["line"].nunique().max() <= FEW
     for axis, panel in zip(axes, panels, strict=True):
         rows, line_ends = table[(table[PANEL] == list(panel)).all(axis=1)].sort_values("x", kind="stable"), []
         for line, points in rows.groupby("line", sort=False):
@@ -90,7 +89,7 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
                 ]
                 bars: dict[str, Any] = {"capsize": 2, "elinewidth": 0.8, "capthick": 0.8, **look.line_style()}
                 axis.errorbar(points["x"], points["mean"], spread if few else None, label=name, **bars)
-                dots = look.line_style(True, linestyle="none", markevery=hollow)
+                dots = look.line_style(True, linestyle="none", markevery=hollow, zorder=3)
                 axis.plot(points["x"], points["mean"], **dots)
             else:
                 name = labels[last["method"]]
