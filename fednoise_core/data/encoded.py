@@ -1,4 +1,4 @@
-"""Feature vectors of the user's images, by a pretrained net, for lists of wrong labels."""
+"""Feature vectors of the user's images from a pretrained net, to find wrong labels."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ class Encoded(ImageFolder):
 
     @classmethod
     def read_arrays(cls, spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
-        """Vectors of the images in `path`, and all else as it is there.
+        """Encode the images in `path`. Labels, owners and names stay as they are.
 
         Raises:
             ArtifactError: the data, or the net's weights, are missing or damaged.
@@ -68,7 +68,7 @@ class Encoded(ImageFolder):
 
     @classmethod
     def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
-        """As of the images."""
+        """Count the samples and classes of the images. The size of a vector is (1, 1)."""
         source, inner = _find_source(spec, places)
         samples, classes, sides = source.read_facts(inner, places)
         if sides == (1, 1):
@@ -90,7 +90,7 @@ def _find_source(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[type[
 
 
 def find_images(arrays: Arrays, places: Sequence[str]) -> Any:
-    """The images [n, …] behind the vectors of such a data set.
+    """Find the images [n, …] from which the vectors of such a data set were made.
 
     Args:
         arrays: Its arrays.

@@ -1,7 +1,4 @@
-"""The clean labels, and every diagnostic that may use them.
-
-Methods cannot reach this module's data.
-"""
+"""The clean labels, and the diagnostics that need them. Methods cannot reach these data."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -116,7 +113,7 @@ class Truth:
         ]
 
     def estimates(self, round: int, estimates: Mapping[str, Any]) -> list[DiagnosticRow]:
-        """Measure the errors of what a method estimated.
+        """Measure the errors of a method's estimates.
 
         Args:
             round: The round.

@@ -1,4 +1,4 @@
-"""MaskedOptim (Jiang et al., 2025): FedELC whose labels are held by small losses only, and a geometric median."""
+"""MaskedOptim (Jiang et al., 2025): FedELC with a mask for large losses, and a geometric median."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -85,7 +85,7 @@ def _scheme_inputs(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def shared_settings(kind: str) -> type:
-    """The dataclass of the settings that a kind has beside those of its function."""
+    """Find the dataclass of the settings that a kind has in addition to those of its function."""
     spec = {"kind": kind}
     if "client_ids" in _scheme_inputs(spec):  # the data set says how many clients there are
         return Shared
@@ -96,7 +96,7 @@ def needs_labels(spec: Mapping[str, Any]) -> bool:
     """Return True if a partition is drawn over the noisy labels. The workflow then makes the noise first.
 
     Args:
-        spec: the partition.
+        spec: The partition.
     """
     default = _load_scheme(spec).labels
     return default is not None and spec.get("labels", default) == "noisy"
@@ -105,16 +105,19 @@ def needs_labels(spec: Mapping[str, Any]) -> bool:
 def make(
     data: Any, spec: Mapping[str, Any] | str, seed: int = 0, labels: Labels | np.ndarray | None = None
 ) -> Partition:
-    """Divide the n training samples of `data` among clients.
+    """Divide the n training samples of a data set among clients.
 
-    `data` is an `Arrays`, a `LabelledData`, or the path of an artifact.
+    Args:
+        data: An `Arrays`, a `LabelledData`, or the path of an artifact.
+        spec: `{"kind": …, "clients": C, settings…}` as in docs/reference.md, or the kind's name alone ("natural").
+        seed: A whole number from 0. Draws come from stream(seed, "partition").
+        labels: The result of `inject`, or integers 0..K-1 [n]. Only partitions over the noisy labels (`needs_labels`)
+            read them, and these require them.
 
-    spec: `{"kind": …, "clients": C, settings…}` as in docs/reference.md, or the kind's name alone ("natural").
-    seed: a whole number from 0; draws come from stream(seed, "partition"). labels: required by partitions over the
-    noisy labels (`needs_labels`), otherwise not looked at: what `inject` gives, or integers 0..K-1 [n].
-
-    Raises SpecError for a spec that is wrong or does not fit the data, and for labels of other data; TypeError for
-    arguments of another type; ArtifactError for a damaged file.
+    Raises:
+        SpecError: The spec is wrong or does not fit the data, or the labels are of other data.
+        TypeError: An argument has another type.
+        ArtifactError: A file is damaged.
     """
     source = LabelledData.of(data)
     spec, seed = spec_of(spec, "kind", "partition"), seed_of(seed)

@@ -1,4 +1,4 @@
-"""`fit` with epochs, batch and rate of its own."""
+"""`fed.fit` with its own number of epochs, batch size and learning rate."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ class GoesOn(LocalOnly):
 
 @pytest.mark.parametrize("how", [{"momentum": 0.9}, {"optimiser": "adam", "lr": 0.01}])
 def test_the_optimiser_may_go_on_from_fit_to_fit(how):
-    """Two fits of an epoch are one fit of two, on a client whose only batch is all it has, with full-batch steps."""
+    """Two fits of one epoch equal one fit of two epochs, on a client whose samples fit into one batch."""
     world = toy.toy_world({**how, "batch": 20})
 
     def end(method, *epochs):

@@ -1,4 +1,4 @@
-"""Nets of a user's own: what the example in docs/nets.md and the reference page names."""
+"""A user's own nets. The examples in docs/nets.md and on the reference page name this file."""
 
 import math
 

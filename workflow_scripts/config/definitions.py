@@ -28,7 +28,7 @@ FAMILY_OF_KEY = {
 LONGEST_LABEL = 100
 MOST_VARIANTS = 1000  # of a method
 TRAIN = "train."  # begins the name of a swept training setting
-LONGEST_ID = 128  # of a variant: a part of paths that file systems and people can take
+LONGEST_ID = 128  # letters of a variant's id, which is a part of paths
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def check_definitions(schemas: Schemas, data: Mapping[str, Any], place: ConfigPa
 
     Args:
         schemas: The schemas of the settings.
-        data: The file's content, already compared with its own declaration.
+        data: The file's content, already checked against the schema of the file.
         place: The file.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Settings that tables and figures share: their words, which runs they show, and by which accuracy."""
+"""Settings that tables and figures share: the title, the runs that they show, and the accuracy that counts."""
 
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ class OutputTitle(Settings):
 
 
 class RunLists(Settings):
-    """Which runs of a grid."""
+    """Lists of ids that select runs of a grid."""
 
     datasets: Chosen = None
     noises: Chosen = None

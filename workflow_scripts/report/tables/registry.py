@@ -34,37 +34,37 @@ TABLES: dict[str, str | TableKind] = {
 
 
 def complete_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a table with the defaults of its kind.
+    """Fill in the defaults of a table's settings.
 
     Args:
-        spec: `{kind: …, settings…}` as in config/schema/table.yaml, and what the workflow tells of the study.
+        spec: `{kind: …, settings…}` as in config/schema/table.yaml, and facts of the study that the workflow adds.
 
     Raises:
-        SpecError: For an unknown kind, with the nearest known one.
+        SpecError: The kind is unknown. The message has the nearest known one.
     """
     kind = find_kind(spec)
     return {**with_defaults(kind.settings, kind.context), **spec}
 
 
 def complete_tables(study: Mapping[str, Any]) -> dict[str, Any]:
-    """A study with the defaults of its tables.
+    """Fill in the defaults of a study's tables.
 
     Args:
-        study: As its page gets it (`Study.page_metadata`).
+        study: What its page is made from (`Study.page_metadata`).
     """
     return {**study, "tables": {name: complete_spec(spec) for name, spec in study.get("tables", {}).items()}}
 
 
 def build_table(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
-    """The numbers of a table, one row a cell.
+    """Make the numbers of a table, with a row for each cell.
 
     Args:
         listed: All runs of the study.
         spec: As for `complete_spec`.
 
     Raises:
-        SpecError: For an unknown kind, a setting that does not fit, and lists that leave no run.
-        ArtifactError: For a damaged file.
+        SpecError: The kind is unknown, a setting does not fit, or the lists leave no run.
+        ArtifactError: A file is damaged.
     """
     kind = find_kind(spec)
     fields = {key: value for key, value in spec.items() if key != "kind" and key not in kind.context}
@@ -83,17 +83,17 @@ def build_table(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.Data
 
 
 def select_table_runs(listed: Iterable[ListedRun], spec: Mapping[str, Any]) -> list[ListedRun]:
-    """The runs that a table shows. A table of a paper may have none, since it says of its cells that they were not run.
+    """Select the runs that a table shows. A table of a paper may have none, and its cells are then "not run".
 
     Raises:
-        SpecError: For another table whose lists leave no run.
+        SpecError: The lists of another table leave no run.
     """
     kind = find_kind(spec)
     return [] if kind.without_runs else select(listed, spec, none=kind.of_a_paper)
 
 
 def lay_out_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
-    """The table as it is shown, with its caption and notes.
+    """Lay out a table, with its caption and notes.
 
     Args:
         frame: What `build_table` made, or its CSV read back.
@@ -132,7 +132,7 @@ def write_table(listed: Sequence[ListedRun], spec: Mapping[str, Any], prefix: st
         name: The table's id, for references in LaTeX.
 
     Returns:
-        The table as it is shown.
+        The shown table.
     """
     write_csv(f"{prefix}.csv", build_table(listed, spec))
     layout = lay_out_table(read_csv(f"{prefix}.csv"), spec)  # what is shown is what is in the file
@@ -143,5 +143,5 @@ def write_table(listed: Sequence[ListedRun], spec: Mapping[str, Any], prefix: st
 
 
 def find_kind(spec: Mapping[str, Any]) -> TableKind:
-    """The kind of a table. Raises SpecError with the nearest known one."""
+    """Find the kind of a table. Raises SpecError with the nearest known one."""
     return resolve_kind(spec, TABLES, "table")
