@@ -58,9 +58,8 @@ def measure_distances(models: Sequence[Weights], noisy: Sequence[bool]) -> list[
     The distance of two models is the sum over all tensors, running statistics too, of the norm of their difference.
 
     Returns:
-        D in 0..1 for each model: 0 for clean clients, for noisy ones the distance to the nearest clean client's model
-        over
-        the largest of these. All 0 if no client is clean.
+        D in 0..1 for each model. It is 0 for clean clients, and for noisy ones the distance to the nearest clean
+        client's model, divided by the largest such distance. All are 0 if no client is clean.
     """
     clean = [model for model, bad in zip(models, noisy, strict=True) if not bad]
     if not clean:
