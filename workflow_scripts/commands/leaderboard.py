@@ -244,7 +244,7 @@ def compare_machines(local: Sequence[RecordedRun], published: Sequence[RecordedR
         return "FedAvg is not published for these settings and three seeds, so this machine could not be checked."
     words = (
         f"FedAvg on this machine and the published runs differ by {gaps.abs().max():.2f} points at most (mean "
-        f"{gaps.mean():+.2f}) in {len(gaps)} settings; the deviation over seeds is {spread:.2f}."
+        f"{gaps.mean():+.2f}) in {len(gaps)} setting{'s' * (len(gaps) > 1)}; the deviation over seeds is {spread:.2f}."
     )
     if gaps.abs().max() > FAR * spread:
         raise ArtifactError(

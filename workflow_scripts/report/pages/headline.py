@@ -107,9 +107,10 @@ def _describe_entry(runs: Sequence[RecordedRun], baseline: str | None) -> str:
     if rows.empty:  # nowhere compared
         return ""
     titles = [names.title(Setting(*ids)) for ids in rows[SETTING].itertuples(index=False, name=None)]
-    by_sign = ([titles[place] for place in np.flatnonzero(rows["ahead"] == sign)] for sign in (1, -1, 0))
-    ahead, behind, undecided = (f"{len(of)} ({_join_names(of)})" if of else "none" for of in by_sign)
+    by_sign = ([titles[place] for place in np.flatnonzero(rows["ahead"] == sign)] for sign in (1, -1))
+    ahead, behind = (f"{len(of)} ({_join_names(of)})" if of else "none" for of in by_sign)
     row, base = rows.iloc[0], table.loc[table["method"] == baseline, "method_label"].iloc[0]
+    undecided = (rows["ahead"] == 0).sum() or "none"
     ranked, gain = table.loc[table["rank"].notna(), "method"].nunique(), format_interval(row, "mean_gain")
     rank = f"mean rank {format_interval(row, 'rank', signed=False)} of {ranked} methods"
     words = "no rank" if pd.isna(row["rank"]) else f"{rank}, mean gain over {base} {gain} points"
