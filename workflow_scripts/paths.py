@@ -11,6 +11,7 @@ SETTING_PAGE = "build/settings/{root}/{dataset}/{noise}/{partition}/seed{seed}.h
 TABLE_SUFFIXES = ("csv", "md", "tex")
 FIGURE_SUFFIXES = ("svg", "png", "pdf", "csv")
 INDEX = "index.csv"
+OWN = "my-"  # begins the id of a method that is entered in a leaderboard
 DEFAULT = "-default"  # ends the id of a leaderboard's method at its default settings, beside the tuned one
 STUDY_FILES = {  # in results/<study>/ → in the store, of the page or the summary
     "report.html": "report.html",

@@ -5,14 +5,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts.commands import leaderboard
 from workflow_scripts.commands.leaderboard import (
     compare_machines,
-    describe_entry,
     enter_method,
     find_published,
     list_settings,
@@ -107,16 +105,6 @@ def test_machines_agree_within_three_deviations_of_fedavg_and_are_refused_beyond
         compare_machines(make_runs(66.99), published)
     assert "could not be checked" in compare_machines(here, [])
     assert "could not be checked" in compare_machines(here, make_runs(70))  # no deviation is known
-
-
-def test_an_entry_has_brackets_only_where_it_has_an_interval() -> None:
-    numbers = {"rank": [14.3, 1.0], "rank_low": [12.0, None], "rank_high": [15.0, None]}
-    numbers |= {"mean_gain": [-1.1, 2.0], "mean_gain_low": [-2.0, None], "mean_gain_high": [0.1, None]}
-    table = pd.DataFrame(numbers, index=["my-weak", "my-few"], dtype=float)
-    assert describe_entry(table, "my-weak") == (
-        "mean rank 14.3 [12.0, 15.0] of 2 methods, gain over FedAvg −1.1 [−2.0, +0.1] points"
-    )
-    assert describe_entry(table, "my-few") == "mean rank 1.0 of 2 methods, gain over FedAvg +2.0 points"
 
 
 def test_what_was_tuned_elsewhere_stays(tmp_path: Path) -> None:

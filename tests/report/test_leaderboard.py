@@ -1,5 +1,6 @@
 """The judgement of a leaderboard: ranks, gains and places worked out here by other means, on made-up accuracies."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from workflow_scripts.report.runs.csv_files import read_csv, write_csv
 from workflow_scripts.report.runs.leaderboard import judge_methods
 from workflow_scripts.report.runs.run import ListedRun, RecordedRun
 from workflow_scripts.report.tables import registry
+from workflow_scripts.report.tables.latex import render_latex
+from workflow_scripts.report.tables.markdown import render_markdown
 
 LEVELS = {"fedavg": 70.0, "better": 75.0, "same": 70.0, "worse": 60.0}
 CLASSES = {"better": "feddf"}
@@ -138,6 +141,38 @@ def test_the_first_sentence_is_of_tuned_methods_and_has_an_interval_where_the_ta
     assert "Better-Default" not in few + enough
 
 
+def test_the_first_sentence_is_about_an_entry() -> None:
+    levels = {"fedavg": 70.0, "my-own": 75.0, "worse": 60.0, "worse-default": 60.0}
+    few, enough = (headline_of(make_board(number, 0.01, **levels)).sentence for number in (2, leaderboard.LEAST))
+    assert few.startswith(
+        "My-Own: mean rank 1.0 of 3 methods, mean gain over Fedavg +5.0 points. Of 2 settings it is ahead in 2 ("
+    )
+    assert enough.startswith("My-Own: mean rank 1.0 [1.0, 1.0] of 3 methods, mean gain over Fedavg +5.00 [+")
+    assert " and 3 more), behind in none, and in none it cannot be told apart from Fedavg. My-Own beats" in enough
+
+
+def test_an_entry_costs_what_it_costs_beside_fedavg_on_its_machine(tmp_path: Path) -> None:
+    """There FedAvg takes twice as long as where the published runs were made; it ran once a setting."""
+    (tmp_path / "cost.json").write_text('{"seconds": 50, "cpu_seconds": 40}')
+    runs = make_board(2, **{"fedavg": 70.0, "my-own": 75.0, "better": 75.0})
+    for run in runs:
+        if (run.listed.method, run.listed.seed) == ("fedavg", 0):
+            run.__dict__["listed"] = replace(run.listed, local=tmp_path)
+    costs = judge_methods(runs, "last", "fedavg").groupby("method")["cpu"].first()
+    assert (costs["my-own"], costs["better"]) == (0.5, 1.5)
+
+
+def test_the_tables_mark_an_entry_and_say_what_it_does_to_the_verdicts() -> None:
+    runs = make_board(2, **{"fedavg": 70.0, "my-own": 75.0})
+    for show in ("overall", "settings"):
+        spec = registry.complete_spec({"kind": "leaderboard", "metric": "last", "show": show})
+        grid = registry.lay_out_table(registry.find_kind(spec).frame(runs, spec), spec)
+        assert {row.stub: row.style for row in grid.rows if row.style} == {"My-Own": "own"}
+        assert any("tests of My-Own are corrected together" in note for note in grid.notes)
+        assert "| **My-Own** |" in render_markdown(grid)
+        assert r"\textbf{My-Own}" in render_latex(grid, "main")
+
+
 def test_a_method_that_lacks_a_block_has_gains_but_no_rank() -> None:
     runs = [run for run in make_board(3) if (run.listed.method, run.listed.noise) != ("same", "noise1")]
     frame = judge_methods(runs, "last", "fedavg").set_index("method")
@@ -175,12 +210,13 @@ def test_what_no_federation_can_have_takes_no_part() -> None:
     assert set(judge_methods([*runs, *told], "last", "fedavg")["method"]) == {"fedavg", "same", "worse"}
 
 
-def test_a_note_names_a_method_without_a_rank_whose_rate_is_the_true_one() -> None:
+def test_a_note_names_a_method_without_a_rank_whose_rate_is_the_true_one(tmp_path: Path) -> None:
     runs = [make_run("told", f"noise{n}", seed, 71, as_told=n == 0) for n in range(3) for seed in range(3)]
     spec = registry.complete_spec({"kind": "leaderboard", "metric": "last"})
-    frame = registry.find_kind(spec).frame([*make_board(3), *runs], spec)
-    notes = registry.lay_out_table(frame, spec).notes
+    write_csv(tmp_path / "table.csv", registry.find_kind(spec).frame([*make_board(3), *runs], spec))
+    notes = registry.lay_out_table(read_csv(tmp_path / "table.csv"), spec).notes
     assert "Without a rank, as runs are missing or may not be compared: Told." in notes
+    assert any(note.startswith("The noise rate that Told assumes is the true one in “40 % of") for note in notes)
 
 
 def test_runs_of_other_labels_are_refused() -> None:

@@ -137,8 +137,15 @@ def read_scores(board: Workflow, dataset: str) -> list[float]:
 def test_a_method_is_entered_where_only_the_published_runs_are(board: Workflow) -> None:
     first = board.path("docs/results/leaderboard/runs.json.xz").read_bytes()
     shutil.rmtree(board.path("store"))
-    done = board.finished("train")
+    done, studies = board.finished("train"), set(board.path("config/studies").iterdir())
+    for words, problem in (
+        (["mine:Waek"], "has no attribute 'Waek'"),
+        (["mine:Weak", "shar=1"], "unknown key; did you"),
+    ):
+        assert problem in board(*FEDNOISE, "leaderboard", *words, check=False)
+    assert set(board.path("config/studies").iterdir()) == studies
     said = board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.25", "--cores", "2")
+    assert "Weak: mean rank 3.0 of 3 methods" in said
     assert "differ by 0.00 points at most (mean +0.00) in 2 settings" in said
     assert board.finished("train") - done == 2 * 2 + 2  # its own, and FedAvg once a setting
     table = pd.read_csv(board.path("build/leaderboard/weak/main.csv"))
@@ -149,7 +156,10 @@ def test_a_method_is_entered_where_only_the_published_runs_are(board: Workflow) 
     for column in ("gain", "gain_low", "gain_high", "mean_gain"):
         pd.testing.assert_series_equal(again.loc["fedprox"][column], published.loc["fedprox"][column])
     assert r"\begin{tabular}" in board.path("build/leaderboard/weak/main.tex").read_text()
-    assert "Weak" in board.path("build/leaderboard/weak/report.html").read_text()
+    page = board.path("build/leaderboard/weak/report.html").read_text()
+    assert '<p class="lead">Weak: mean rank ' in page
+    assert '<tr class="own">\n<th scope="row">Weak</th>' in page
+    assert "<code>sce</code>" not in page  # which has no published run
     assert board.path("docs/results/leaderboard/runs.json.xz").read_bytes() == first
     done = board.finished("train")
     board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.25", "--cores", "2", "--settings", "sym20")
@@ -176,4 +186,6 @@ def test_a_method_of_ones_own_is_tuned_and_runs_at_test_size(board: Workflow) ->
     said = board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.0001,1", *options)
     assert "{'digits': {'train': {'lr': 0.1}, 'share': 1}}" in said
     assert "No run of FedAvg with these settings is published" in said
-    assert "mean rank" in said
+    assert "Weak: mean rank 1.5 of 2 methods" in said
+    assert board.path("build/leaderboard/weak-smoke/report.html").exists()
+    assert not board.path("build/leaderboard/weak").exists()

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import yaml
 
 from fednoise_core.index import read_json
@@ -33,10 +32,11 @@ from workflow_scripts.config.project import STUDIES, Project
 from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, parse_yaml, read_yaml
 from workflow_scripts.docgen.publish import RESULTS, finished_runs, publish_study
 from workflow_scripts.docgen.published_runs import RUNS, read_packed, unpack_runs
+from workflow_scripts.paths import OWN
+from workflow_scripts.report.pages.headline import headline_of
 from workflow_scripts.report.runs.frames import RUN, tabulate_results
 from workflow_scripts.report.runs.run import RecordedRun, load
-from workflow_scripts.report.tables.leaderboard import format_interval
-from workflow_scripts.study.file_at_scale import TUNED
+from workflow_scripts.study.file_at_scale import TUNED, FileAtScale
 from workflow_scripts.study.study import Study
 
 DIVERGES = "the training diverges"  # in the log of a run that ended as no update was finite
@@ -244,7 +244,7 @@ def compare_machines(local: Sequence[RecordedRun], published: Sequence[RecordedR
         return "FedAvg is not published for these settings and three seeds, so this machine could not be checked."
     words = (
         f"FedAvg on this machine and the published runs differ by {gaps.abs().max():.2f} points at most (mean "
-        f"{gaps.mean():+.2f}) in {len(gaps)} settings; the deviation over seeds is {spread:.2f}."
+        f"{gaps.mean():+.2f}) in {len(gaps)} setting{'s' * (len(gaps) > 1)}; the deviation over seeds is {spread:.2f}."
     )
     if gaps.abs().max() > FAR * spread:
         raise ArtifactError(
@@ -254,8 +254,10 @@ def compare_machines(local: Sequence[RecordedRun], published: Sequence[RecordedR
     return words
 
 
-def write_study(name: str, content: Mapping[str, Any]) -> None:
-    """Write a study's file whole."""
+def write_study(project: Project, name: str, content: Mapping[str, Any]) -> None:
+    """Write a study's file whole. SpecError: the method or one of its settings is wrong, and nothing is written."""
+    block = {**content, "grid": content["grid"][:1]}  # all have the method, and a mistake is said once
+    FileAtScale(project, ConfigPath("fednoise leaderboard"), block).check_contents()
     with open_atomic(Path(STUDIES, f"{name}.yaml")) as file:
         file.write("# Written by `fednoise leaderboard`.\n")
         plain = json.loads(json.dumps(content))  # no part of it twice, which YAML would write as an alias
@@ -277,7 +279,7 @@ def show_entry(study: Study, out: Path) -> str:
         out: The folder to write to.
 
     Returns:
-        Whether this machine gives the published numbers.
+        How good it is, and whether this machine gives the published numbers.
 
     Raises:
         ArtifactError: It does not (`compare_machines`), or the published runs are damaged.
@@ -289,20 +291,9 @@ def show_entry(study: Study, out: Path) -> str:
         theirs = [run for run in listed if run.method == BASELINE and Path(folder) in run.dir.parents]
         ours = [run for run in finished_runs(study) if run.method == BASELINE]
         sentence = compare_machines(load(ours), load(theirs))
+        summary = headline_of(load(listed)).sentence
     publish_study(study, out, out / "report.html", published)
-    return sentence
-
-
-def describe_entry(table: pd.DataFrame, id_: str) -> str:
-    """Say the rank and gain of an entry, with intervals where there are some.
-
-    Args:
-        table: Of `judge_methods`, a row a method, by its id.
-        id_: The entry's id.
-    """
-    row, ranked = table.loc[[id_]].iloc[0], table["rank"].count()
-    rank, gain = format_interval(row, "rank", signed=False), format_interval(row, "mean_gain")
-    return f"mean rank {rank} of {ranked} methods, gain over FedAvg {gain} points"
+    return f"{summary}\n{sentence}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -326,14 +317,15 @@ def main(arguments: list[str] | None = None) -> int:
     if not args.method:
         parser.error("name a method")
     slug = re.sub(r"[^a-z0-9]+", "_", args.method.rpartition(":")[2].lower())
-    name, id_, values = f"{BOARD}-{slug}", f"my-{slug}", parse_arguments(args.values)
+    name, id_, values = f"{BOARD}-{slug}", f"{OWN}{slug}", parse_arguments(args.values)
     board, tuning = (read_yaml(Path(STUDIES, f"{study}.yaml")) for study in (BOARD, TUNING))
     config = [f"scale={args.scale}"]
     patterns = list(filter(None, args.settings.split(",")))
-    grid = select_blocks(board["grid"], list_settings(make_study(BOARD)), patterns)
+    published = make_study(BOARD)
+    grid = select_blocks(board["grid"], list_settings(published), patterns)
     datasets = list(dict.fromkeys(block["datasets"][0] for block in grid))
     if args.tune:
-        write_study(f"{name}-tuning", enter_tuning(tuning, id_, args.method, datasets, values))
+        write_study(published.project, f"{name}-tuning", enter_tuning(tuning, id_, args.method, datasets, values))
         make_runs(f"{name}-tuning", args.cores, config, check=False)  # with some values its training may diverge
         chosen = choose_settings(make_study(f"{name}-tuning"))
         by_dataset = {dataset: settings[id_] for dataset, settings in chosen.items()}
@@ -347,11 +339,11 @@ def main(arguments: list[str] | None = None) -> int:
             deep_merge, (nest_value(key, value) for key, (value,) in values.items()), {}
         )
         by_dataset = dict.fromkeys(datasets, settings)
-    write_study(name, enter_method(board, id_, args.method, grid, by_dataset, None if args.tune else args.values))
+    content = enter_method(board, id_, args.method, grid, by_dataset, None if args.tune else args.values)
+    write_study(published.project, name, content)
     make_runs(name, args.cores, [*config, f"subset={ENTRY}"])
-    out = Path("build", BOARD, slug)
-    print(show_entry(make_study(name), out))
-    main_table = pd.read_csv(out / "main.csv").drop_duplicates("method").set_index("method")
-    print(describe_entry(main_table, id_))
+    study = make_study(name)
+    out = Path("build", BOARD, Path(study.root).name.removeprefix(f"{BOARD}-"))  # at another scale another folder
+    print(show_entry(study, out))
     print(f"{out}: report.html, main.csv, main.tex, gains.csv, gains.tex")
     return 0

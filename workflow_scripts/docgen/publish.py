@@ -94,11 +94,11 @@ def finished_runs(
     """
     finished, rows = [], []
     for run in study.runs:
-        folder = published.get(json_digest(run.spec))
-        if run.plan.is_finished and not (folder and published_first):
+        folder, is_finished = published.get(json_digest(run.spec)), run.plan.is_finished
+        if is_finished and not (folder and published_first):
             rows.append(run.row)
         elif folder:
-            rows.append(run.row | {"dir": folder})
+            rows.append(run.row | {"dir": folder, "local": Path(run.folder) if is_finished else None})
     for listed in listed_runs(rows):
         files = (listed.labels, listed.partition_file, listed.arrays, listed.donor)
         labels, split, arrays, donor = (path if path and path.is_file() else None for path in files)

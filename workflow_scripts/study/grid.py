@@ -13,6 +13,7 @@ from workflow_scripts.config import definitions
 from workflow_scripts.config.definitions import FAMILY_OF_KEY, MethodDefinition
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import ConfigPath, read_yaml
+from workflow_scripts.paths import OWN
 from workflow_scripts.study import compatibility
 from workflow_scripts.study.compatibility import ORACLE
 from workflow_scripts.study.file_at_scale import FileAtScale, read_file
@@ -202,7 +203,8 @@ class StudyGrid(FileAtScale):
     def _add_run(self, runs: Runs, ids: Ids, cell: tuple[dict[str, Any], str, bool, bool], place: ConfigPath) -> None:
         spec, label, oracle, as_told = cell
         name, full_spec = spec["method"]["name"], {**spec, "seed": ids[-1]}
-        kind, is_own = self.project.schemas.load_kind("method", name), ":" in name or name == self.name.split("-")[0]
+        kind = self.project.schemas.load_kind("method", name)
+        is_own = ":" in name or name == self.name.split("-")[0] or ids[3].startswith(OWN)
         pooled, store = bool(kind.get("pooled")), store_of(self.project)
         run = PlannedRun(self.root, *ids, full_spec, label, kind["family"], oracle, as_told, pooled, is_own, store)
         if runs.setdefault(ids, run).spec != run.spec:

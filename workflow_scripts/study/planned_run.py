@@ -24,7 +24,8 @@ class PlannedRun:
         oracle_rate: Whether a field of the method was given the noise's nominal rate.
         as_told: Whether the method's own noise rate happens to be that of the noise, which nobody told it.
         pooled: Whether the method trains on all samples in one place.
-        own: Whether it is the study's own method: the one it is named after, or a class of the user's.
+        own: Whether it is the study's own method: the one it is named after, a class of the user's, or an
+            entry of a leaderboard.
         store: Where its files lie.
     """
 

@@ -10,22 +10,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import numpy as np
 import pandas as pd
 from scipy import stats
 
 from fednoise_core.io import json_digest
 from fednoise_core.label_errors.csv_rows import Site, read_rows
-from workflow_scripts.paths import DEFAULT
+from workflow_scripts.paths import DEFAULT, OWN
 from workflow_scripts.report.runs import agreement
 from workflow_scripts.report.runs.frames import tabulate_results
-from workflow_scripts.report.runs.leaderboard import LEAST, SETTING
+from workflow_scripts.report.runs.leaderboard import LEAST, SETTING, judge_methods
 from workflow_scripts.report.runs.names import Names
+from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.ranking import compared_runs, find_baseline, leading_methods, paired_gains
 from workflow_scripts.report.runs.run import RecordedRun, Setting
 from workflow_scripts.report.runs.statistics import LEVEL
 from workflow_scripts.report.text.cells import (
     METRIC_WORDS,
     count_words,
+    format_interval,
     format_signed,
     in_setting,
     mean_std,
@@ -80,15 +83,42 @@ def headline_of(runs: Sequence[RecordedRun]) -> Headline:
     """The headline of a study by the mean of the last ten evaluations.
 
     Args:
-        runs: All of its runs. Of a leaderboard those at default settings take no part.
+        runs: All of its runs. Of a leaderboard those at default settings take no part, and an entry comes first.
     """
     tuned = [run for run in runs if not run.listed.method.endswith(DEFAULT)] or runs
     least = LEAST if len(tuned) < len(runs) else 1
     results, untrusted = tabulate_results(tuned), agreement.untrusted_datasets(tuned)
-    first = make_headline(results, METRIC, find_baseline(tuned), untrusted, _methods_by_baseline(tuned), least)
+    baseline = find_baseline(tuned)
+    first = make_headline(results, METRIC, baseline, untrusted, _methods_by_baseline(tuned), least)
     asked_labels = all(run.spec.get("noise", {}).get("kind") == "given" for run in runs)
     found = " ".join(filter(None, map(_describe_suspects, runs))) if asked_labels and len(runs) <= NAMED else ""
+    found = _describe_entry(tuned, baseline) or found
     return replace(first, sentence=f"{found} {first.sentence}") if found else first
+
+
+def _describe_entry(runs: Sequence[RecordedRun], baseline: str | None) -> str:
+    """Rank and gain of the entry in a leaderboard, and where it is ahead; "" if there is none."""
+    noisy = {run.listed.method for run in runs if not is_noiseless(run.spec.get("noise", {}))}
+    entry = next((method for method in noisy if method.startswith(OWN)), None)
+    if not entry or not baseline or baseline not in noisy:
+        return ""
+    table, names = judge_methods(runs, METRIC, baseline), Names.of_runs(runs)
+    rows = table[table["method"] == entry]
+    if rows.empty:  # nowhere compared
+        return ""
+    titles = [names.title(Setting(*ids)) for ids in rows[SETTING].itertuples(index=False, name=None)]
+    by_sign = ([titles[place] for place in np.flatnonzero(rows["ahead"] == sign)] for sign in (1, -1))
+    ahead, behind = (f"{len(of)} ({_join_names(of)})" if of else "none" for of in by_sign)
+    row, base = rows.iloc[0], table.loc[table["method"] == baseline, "method_label"].iloc[0]
+    undecided = (rows["ahead"] == 0).sum() or "none"
+    ranked, gain = table.loc[table["rank"].notna(), "method"].nunique(), format_interval(row, "mean_gain")
+    rank = f"mean rank {format_interval(row, 'rank', signed=False)} of {ranked} methods"
+    words = "no rank" if pd.isna(row["rank"]) else f"{rank}, mean gain over {base} {gain} points"
+    return (
+        f"{row['method_label']}: {words}. Of {len(rows)} "
+        f"setting{'s' * (len(rows) > 1)} it is ahead in {ahead}, behind in {behind}, and in {undecided} it cannot be "
+        f"told apart from {base}."
+    )
 
 
 def _describe_suspects(run: RecordedRun) -> str:
@@ -208,7 +238,7 @@ def _gains_sentence(gains: pd.DataFrame, baseline: str, least: int) -> str:
     table = grouped.agg(won=("won", "sum"), pairs=("won", "size"), gain=("gain", "mean"), error=("gain", "sem"))
     has_interval = (table["pairs"] >= PAIRS) & (len(gains[SETTING].drop_duplicates()) >= least)
     half = stats.t.ppf((1 + LEVEL) / 2, table["pairs"] - 1) * table["error"].where(has_interval)
-    table["low"], table["high"] = table["gain"] - half, table["gain"] + half
+    table["gain_low"], table["gain_high"] = table["gain"] - half, table["gain"] + half
     table["words"] = [method_words(group) for _, group in grouped]
     all_won = table[table["won"] == table["pairs"]]
     counted = all_won if len(all_won) else table
@@ -225,22 +255,16 @@ def _gains_sentence(gains: pd.DataFrame, baseline: str, least: int) -> str:
             else ""
         )
         return f"No method is above {baseline} in {pairs}.{nearest}"
-    noun, is_sure = "gain" if most == 1 else "mean gain", bool((all_won["low"] > 0).all())
+    noun, is_sure = "gain" if most == 1 else "mean gain", bool((all_won["gain_low"] > 0).all())
     if len(all_won) <= NAMED:
         verbs, means = (("beats", "is"), f"{noun} is") if len(all_won) == 1 else (("beat", "are"), f"{noun}s are")
         verb = verbs[0] if is_sure else f"{verbs[1]} above"
-        points = _join_words([_gain_words(row) for _, row in all_won.iterrows()])
+        points = _join_words([format_interval(row, "gain") for _, row in all_won.iterrows()])
         return f"{_join_words(all_won['words'])} {verb} {baseline} in {pairs}. The {means} {points} points."
     top = all_won.nlargest(NAMED, "gain")
-    best = _join_words([f"{row['words']} ({_gain_words(row)})" for _, row in top.iterrows()])
+    best = _join_words([f"{row['words']} ({format_interval(row, 'gain')})" for _, row in top.iterrows()])
     sentence = f"{len(all_won)} of {len(table)} methods {'beat' if is_sure else 'are above'} {baseline} in {pairs}."
     return f"{sentence} The largest {noun}s among these, in points: {best}."
-
-
-def _gain_words(row: pd.Series) -> str:
-    """A gain with its interval, if it has one: "+3.5 [+1.2, +5.8]"."""
-    ends = "" if pd.isna(row["low"]) else f" [{', '.join(format_signed(row[end], DIGITS) for end in ('low', 'high'))}]"
-    return format_signed(row["gain"], DIGITS) + ends
 
 
 def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:

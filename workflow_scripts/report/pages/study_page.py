@@ -26,7 +26,7 @@ from workflow_scripts.report.runs.csv_files import read_csv
 from workflow_scripts.report.runs.names import Names, describe_spec
 from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.provenance import describe_provenance, file_uri, list_limits, summary_counts
-from workflow_scripts.report.runs.run import ListedRun, RecordedRun, load
+from workflow_scripts.report.runs.run import SELECTORS, ListedRun, RecordedRun, load
 from workflow_scripts.report.runs.settings import SettingArtifacts, artifacts_of
 from workflow_scripts.report.tables.registry import complete_tables, lay_out_table
 from workflow_scripts.report.text.cells import METRIC_WORDS
@@ -81,7 +81,7 @@ def study_page(study: Mapping[str, Any], listed: Sequence[ListedRun], root: str 
         run_rows=run_rows(runs, names, METRIC),
         data=json_text(page_data(study, runs, METRIC, commit or "unknown")),
         limits=list_limits(study, runs),
-        parts=_list_definitions(study),
+        parts=_list_definitions(study, runs),
         train=_list_training(study),
         commit=commit or "unknown",
         left_out=study.get("left_out", {}),
@@ -119,10 +119,11 @@ def _split_paragraphs(text: str) -> list[str]:
     return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 
-def _list_definitions(study: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Titles of data sets, noises, partitions and methods, each with its ids and their settings in words."""
+def _list_definitions(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[dict[str, Any]]:
+    """Titles of data sets, noises, partitions and methods, each with the ids that runs have and their settings."""
+    used = {kind: {getattr(run.listed, SELECTORS[kind]) for run in runs} for kind in DEFINITIONS}
     return [
-        {"title": title, "rows": [(key, _format_spec(spec)) for key, spec in study[kind].items() if spec is not None]}
+        {"title": title, "rows": [(key, _format_spec(spec)) for key, spec in study[kind].items() if key in used[kind]]}
         for kind, title in DEFINITIONS.items()
         if study.get(kind)
     ]

@@ -5,6 +5,7 @@ A block is a setting and a seed: its runs have the same labels, the same clients
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -14,7 +15,7 @@ from scipy import stats
 
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.rng import stream
-from workflow_scripts.paths import DEFAULT
+from workflow_scripts.paths import DEFAULT, OWN
 from workflow_scripts.report.runs import frames
 from workflow_scripts.report.runs.ranking import compared_runs, paired_gains
 from workflow_scripts.report.runs.run import RecordedRun
@@ -52,7 +53,7 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
     _check_blocks(runs)
     results = frames.tabulate_results(runs)
     sent = results["bytes_up"].fillna(0) + results["bytes_down"].fillna(0)
-    results = results.assign(sent=sent, cpu=[float(run.cost.get("cpu_seconds") or np.nan) for run in runs])
+    results = results.assign(sent=sent, cpu=_list_seconds(runs))
     results = compared_runs(results[~results["noiseless"]])
     if baseline not in set(results["method"]):
         raise SpecError(f"baseline: {baseline!r} has no run on noisy labels")
@@ -91,6 +92,21 @@ def _check_blocks(runs: Sequence[RecordedRun]) -> None:
                     f"{run.listed.dir}: its {key} are not those of {first.listed.dir}, with the same setting and seed: "
                     "they cannot be compared. Were they made with other versions of numpy?"
                 )
+
+
+def _list_seconds(runs: Sequence[RecordedRun]) -> list[float]:
+    """CPU seconds of runs; of those of an entry, as many as they would take where the published runs were made."""
+    copies = [(run, replace(run.listed, dir=run.listed.local)) for run in runs if run.listed.local]
+    ratios = {run.listed.setting: _cpu_seconds(run) / _cpu_seconds(replace(run, listed=copy)) for run, copy in copies}
+    entered = [run.listed.method.startswith(OWN) and not run.listed.local for run in runs]
+    return [
+        _cpu_seconds(run) * (ratios.get(run.listed.setting, 1.0) if is_entry else 1.0)
+        for run, is_entry in zip(runs, entered, strict=True)
+    ]
+
+
+def _cpu_seconds(run: RecordedRun) -> float:
+    return float(run.cost.get("cpu_seconds") or np.nan)
 
 
 def _judge_by_setting(gains: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -36,6 +36,7 @@ class ListedRun:
     oracle_rate: whether the method was told the noise's nominal rate. as_told: whether its own rate happens to be that
     one. pooled: whether it trained on all samples in one place. own: whether it is the study's own method. None decides
     a number, so they stand in the list and not in the run's files: another label trains nothing.
+    local: the folder of the same run made here, where `dir` has a published one.
     """
 
     dataset: str
@@ -55,6 +56,7 @@ class ListedRun:
     as_told: bool | None = None
     pooled: bool | None = None
     own: bool | None = None
+    local: Path | None = None
 
     @property
     def folder(self) -> str:
@@ -126,7 +128,7 @@ def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]
             ids: dict[str, Any] = {key: str(row[key]) for key in ("dataset", "noise", "partition", "method")}
             files: dict[str, Any] = {key: Path(row[key]) for key in FILES if key == "dir" or row.get(key)}
             labels = {key: row.get(key) for key in SHOWN}
-            runs.append(ListedRun(**ids, seed=int(row["seed"]), **files, **labels))
+            runs.append(ListedRun(**ids, seed=int(row["seed"]), **files, **labels, local=row.get("local")))
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{runs_list}: run {number}: {type(error).__name__}: {error}") from error
     return runs

@@ -99,5 +99,5 @@ def _render_cell(cell: Cell, with_spread: bool) -> str:
 
 def _render_stub(row: GridRow) -> str:
     r"""A row's first cell: after the \\ of the row above, LaTeX would take a [ or * for that command's argument."""
-    text = rf"\quad {tex(row.stub)}" if row.style == "printed" else tex(row.stub)
+    text = {"printed": r"\quad %s", "own": r"\textbf{%s}"}.get(row.style, "%s") % tex(row.stub)
     return f"{{}}{text}" if text[:1] in ("[", "*") else text

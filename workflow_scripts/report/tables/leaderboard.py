@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 import pandas as pd
 from pydantic import Field
 
+from workflow_scripts.paths import OWN
+from workflow_scripts.report.runs.frames import tabulate_results
 from workflow_scripts.report.runs.leaderboard import LEAST, judge_methods
 from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.run import RecordedRun, Setting
@@ -20,6 +22,7 @@ from workflow_scripts.report.text.cells import (
     GridRow,
     count_words,
     diverged_words,
+    format_interval,
     format_number,
     format_signed,
     in_setting,
@@ -27,7 +30,7 @@ from workflow_scripts.report.text.cells import (
     method_words,
     settings_of,
 )
-from workflow_scripts.report.text.footnotes import marks_of, merge_marks
+from workflow_scripts.report.text.footnotes import explain_true_rates, marks_of, merge_marks
 
 VERDICTS = ("ahead", "behind", "undecided")
 HEADS = ("mean rank", "place", "gain", *VERDICTS, "at defaults", "traffic", "CPU time", "public images")
@@ -61,7 +64,11 @@ def _leaderboard_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     }
     classes = {run.listed.method: run.record["spec"]["method"]["name"] for run in runs}
     needs = {method: method_class(classes[method]).needs_public for method in frame["method"].unique()}
-    return frame.assign(marks=frame["method"].map(marks), needs_public=frame["method"].map(needs).astype(int))
+    frame = frame.assign(marks=frame["method"].map(marks), needs_public=frame["method"].map(needs).astype(int))
+    results = tabulate_results(runs).assign(noise_label=[names.of(run.listed.setting)[1] for run in runs])
+    for note in explain_true_rates(results):
+        frame["note"] = note
+    return frame
 
 
 def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
@@ -72,10 +79,16 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
     notes = [
         "Intervals of 95 %: by setting of Student's t over seeds, else of the bootstrap over settings and seeds. Ahead "
         "and behind: settings in which a t test says so, at a false discovery rate of 5 % over all of them.",
+        *(frame["note"].head(1) if "note" in frame else ()),
     ]
+    for label in frame.loc[frame["method"].str.startswith(OWN), "method_label"].head(1):
+        notes.append(
+            f"The tests of {label} are corrected together with the others, so verdicts and places of these can differ "
+            f"from the published page. The CPU time of {label} is relative to {base}'s on the same machine."
+        )
     if spec["show"] == "settings":
         rows = [
-            GridRow(method_words(group), [_gain_cell(group[in_setting(group, key)]) for key in settings])
+            GridRow(method_words(group), [_gain_cell(group[in_setting(group, key)]) for key in settings], _style(group))
             for method, group in frame.groupby("method", sort=False)
             if method != spec["baseline"]
         ]
@@ -83,7 +96,7 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
         caption += f" All on {common}." if common else ""
         return Grid(spec["title"] or f"Gain over {base}", caption, "method", levels, rows, notes)
     rows = [
-        GridRow(method_words(group), _overall_cells(group, spec["baseline"]))
+        GridRow(method_words(group), _overall_cells(group, spec["baseline"]), _style(group))
         for _, group in frame.groupby("method", sort=False)
     ]
     ranked = frame[frame["rank"].notna()]
@@ -99,6 +112,10 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
     if left := list(dict.fromkeys(frame.loc[~frame["method"].isin(ranked["method"]), "method_label"])):
         notes.append(f"Without a rank, as runs are missing or may not be compared: {', '.join(left)}.")
     return Grid(spec["title"] or "Leaderboard", caption, "method", [[(h, 1) for h in HEADS]], rows, notes)
+
+
+def _style(group: pd.DataFrame) -> str:
+    return "own" if group["method"].iloc[0].startswith(OWN) else ""
 
 
 def _overall_cells(group: pd.DataFrame, baseline: str) -> list[Cell]:
@@ -124,21 +141,6 @@ def _gain_cell(cells: pd.DataFrame) -> Cell:
         return Cell(MISSING)
     row = cells.iloc[0]
     return Cell(diverged_words(row) or format_interval(row, "gain"), bool(row["ahead"] > 0))
-
-
-def format_interval(row: pd.Series, key: str, *, signed: bool = True) -> str:
-    """A number with its interval, if it has one: "+1.5 [+0.2, +2.8]".
-
-    Args:
-        row: Of `judge_methods`.
-        key: The number's column.
-        signed: With its sign.
-    """
-    if pd.isna(row[key]):
-        return MISSING
-    number = format_signed if signed else format_number
-    ends = [row[f"{key}_low"], row[f"{key}_high"]]
-    return number(row[key], 1) + ("" if pd.isna(ends[0]) else f" [{', '.join(number(end, 1) for end in ends)}]")
 
 
 KIND = TableKind(settings=LeaderboardSettings, frame=_leaderboard_frame, layout=_lay_out_leaderboard, of_accuracy=True)

@@ -25,10 +25,10 @@ def render_markdown(table: Grid) -> str:
         _render_row(["---", *["--:"] * len(heads)]),
     ]
     for row in table.rows:
-        stub = {"group": f"*{md(row.stub)}*", "ceiling": f"*{md(row.stub)}*", "printed": f"&nbsp;&nbsp;{row.stub}"}
+        stub = {"own": "**{}**", "group": "*{}*", "ceiling": "*{}*", "printed": "&nbsp;&nbsp;{}"}.get(row.style, "{}")
         cells = row.cells or [Cell("")] * len(heads)
         texts = (f"**{md(cell.text)}**" if cell.bold else md(cell.text) for cell in cells)
-        lines.append(_render_row([stub.get(row.style, md(row.stub)), *texts]))
+        lines.append(_render_row([stub.format(md(row.stub)), *texts]))
     return "\n".join([*lines, "", *(f"{md(note)}  " for note in table.notes), ""])
 
 

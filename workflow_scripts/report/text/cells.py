@@ -29,7 +29,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class GridRow:
-    """One row. `style`: "" a method, "ceiling" set apart, "printed" numbers of a paper, "group" a heading."""
+    """One row. `style`: "" a method, "own" an entry, "ceiling" set apart, "printed" numbers, "group" a heading."""
 
     stub: str
     cells: list[Cell]
@@ -196,3 +196,19 @@ def format_signed(value: float, digits: int) -> str:
         digits: Decimals.
     """
     return f"{round(value, 6):+.{digits}f}".replace("-", "−")
+
+
+def format_interval(row: pd.Series, key: str, *, signed: bool = True) -> str:
+    """A number with its interval, if it has one: "+1.5 [+0.2, +2.8]". A narrow one has a decimal more.
+
+    Args:
+        row: With the column `key`, and `<key>_low` and `<key>_high` for the ends, NaN if there are none.
+        key: The number's column.
+        signed: With its sign.
+    """
+    if pd.isna(row[key]):
+        return MISSING
+    number, ends = format_signed if signed else format_number, [row[f"{key}_low"], row[f"{key}_high"]]
+    digits = 2 if 0 < ends[1] - ends[0] < 0.1 else 1
+    brackets = "" if pd.isna(ends[0]) else f" [{', '.join(number(end, digits) for end in ends)}]"
+    return number(row[key], digits) + brackets

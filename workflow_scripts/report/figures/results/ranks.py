@@ -9,7 +9,7 @@ from pydantic import Field
 from fednoise_core.io import SpecError
 from workflow_scripts.report.figures.kind import Drawn, FigureKind, FigureSettings, ShownMetric
 from workflow_scripts.report.figures.results.common import name_rows
-from workflow_scripts.report.figures.style import DOT, QUIET, SIZE, Look, add_legend_below, make_panels
+from workflow_scripts.report.figures.style import DOT, HOLLOW, QUIET, SIZE, Look, add_legend_below, make_panels
 from workflow_scripts.report.runs.leaderboard import judge_methods
 from workflow_scripts.report.runs.run import RecordedRun
 from workflow_scripts.report.text.cells import METRIC_WORDS, count_words, format_number
@@ -44,10 +44,9 @@ def _draw_ranks(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     name_rows(axis, labels, list(ranks["method"]), runs)
     axis.set_ylim(len(ranks) - 0.5, -0.5)
     axis.set_xlabel("mean rank (1: the best)")
-    signs = [Line2D([], [], color=QUIET, label="not told apart from the first", **DOT)]
     if (ranks["place_low"] > 1).any():
-        signs.append(Line2D([], [], color=QUIET, label="behind it", **{**DOT, "markerfacecolor": "white"}))
-    add_legend_below(figure, signs)
+        first = Line2D([], [], color=QUIET, label="not told apart from the first", **DOT)
+        add_legend_below(figure, [first, Line2D([], [], label="behind it", **HOLLOW)])
     count = int(ranks["of_settings"].iloc[0])
     caption = (
         f"Mean rank by test accuracy ({METRIC_WORDS[settings.metric]}) in {count} setting{'s' * (count > 1)}, "
