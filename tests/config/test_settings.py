@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from fednoise_core.io import SpecError, canonical_json, json_digest
-from workflow_scripts.config.nets import nets_of
+from workflow_scripts.config.nets import net_code
 from workflow_scripts.config.project import Project, reserved_names
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.provenance.code_hash import read_modules
@@ -842,7 +842,7 @@ def test_the_default_net_is_in_the_code_of_a_run(folder: Path) -> None:
     write(folder, "config/studies/toy.yaml", edited(lambda s: s["train"].pop("net")))
     spec = Study(project(folder), "toy").runs[0].spec
     assert "net" not in spec["train"]
-    entries = StepCode(ROOT).train_entries(spec["method"]["name"], nets_of(spec["train"]))
+    entries = StepCode(ROOT).train_entries(spec["method"]["name"], net_code(spec["train"]))
     assert "fednoise_core/nets/small.py" in read_modules(ROOT, entries)
 
 

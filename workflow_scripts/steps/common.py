@@ -33,6 +33,17 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a planned step, and the runs that it shows."""
+    add_plan_arguments(parser)
+    parser.add_argument(
+        "--runs-list",
+        required=True,
+        help="JSON list of {dataset, noise, partition, method, seed, dir, labels, partition_file, arrays}, or "
+        "a study's index.csv",
+    )
+
+
 def make_setting_parser(artifact: str, text: str | None) -> argparse.ArgumentParser:
     """Make the command line of a step that makes an artifact of a setting.
 

@@ -5,7 +5,6 @@ import argparse
 from workflow_scripts.report.figures import draw
 from workflow_scripts.report.runs.run import listed_runs
 from workflow_scripts.steps import common
-from workflow_scripts.steps.report_args import add_runs_arguments
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -19,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, type=common.json_argument, help="figure spec: JSON or a JSON file")
-    add_runs_arguments(parser)
+    common.add_runs_arguments(parser)
     parser.add_argument("--out-prefix", required=True, help="path of the files to write, without the ending")
     args = parser.parse_args(argv)
 

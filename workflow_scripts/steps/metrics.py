@@ -18,7 +18,7 @@ from workflow_scripts.report.runs.frames import IDS, by_round, count_diverged, t
 from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.run import METRICS, RecordedRun, listed_runs, load
 from workflow_scripts.report.text.footnotes import append_marks, marks_of
-from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step
+from workflow_scripts.steps.common import add_runs_arguments, run_step
 
 
 def study_metrics(frame: pd.DataFrame) -> dict[str, Any]:
@@ -151,4 +151,4 @@ def main(argv: list[str] | None = None) -> int:
         write_json(args.out, study_metrics(frame))
         return "\n".join(summary_lines(runs) or [f"{len(runs)} runs"])
 
-    return run_report_step("metrics", write_metrics, args)
+    return run_step("metrics", write_metrics, lambda steps: steps.report_entries("metrics"), args)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from fednoise_core.data.partition import Partition
 from fednoise_core.io import open_atomic
+from workflow_scripts.provenance.step_code import StepCode
 from workflow_scripts.report.pages.study_page import setting_page
 from workflow_scripts.report.runs.settings import SettingArtifacts
-from workflow_scripts.steps.common import add_plan_arguments
-from workflow_scripts.steps.report_args import run_report_step
+from workflow_scripts.steps.common import add_plan_arguments, run_step
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -41,4 +41,7 @@ def main(argv: list[str] | None = None) -> int:
             file.write(page)
         return f"{args.out}: " + "; ".join(f"{name} {value}" for name, value in setting.facts()[:3])
 
-    return run_report_step("setting_page", write_page, args, settings=True)
+    def list_entries(steps: StepCode) -> list[str]:
+        return steps.report_entries("setting_page", steps.setting_figure_kinds())
+
+    return run_step("setting_page", write_page, list_entries, args)

@@ -22,7 +22,6 @@ from fednoise_core.partition import registry as partitions
 from workflow_scripts.config.file_contents import hash_contents
 from workflow_scripts.config.nets import net_code
 from workflow_scripts.config.project import Project
-from workflow_scripts.config.published_weights import check_published
 from workflow_scripts.machine.versions import Versions, installed_versions, versions_text
 from workflow_scripts.provenance.step_code import ROOT, StepCode
 from workflow_scripts.study.plan import Plan
@@ -194,7 +193,7 @@ class Store:
         net = Path(path).stem
         if path != PUBLISHED_FILE.format(net=net) or net not in PUBLISHED:
             return hash_contents(_check_file(path))
-        check_published(path, net)
+        _check_published(path, net)
         return [PUBLISHED[net][1], self.steps.hash_entries(self.steps.pretrained_entries(net))]
 
     @functools.cache  # noqa: B019
@@ -242,6 +241,24 @@ def _check_file(path: str) -> str:
     if not Path(path).is_file():
         raise SpecError(f"{path}: no such file; the settings name it")
     return path
+
+
+def _check_published(path: str, net: str) -> None:
+    """Check that a file of weights, if it exists, was made from the published weights of a net."""
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).exists():
+        return
+    try:
+        with safe_open(path, framework="numpy") as file:
+            digest = (file.metadata() or {}).get("source_sha256", "no source_sha256 in its metadata")
+    except (SafetensorError, OSError) as error:
+        raise SpecError(f"{path}: damaged weights file ({error}). Remove it; the workflow makes it again") from error
+    if digest != PUBLISHED[net][1]:
+        raise SpecError(
+            f"{path}: source_sha256: expected the published {PUBLISHED[net][1]}, got {digest}. "
+            "Give weights of your own another file name, and name that in the study"
+        )
 
 
 def _path_word(text: Any) -> str:
