@@ -137,10 +137,9 @@ def test_runs_and_paths(folder: Path) -> None:
     assert [(run.method, run.seed) for run in study.runs] == [("fedavg", 0), ("fedavg", 1), ("cot", 0), ("cot", 1)]
     run = study.runs[2]
     assert run.folder.startswith("store/runs/digits/symmetric-0.3/openset-5/coteaching/seed0/")
-    found = run.files
-    assert found.labels.inputs == (found.arrays,)  # this noise does not look at clients
-    assert found.partition.inputs == (found.arrays, found.labels)  # this partition looks at labels
-    assert found.run.inputs == (found.arrays, found.labels, found.partition)
+    arrays, labels, split = run.plan.inputs
+    assert labels.inputs == (arrays,)  # this noise does not look at clients
+    assert split.inputs == (arrays, labels)  # this partition looks at labels
     arrays, labels, split = study.plan_setting("digits", "levels", "even", 7)
     assert labels.inputs == (arrays, split)
     assert split.inputs == (arrays,)
