@@ -107,7 +107,7 @@ def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(
     assert planned({"name": "own_rated:It"}).spec["method"] == {"name": "own_rated:It"}
     assert planned({"name": named, "mu": 0.5}).spec["method"] == {"name": named, "mu": 0.5}
     assert planned({"name": named, "mu": 0.01}).spec["method"] == {"name": named}
-    assert "contract_methods.py" in StepCode(folder).train_entries(named, ["mlp"])
+    assert "contract_methods.py" in StepCode(folder).step_entries("training_run", method=[named], net=["mlp"])
     for spec, message in (
         ({"name": named, "mu": -1}, r"mu: expected number ≥ 0, got -1"),
         ({"name": named, "nu": 1}, "nu: unknown key; did you mean 'mu'?"),
@@ -841,7 +841,7 @@ def test_the_default_net_is_in_the_code_of_a_run(folder: Path) -> None:
     write(folder, "config/studies/toy.yaml", edited(lambda s: s["train"].pop("net")))
     spec = Study(project(folder), "toy").runs[0].spec
     assert "net" not in spec["train"]
-    entries = StepCode(ROOT).train_entries(spec["method"]["name"], net_code(spec["train"]))
+    entries = StepCode(ROOT).step_entries("training_run", net=net_code(spec["train"]))
     assert "fednoise_core/nets/small.py" in read_modules(ROOT, entries)
 
 

@@ -27,5 +27,5 @@ def main(argv: list[str] | None = None) -> int:
         return f"{args.out_prefix}.svg, .png, .pdf, .csv: {args.spec['kind']}"
 
     return common.run_step(
-        "figure", draw_figure, lambda steps: steps.report_entries("figure", [args.spec["kind"]]), args
+        "figure", draw_figure, lambda steps: steps.step_entries("figure", figure=[args.spec["kind"]]), args
     )

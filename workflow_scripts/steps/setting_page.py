@@ -42,6 +42,6 @@ def main(argv: list[str] | None = None) -> int:
         return f"{args.out}: " + "; ".join(f"{name} {value}" for name, value in setting.facts()[:3])
 
     def list_entries(steps: StepCode) -> list[str]:
-        return steps.report_entries("setting_page", steps.setting_figure_kinds())
+        return steps.step_entries("setting_page", figure=steps.setting_figure_kinds())
 
     return run_step("setting_page", write_page, list_entries, args)

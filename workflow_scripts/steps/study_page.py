@@ -63,6 +63,6 @@ def main(argv: list[str] | None = None) -> int:
 
     def list_entries(steps: StepCode) -> list[str]:
         figures, tables = ([spec["kind"] for spec in args.study.get(key, {}).values()] for key in ("figures", "tables"))
-        return steps.report_entries("study_page", [*steps.setting_figure_kinds(), *figures], tables)
+        return steps.step_entries("study_page", figure=[*steps.setting_figure_kinds(), *figures], table=tables)
 
     return run_step("study_page", write_page, list_entries, args)

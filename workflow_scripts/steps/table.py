@@ -30,4 +30,4 @@ def main(argv: list[str] | None = None) -> int:
         return f"{prefix}.csv, .md, .tex: {len(layout.rows)} rows, {layout.width} columns"
 
     kinds = [str(args.spec.get("kind"))]
-    return common.run_step("table", write_table, lambda steps: steps.report_entries("table", tables=kinds), args)
+    return common.run_step("table", write_table, lambda steps: steps.step_entries("table", table=kinds), args)

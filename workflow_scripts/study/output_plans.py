@@ -34,7 +34,7 @@ class OutputPlans:
         """
         plans = {}
         for name, spec in study.tables.items():
-            code = self.steps.hash_entries(self.steps.report_entries("table", tables=[spec["kind"]]))
+            code = self.steps.hash_entries(self.steps.step_entries("table", table=[spec["kind"]]))
             chosen, step_spec = study.select_runs(spec), {"name": name, "spec": as_whole_numbers(spec)}
             mark = json_digest(step_spec, code, _reference_digests(spec), _row_digests(chosen))
             folder = f"store/tables/{spec['kind']}/{mark}"
@@ -50,7 +50,7 @@ class OutputPlans:
         """
         plans = {}
         for name, spec in study.figures.items():
-            code = self.steps.hash_entries(self.steps.report_entries("figure", [spec["kind"]]))
+            code = self.steps.hash_entries(self.steps.step_entries("figure", figure=[spec["kind"]]))
             chosen, step_spec = study.select_runs(spec), {"spec": as_whole_numbers(spec)}
             rows, inputs = [run.row for run in chosen], _run_plans(chosen)
             marks: list[Any] = _row_digests(chosen)
@@ -72,7 +72,7 @@ class OutputPlans:
     @functools.cache  # noqa: B019
     def plan_summary(self, study: Study) -> Plan:
         """Plan the few numbers of a study that git keeps, and the CSVs that `dvc plots` draws."""
-        code = self.steps.hash_entries(self.steps.report_entries("metrics"))
+        code = self.steps.hash_entries(self.steps.step_entries("metrics"))
         folder = f"store/summaries/{json_digest(_row_digests(study.runs), code)}"
         return Plan(folder, code, _run_plans(study.runs), spec={"runs": [run.row for run in study.runs]})
 
@@ -80,7 +80,9 @@ class OutputPlans:
     def plan_page(self, study: Study) -> Plan:
         """Plan the page of a study."""
         figures = [*self.steps.setting_figure_kinds(), *(spec["kind"] for spec in study.figures.values())]
-        entries = self.steps.report_entries("study_page", figures, [spec["kind"] for spec in study.tables.values()])
+        entries = self.steps.step_entries(
+            "study_page", figure=figures, table=[spec["kind"] for spec in study.tables.values()]
+        )
         code = self.steps.hash_entries(entries)
         sources = self.list_shown(study)
         step_spec = {"study": as_whole_numbers(study.page_metadata()), "shown": sources}

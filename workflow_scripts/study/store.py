@@ -57,7 +57,8 @@ class Store:
             dataset: The id of the data set.
             versions: Versions of torch and numpy; the installed ones if left out.
         """
-        spec, code = self.project.normalize_dataset(dataset), self._step_hash(self.steps.download_entries, dataset)
+        spec = self.project.normalize_dataset(dataset)
+        code = self.steps.hash_entries(self.steps.download_entries(spec))
         base = "store" if load_source(self.project.datasets[dataset]["source"]).redistributable else "data"
         fingerprint = self.project.dataset_fingerprint(dataset)
         where = f"{base}/arrays/{_path_word(spec['source'])}"
@@ -124,7 +125,7 @@ class Store:
             self.plan_donor(noise, versions),
             noises.needs_file(noise),
         )
-        code, inputs = self._step_hash(self.steps.noise_entries, noise["kind"]), drop_none(arrays, split, donor)
+        code, inputs = self._hash_step("noise", noise=(noise["kind"],)), drop_none(arrays, split, donor)
         where = f"store/labels/{self._source_word(dataset)}/{_kind_words(noise, 'rate')}/seed{seed}"
         contents = hash_contents(_check_file(file)) if file else ""
         folder = _make_address(
@@ -138,7 +139,7 @@ class Store:
         """Plan a partition. `labels` are the noisy labels of partitions drawn over them."""
         arrays, code = (
             self.plan_arrays(dataset, versions),
-            self._step_hash(self.steps.partition_entries, partition["kind"]),
+            self._hash_step("partition", partition=(partition["kind"],)),
         )
         where = f"store/partitions/{self._source_word(dataset)}/{_kind_words(partition, 'clients')}/seed{seed}"
         inputs = drop_none(arrays, labels)
@@ -163,7 +164,7 @@ class Store:
     def _plan_run_for(self, dataset: str, spec: Settings, seed: int, versions: Versions) -> Plan:
         setting = self.plan_setting(dataset, spec["noise"], spec["partition"], seed, versions)
         donor, weights = self.plan_donor(spec["noise"], versions), weight_files(spec["train"].get("net"))
-        code = self._train_code(spec["method"]["name"], tuple(net_code(spec["train"])))
+        code = self._hash_step("training_run", method=(spec["method"]["name"],), net=tuple(net_code(spec["train"])))
         inputs = drop_none(*setting, donor)
         where = "/".join(
             [
@@ -181,10 +182,6 @@ class Store:
         return Plan(folder, code, inputs, arguments, tuple(weights))
 
     @functools.cache  # noqa: B019
-    def _train_code(self, method: str, nets: tuple[str, ...]) -> str:
-        return self.steps.hash_entries(self.steps.train_entries(method, nets))
-
-    @functools.cache  # noqa: B019
     def _weights_identity(self, path: str) -> str | list[str]:
         """Identify a file of weights.
 
@@ -194,13 +191,11 @@ class Store:
         if path != PUBLISHED_FILE.format(net=net) or net not in PUBLISHED:
             return hash_contents(_check_file(path))
         _check_published(path, net)
-        return [PUBLISHED[net][1], self.steps.hash_entries(self.steps.pretrained_entries(net))]
+        return [PUBLISHED[net][1], self._hash_step("pretrained", net=(net,))]
 
     @functools.cache  # noqa: B019
-    def _step_hash(self, step: Any, name: str) -> str:
-        return self.steps.hash_entries(
-            step(self.project.normalize_dataset(name) if step == self.steps.download_entries else name)
-        )
+    def _hash_step(self, step: str, **names: tuple[str, ...]) -> str:
+        return self.steps.hash_entries(self.steps.step_entries(step, **names))
 
     @functools.cache  # noqa: B019
     def _source_word(self, dataset: str) -> str:

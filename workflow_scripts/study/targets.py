@@ -362,7 +362,9 @@ class Targets:
         arguments = ["--arrays", f"{arrays.folder}/{paths.ARRAYS}", "--labels", f"{labels.folder}/{paths.LABELS}"]
         arguments += ["--partition", f"{split.folder}/{paths.PARTITION}", "--ids", "/".join(names)]
         arguments += ["--donor", f"{donor.folder}/{paths.ARRAYS}"] if donor else []
-        code = self.steps.hash_entries(self.steps.report_entries("setting_page", self.steps.setting_figure_kinds()))
+        code = self.steps.hash_entries(
+            self.steps.step_entries("setting_page", figure=self.steps.setting_figure_kinds())
+        )
         code_and_templates = code, template_digest(*TEMPLATES)
         needed = drop_none(*inputs, donor)
         return self._plan_built_page(
