@@ -17,6 +17,7 @@ from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.provenance.code_hash import BOOKKEEPING, PACKAGES, read_modules
 from workflow_scripts.provenance.step_code import StepCode, read_registry
+from workflow_scripts.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.study.study import Study
 
 pytestmark = pytest.mark.workflow
@@ -155,7 +156,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
     metrics = [f"--{key}=build/{key}" for key in ("out", "headline", "accuracy", "curves")]
     commands = {
         "download": (
-            steps.download_entries({"source": "digits"}),
+            steps.step_entries("download", dataset=["digits"]),
             ["--spec", '{"source": "digits"}', "--out", "build/a.npz"],
         ),
         "noise": (
@@ -176,11 +177,11 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
         ),
         "metrics": (steps.step_entries("metrics"), [*report, *metrics]),
         "study_page": (
-            steps.step_entries("study_page", figure=[*steps.setting_figure_kinds(), *figures], table=kinds),
+            steps.step_entries("study_page", figure=[*SETTING_FIGURES, *figures], table=kinds),
             ["--study", json.dumps(study.page_metadata()), *report, *shown, "--out", "build/r.html"],
         ),
         "setting_page": (
-            steps.step_entries("setting_page", figure=steps.setting_figure_kinds()),
+            steps.step_entries("setting_page", figure=SETTING_FIGURES),
             [*setting, "--out", "build/d.html"],
         ),
         "train": (
@@ -192,7 +193,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
     for one in study.runs:
         upstream |= {
             *steps.step_entries("noise", noise=[one.spec["noise"]["kind"]]),
-            *steps.download_entries(one.spec["dataset"]),
+            *steps.step_entries("download", dataset=[one.spec["dataset"]["source"]]),
         }
         upstream |= {*steps.step_entries("partition", partition=[one.spec["partition"]["kind"]])}
     for script, (entries, arguments) in commands.items():
@@ -258,7 +259,7 @@ def test_dvc_stages_depend_on_all_code_behind_them() -> None:
     nets = read_registry(ROOT, "fednoise_core/nets/__init__.py", "NETS")
     behind = {
         "store": [
-            *(steps.download_entries({"source": source}) for source in sources),
+            *(steps.step_entries("download", dataset=[source]) for source in sources),
             *(steps.step_entries("pretrained", net=[net]) for net in nets),
             *(steps.step_entries("noise", noise=["none"]), steps.step_entries("partition", partition=["iid"])),
             *(steps.step_entries("training_run", method=[method], net=nets) for method in methods),

@@ -61,6 +61,16 @@ def read_registry(root: str | Path, file: str, name: str) -> dict[str, str]:
     raise LookupError(f"{file}: no dict literal named {name}")
 
 
+def sources_of(spec: Mapping[str, Any]) -> list[str]:
+    """The sources that the arrays of a data set are made from: its own, and perhaps that of its public images.
+
+    Args:
+        spec: The settings of the data set.
+    """
+    public = spec.get("public")
+    return [spec["source"], *([public["dataset"]] if isinstance(public, Mapping) else [])]
+
+
 class CodeChanged(RuntimeError):
     """The code is not the one that this job was planned with."""
 
@@ -71,16 +81,6 @@ class StepCode:
     def __init__(self, folder: str | Path = ".") -> None:
         self.folder = Path(folder)
         self._hash = functools.cache(functools.partial(closure_hash, self.folder))
-
-    def download_entries(self, spec: Mapping[str, Any]) -> list[str]:
-        """Code of the step that makes the arrays of a data set.
-
-        Args:
-            spec: The settings of the data set, whose public images may be of another source.
-        """
-        public = spec.get("public")
-        named = [spec["source"], *([public["dataset"]] if isinstance(public, Mapping) else [])]
-        return self.step_entries("download", dataset=named)
 
     def step_entries(self, step: str, **names: Iterable[str]) -> list[str]:
         """Code of a step: its module, and what is behind names of things that come in kinds.
@@ -101,10 +101,6 @@ class StepCode:
                 entries += self._registry_entries(*registry, keys)
             entries += [user_module_path(self.folder, key) for key in keys if ":" in key]
         return entries
-
-    def setting_figure_kinds(self) -> list[str]:
-        """The kinds of figures that a setting's page shows, and a study's."""
-        return list(read_registry(self.folder, *REGISTRIES["figure"][1]))
 
     def hash_entries(self, entries: Iterable[str]) -> str:
         """Hash code.

@@ -26,6 +26,4 @@ def main(argv: list[str] | None = None) -> int:
         draw.write_figure(listed_runs(args.runs_list), args.spec, args.out_prefix)
         return f"{args.out_prefix}.svg, .png, .pdf, .csv: {args.spec['kind']}"
 
-    return common.run_step(
-        "figure", draw_figure, lambda steps: steps.step_entries("figure", figure=[args.spec["kind"]]), args
-    )
+    return common.run_step("figure", draw_figure, args, figure=[args.spec["kind"]])

@@ -151,4 +151,4 @@ def main(argv: list[str] | None = None) -> int:
         write_json(args.out, study_metrics(frame))
         return "\n".join(summary_lines(runs) or [f"{len(runs)} runs"])
 
-    return run_step("metrics", write_metrics, lambda steps: steps.step_entries("metrics"), args)
+    return run_step("metrics", write_metrics, args)

@@ -38,9 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         count = convert_weights(source, options.net, options.out)
         return f"{options.out}: {count} tensors for {options.net}, head left out"
 
-    return common.run_step(
-        "pretrained", write_weights, lambda steps: steps.step_entries("pretrained", net=[options.net]), options
-    )
+    return common.run_step("pretrained", write_weights, options, net=[options.net])
 
 
 def convert_weights(source: Path, net: str, out: Path) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fednoise_core.data.partition import Partition
 from fednoise_core.io import open_atomic
-from workflow_scripts.provenance.step_code import StepCode
+from workflow_scripts.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.report.pages.study_page import setting_page
 from workflow_scripts.report.runs.settings import SettingArtifacts
 from workflow_scripts.steps.common import add_plan_arguments, run_step
@@ -41,7 +41,4 @@ def main(argv: list[str] | None = None) -> int:
             file.write(page)
         return f"{args.out}: " + "; ".join(f"{name} {value}" for name, value in setting.facts()[:3])
 
-    def list_entries(steps: StepCode) -> list[str]:
-        return steps.step_entries("setting_page", figure=steps.setting_figure_kinds())
-
-    return run_step("setting_page", write_page, list_entries, args)
+    return run_step("setting_page", write_page, args, figure=SETTING_FIGURES)

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from fednoise_core.io import open_atomic
-from workflow_scripts.provenance.step_code import StepCode
+from workflow_scripts.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.report.pages.study_page import study_page
 from workflow_scripts.report.runs.run import listed_runs
 from workflow_scripts.steps.common import add_runs_arguments, json_argument, run_step
@@ -61,8 +61,5 @@ def main(argv: list[str] | None = None) -> int:
             file.write(page)
         return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
 
-    def list_entries(steps: StepCode) -> list[str]:
-        figures, tables = ([spec["kind"] for spec in args.study.get(key, {}).values()] for key in ("figures", "tables"))
-        return steps.step_entries("study_page", figure=[*steps.setting_figure_kinds(), *figures], table=tables)
-
-    return run_step("study_page", write_page, list_entries, args)
+    figures, tables = ([spec["kind"] for spec in args.study.get(key, {}).values()] for key in ("figures", "tables"))
+    return run_step("study_page", write_page, args, figure=[*SETTING_FIGURES, *figures], table=tables)

@@ -29,5 +29,4 @@ def main(argv: list[str] | None = None) -> int:
         layout = registry.write_table(listed_runs(args.runs_list), args.spec, prefix, args.name or Path(prefix).name)
         return f"{prefix}.csv, .md, .tex: {len(layout.rows)} rows, {layout.width} columns"
 
-    kinds = [str(args.spec.get("kind"))]
-    return common.run_step("table", write_table, lambda steps: steps.step_entries("table", table=kinds), args)
+    return common.run_step("table", write_table, args, table=[str(args.spec.get("kind"))])

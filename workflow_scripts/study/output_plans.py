@@ -79,7 +79,7 @@ class OutputPlans:
     @functools.cache  # noqa: B019
     def plan_page(self, study: Study) -> Plan:
         """Plan the page of a study."""
-        figures = [*self.steps.setting_figure_kinds(), *(spec["kind"] for spec in study.figures.values())]
+        figures = [*SETTING_FIGURES, *(spec["kind"] for spec in study.figures.values())]
         entries = self.steps.step_entries(
             "study_page", figure=figures, table=[spec["kind"] for spec in study.tables.values()]
         )

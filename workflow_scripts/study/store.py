@@ -23,7 +23,7 @@ from workflow_scripts.config.file_contents import hash_contents
 from workflow_scripts.config.nets import net_code
 from workflow_scripts.config.project import Project
 from workflow_scripts.machine.versions import Versions, installed_versions, versions_text
-from workflow_scripts.provenance.step_code import ROOT, StepCode
+from workflow_scripts.provenance.step_code import ROOT, StepCode, sources_of
 from workflow_scripts.study.plan import Plan
 
 Settings = Mapping[str, Any]
@@ -58,7 +58,7 @@ class Store:
             versions: Versions of torch and numpy; the installed ones if left out.
         """
         spec = self.project.normalize_dataset(dataset)
-        code = self.steps.hash_entries(self.steps.download_entries(spec))
+        code = self._hash_step("download", dataset=tuple(sources_of(spec)))
         base = "store" if load_source(self.project.datasets[dataset]["source"]).redistributable else "data"
         fingerprint = self.project.dataset_fingerprint(dataset)
         where = f"{base}/arrays/{_path_word(spec['source'])}"

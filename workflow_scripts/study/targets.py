@@ -28,6 +28,7 @@ from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.provenance.checksums import read_sums
+from workflow_scripts.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.study.output_plans import LABEL_TEMPLATES, TEMPLATES, OutputPlans, template_digest
 from workflow_scripts.study.plan import Plan
 from workflow_scripts.study.planned_run import PlannedRun
@@ -337,16 +338,9 @@ class Targets:
         """
         study = self._study_in(ids["root"])
         run = study.find_run(ids["dataset"], ids["noise"], ids["partition"], ids["method"], int(ids["seed"]))
-        files = [word for key in ("arrays", "labels", "donor") if key in run.row for word in (f"--{key}", run.row[key])]
-        arguments = [*files, "--run", run.folder, "--title", run.labels_title]
-        code_and_templates = (
-            self.steps.hash_entries(["workflow_scripts/commands/labels_page.py"]),
-            template_digest(*LABEL_TEMPLATES),
-        )
-        inputs = run.plan, *run.plan.inputs
-        return self._plan_built_page(
-            paths.LABELS_PAGE, "workflow_scripts.commands.labels_page", code_and_templates, arguments, inputs, ids
-        )
+        options, inputs = ["--run", run.folder, "--title", run.labels_title], (run.plan, *run.plan.inputs)
+        page, files = paths.LABELS_PAGE.format(**ids), ("arrays", "labels", "donor")
+        return self._plan_built_page("labels_page", page, files, options, inputs, LABEL_TEMPLATES)
 
     def setting_page(self, **ids: str) -> Plan:
         """Plan the page of a setting, in the grid or not.
@@ -356,34 +350,32 @@ class Targets:
         """
         study = self._study_in(ids["root"])
         names = ids["dataset"], ids["noise"], ids["partition"]
-        inputs = arrays, labels, split = study.plan_setting(*names, int(ids["seed"]))
         donor = store_of(study.project).plan_donor(study.normalize_definition("noises", names[1]))
-        self._plans |= {plan.folder: plan for plan in drop_none(*inputs, donor)}
-        arguments = ["--arrays", f"{arrays.folder}/{paths.ARRAYS}", "--labels", f"{labels.folder}/{paths.LABELS}"]
-        arguments += ["--partition", f"{split.folder}/{paths.PARTITION}", "--ids", "/".join(names)]
-        arguments += ["--donor", f"{donor.folder}/{paths.ARRAYS}"] if donor else []
-        code = self.steps.hash_entries(
-            self.steps.step_entries("setting_page", figure=self.steps.setting_figure_kinds())
-        )
-        code_and_templates = code, template_digest(*TEMPLATES)
-        needed = drop_none(*inputs, donor)
+        inputs = drop_none(*study.plan_setting(*names, int(ids["seed"])), donor)
+        self._plans |= {plan.folder: plan for plan in inputs}
+        page, files = paths.SETTING_PAGE.format(**ids), ("arrays", "labels", "partition", "donor")
         return self._plan_built_page(
-            paths.SETTING_PAGE, "workflow_scripts.steps setting_page", code_and_templates, arguments, needed, ids
+            "setting_page", page, files, ["--ids", "/".join(names)], inputs, TEMPLATES, figure=SETTING_FIGURES
         )
 
     def _plan_built_page(
         self,
-        path: str,
         step: str,
-        code_and_templates: tuple[str, str],
+        page: str,
+        files: Iterable[str],
         options: list[str],
         inputs: tuple[Plan, ...],
-        ids: Ids,
+        templates: tuple[str, ...],
+        **names: Iterable[str],
     ) -> Plan:
-        """code_and_templates: hash of the code, digest of the templates."""
-        code, page = code_and_templates[0], path.format(**ids)
-        mark = json_digest(options, *code_and_templates)
-        arguments = ("python", "-m", *step.split(), "--code", code, *options, "--out", page)
+        """files: what the step reads, as in `Plan.input_files`. names: as in `StepCode.step_entries`."""
+        code, reads = self.steps.hash_entries(self.steps.step_entries(step, **names)), Plan("", "", inputs)
+        options = [
+            *options,
+            *(word for name in files for file in reads.input_files(name) for word in (f"--{name}", file)),
+        ]
+        mark = json_digest(options, code, template_digest(*templates))
+        arguments = ("python", "-m", "workflow_scripts.steps", step, "--code", code, *options, "--out", page)
         return Plan(f"{page}/{mark}", code, inputs, arguments)
 
     def page_inputs(self, plan: Plan) -> list[str]:
