@@ -116,10 +116,8 @@ def curves_table(runs: list[RecordedRun]) -> pd.DataFrame:
         table = pd.concat([noisy, none], ignore_index=True)
     table.insert(0, "setting", table["dataset"] + "/" + table["noise"] + "/" + table["partition"])
     last = table.groupby(["setting", "method"], sort=False).tail(1)
-    starts = {dataset: [find_axis_minimum(list(run["drawn"])) for _, run in group.groupby("setting")]
-              for dataset, group in last.groupby("dataset")}  # fmt: skip
-    start = {dataset: min((low or 0.0 for low in lows), default=0.0) for dataset, lows in starts.items()}
-    table["start"] = table["dataset"].map(start)
+    panels = last.groupby(["dataset", "setting"])["drawn"].agg(list).groupby("dataset")
+    table["start"] = table["dataset"].map(panels.agg(lambda lines: find_axis_minimum(*lines) or 0.0))
     return table[["setting", "method", "round", "work", "accuracy", "drawn", "start"]]
 
 

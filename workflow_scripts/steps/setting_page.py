@@ -24,14 +24,13 @@ def main(argv: list[str] | None = None) -> int:
     for name in ("arrays", "labels", "partition"):
         parser.add_argument(f"--{name}", required=True, type=Path, help=f"{name} artifact (npz)")
     parser.add_argument("--donor", type=Path, help="arrays artifact that open-set noise took images from")
-    parser.add_argument("--ids", default="", help="DATASET/NOISE/PARTITION, shown where a spec gives no better name")
+    parser.add_argument("--ids", default="data/noise/partition", help="shown where a spec gives no better name")
     add_plan_arguments(parser)
     parser.add_argument("--out", required=True, help="page to write")
     args = parser.parse_args(argv)
 
     def write_page() -> str:
-        ids = args.ids.split("/") if args.ids else [args.arrays.stem, "noise", "partition"]
-        dataset, noise, partition = [*ids, "noise", "partition"][:3]
+        dataset, noise, partition = args.ids.split("/")
         seed = int(Partition.load(args.partition).spec.get("seed", 0))
         setting = SettingArtifacts(
             dataset, noise, partition, seed, args.labels, args.partition, args.arrays, args.donor

@@ -149,11 +149,5 @@ def _row_digests(runs: Iterable[PlannedRun]) -> list[str]:
 
 def _reference_digests(spec: Mapping[str, Any]) -> list[str]:
     """Digests of the files of a paper's numbers that a table or figure is made from."""
-    named = paths.reference_files(spec)
-    if not named:
-        return []
-    # pandas takes most of a second to import, and no other part of planning needs it
-    from workflow_scripts.report.runs.csv_files import resolve_user_file
-
-    files = map(resolve_user_file, named)
+    files = map(paths.resolve_user_file, paths.reference_files(spec))
     return [sha256_file(file) for file in files if file.is_file()]

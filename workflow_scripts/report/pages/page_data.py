@@ -190,14 +190,14 @@ def _axis_starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[st
     """
     means = frames.tabulate_results(runs).groupby(frames.IDS, sort=False)["last10_mean"].mean().dropna().reset_index()
     free = means["noise"].isin(clean)
-    starts: dict[str, list[float]] = {run.listed.dataset: [] for run in runs}
+    panels: dict[str, list[list[float]]] = {run.listed.dataset: [] for run in runs}
     for (dataset, noise, partition), ends in (means if free.all() else means[~free]).groupby(
         frames.IDS[:3], sort=False
     ):
         same = (means["dataset"] == dataset) & (means["partition"] == partition) & (means["noise"] != noise)
         dotted = means[free & same]
-        starts[str(dataset)].append(find_axis_minimum([*ends["last10_mean"], *dotted["last10_mean"]]) or 0.0)
-    return {dataset: min(minima, default=0.0) for dataset, minima in starts.items()}
+        panels[str(dataset)].append([*ends["last10_mean"], *dotted["last10_mean"]])
+    return {dataset: find_axis_minimum(*lines) or 0.0 for dataset, lines in panels.items()}
 
 
 def _add_details(

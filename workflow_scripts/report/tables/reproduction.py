@@ -13,8 +13,8 @@ from pydantic import Field
 
 from fednoise_core.io import ArtifactError, read_texts
 from fednoise_core.settings.declare import Settings
+from workflow_scripts.paths import resolve_user_file
 from workflow_scripts.report.runs import frames
-from workflow_scripts.report.runs.csv_files import resolve_user_file
 from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.run import RecordedRun, Setting

@@ -104,9 +104,8 @@ class Rows:
         if not table["mean"].notna().any():
             return ""
         least, most = table["low"].min(), max(table["high"].max(), top)
-        floors = [find_axis_minimum(list(of_setting(table, setting)["mean"])) for setting in panels]
-        if None not in floors:
-            start = min(value for value in floors if value is not None)
+        start = find_axis_minimum(*(list(of_setting(table, setting)["mean"]) for setting in panels))
+        if start is not None:
             start = min([start, *table["low"][table["mean"] >= start]])
             self.low = start if start > least else None
         start = least - 0.05 * (most - least) - 0.5 if self.low is None else self.low
