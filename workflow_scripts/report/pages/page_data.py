@@ -51,13 +51,12 @@ def series_style() -> str:
     return "".join(lines)
 
 
-def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str, commit: str) -> dict[str, Any]:
+def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], commit: str) -> dict[str, Any]:
     """Everything that the page's scripts draw from, as one object; accuracies in hundredths of a percent.
 
     Args:
         study: Its resolved settings.
         runs: Its runs.
-        metric: Which of `run.METRICS` the page goes by.
         commit: Of the software that makes the page.
     """
     settings = list(dict.fromkeys(run.listed.setting for run in runs))
@@ -71,7 +70,6 @@ def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str
     ]
     noise, starts = _add_details(runs, records, shared), _axis_starts(runs, clean)
     return {
-        "metric": metric,
         "last": frames.LAST,
         "settings": _setting_records(runs, settings, clean, starts),
         "methods": _method_records(runs, methods),

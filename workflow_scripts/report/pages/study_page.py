@@ -77,9 +77,9 @@ def study_page(study: Mapping[str, Any], listed: Sequence[ListedRun], root: str 
         board=board,
         figures=figures,
         settings=[{**_setting_part(setting, shelf), "name": names.title(setting.setting)} for setting in artifacts],
-        run_heads=run_columns(runs, METRIC),
-        run_rows=run_rows(runs, names, METRIC),
-        data=json_text(page_data(study, runs, METRIC, commit or "unknown")),
+        run_heads=run_columns(runs),
+        run_rows=run_rows(runs, names),
+        data=json_text(page_data(study, runs, commit or "unknown")),
         limits=list_limits(study, runs),
         parts=_list_definitions(study),
         train=_list_training(study),
@@ -180,7 +180,7 @@ def _winners_table(first: Headline, runs: Sequence[RecordedRun], names: Names) -
     if not all(clean.values()):  # the curves show those without noise only as a line in the others
         places = {setting: place for setting, place in places.items() if not clean[setting]}
     return {
-        "metric": METRIC_WORDS[first.metric],
+        "metric": METRIC_WORDS[METRIC],
         "baseline": first.baseline,
         "rows": [
             {**vars(row), "title": names.title(row.setting), "place": places.get(row.setting)} for row in first.rows
