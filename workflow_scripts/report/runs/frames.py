@@ -96,13 +96,14 @@ def _cut_at_divergence(frame: pd.DataFrame, of: Sequence[str]) -> pd.DataFrame:
     return frame.assign(value=frame["value"].where(~(frame["round"] >= stop)))
 
 
-def _trailing_mean(column: pd.Series, window: int) -> pd.Series:
-    """At each evaluation (a series by round) the mean of the last `window`.
+def _trailing_mean(run: pd.DataFrame) -> pd.Series:
+    """At each evaluation of a run the mean of the last `window`.
 
     With a window of LAST it ends at the table's mean. The evaluation before training, round 0, stands alone.
     """
-    trained = column[column.index > 0].rolling(window, min_periods=1).mean()
-    return pd.concat([column[column.index <= 0], trained]).where(column.notna())
+    value, trained = run["value"], run["round"] > 0
+    mean = value.where(trained).rolling(int(run["window"].iloc[0]), min_periods=1).mean()
+    return mean.where(trained, value).where(value.notna())
 
 
 def by_round(runs: Sequence[RecordedRun], window: int | None = LAST, of: Sequence[str] = IDS) -> pd.DataFrame:
@@ -121,13 +122,7 @@ def by_round(runs: Sequence[RecordedRun], window: int | None = LAST, of: Sequenc
     frame = frame.sort_values("round", kind="stable")
     count = (frame["round"] > 0).groupby([frame[key] for key in RUN]).transform("sum")
     frame["window"] = (count // 4).clip(1, LAST) if window is None else window
-    wide: dict[Any, int] = frame.groupby([*IDS, "seed"], sort=False)["window"].first().to_dict()
-    mean = frame.set_index("round").groupby([*IDS, "seed"], sort=False)["value"]
-    frame = frame.set_index([*IDS, "seed", "round"])
-    trailing = pd.concat(
-        {ids: _trailing_mean(column, wide[ids]) for ids, column in mean}, names=[*IDS, "seed", "round"]
-    )
-    return frame.assign(trailing=trailing).reset_index()
+    return frame.assign(trailing=pd.concat([_trailing_mean(run) for _, run in frame.groupby(RUN, sort=False)]))
 
 
 def diverged_words(runs: Sequence[RecordedRun]) -> list[str]:
