@@ -7,6 +7,7 @@ from fednoise_core.data.partition import Partition
 from fednoise_core.io import open_atomic
 from workflow_scripts.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.report.pages.study_page import setting_page
+from workflow_scripts.report.runs.run import Setting
 from workflow_scripts.report.runs.settings import SettingArtifacts
 from workflow_scripts.steps.common import add_plan_arguments, run_step
 
@@ -30,11 +31,9 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def write_page() -> str:
-        dataset, noise, partition = args.ids.split("/")
         seed = int(Partition.load(args.partition).spec.get("seed", 0))
-        setting = SettingArtifacts(
-            dataset, noise, partition, seed, args.labels, args.partition, args.arrays, args.donor
-        )
+        files = {name: vars(args)[name] for name in ("arrays", "labels", "partition", "donor") if vars(args)[name]}
+        setting = SettingArtifacts(Setting(*args.ids.split("/")), seed, files)
         page = setting_page(setting)
         with open_atomic(args.out) as file:
             file.write(page)

@@ -151,15 +151,6 @@ def setting_page(artifacts: SettingArtifacts) -> str:
             ("partition", artifacts.split.spec.get("partition", {})),
         )
     ]
-    files = [
-        (name, str(path))
-        for name, path in (
-            ("arrays", artifacts.arrays_file),
-            ("labels", artifacts.labels_file),
-            ("partition", artifacts.partition_file),
-        )
-        if path
-    ]
     return render_page(
         "setting.html",
         ("page.css",),
@@ -167,7 +158,7 @@ def setting_page(artifacts: SettingArtifacts) -> str:
         title=" · ".join(artifacts.words),
         setting=_setting_part(artifacts, ImageCache()),
         specs=specs,
-        files=files,
+        files=[(name, str(path)) for name, path in artifacts.files.items()],
     )
 
 
@@ -219,7 +210,7 @@ def _figure_part(root: Path, name: str, spec: Mapping[str, Any], shelf: ImageCac
 def _setting_part(artifacts: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
     """Facts and pictures of a setting. A picture that the page has already is named by the id of its place."""
     figures: list[dict[str, Any]] = []
-    end = make_slug("-".join((artifacts.dataset, artifacts.noise, artifacts.partition)))
+    end = make_slug("-".join(artifacts.setting))
     for kind in SETTING_FIGURES:
         if not find_figure_kind({"kind": kind}).applies(artifacts):
             continue
