@@ -71,7 +71,7 @@ def study_page(study: Mapping[str, Any], listed: Sequence[ListedRun], root: str 
         headline=first.sentence,
         won=_winners_table(first, runs, names),
         label_pages=study.get("label_pages", {}),
-        paragraphs=_split_paragraphs(study.get("text") or ""),
+        paragraphs=split_paragraphs(study.get("text") or ""),
         tiles=summary_counts(runs),
         tables=tables,
         board=board,
@@ -115,7 +115,8 @@ def _tell_notes_once(parts: Sequence[dict[str, Any]]) -> None:
         seen.update(part["notes"])
 
 
-def _split_paragraphs(text: str) -> list[str]:
+def split_paragraphs(text: str) -> list[str]:
+    """The paragraphs of a text, each in one line."""
     return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 

@@ -46,7 +46,10 @@ def tabulate_results(runs: Sequence[RecordedRun]) -> pd.DataFrame:
                 "diverged": lost,
                 "at_chance": bool(summary.get("at_chance")),
                 "dropped_updates": int(summary.get("dropped_updates") or 0),
-                **{key: math.nan if lost else _to_percent(scores.get(key)) for key in (*METRICS, "round0")},
+                **{
+                    key: math.nan if lost or scores.get(key) is None else 100 * float(scores[key])
+                    for key in (*METRICS, "round0")
+                },
                 **{key: summary.get(key) for key in ("rounds", "work", "bytes_up", "bytes_down", "epsilon")},
                 **{key: summary.get(key) for key in ("clients", "samples", "classes")},
             }
@@ -139,10 +142,6 @@ def counted_words(frame: pd.DataFrame, which: pd.Series) -> list[str]:
 
 def _run_ids(listed: ListedRun) -> dict[str, Any]:
     return {key: getattr(listed, key) for key in RUN}
-
-
-def _to_percent(value: float | None) -> float:
-    return math.nan if value is None else 100 * float(value)
 
 
 def describe_cell(ids: Sequence[Any], group: pd.DataFrame, names: Names) -> dict[str, Any]:
