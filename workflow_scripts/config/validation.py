@@ -215,7 +215,7 @@ def _normalize_value(value: Any, schema: Schema) -> Any:
     """A value with every whole number that stands where any number may stand as a float."""
     options = [schema, *schema.get("anyOf", [])]
     if isinstance(value, int) and not isinstance(value, bool):
-        kinds = {kind for option in options for kind in _type_names(option)}
+        kinds = {option.get("type") for option in options}
         return float(value) if "number" in kinds and "integer" not in kinds else value
     if isinstance(value, list):
         inner: Schema = next((option["items"] for option in options if "items" in option), {})
@@ -226,11 +226,6 @@ def _normalize_value(value: Any, schema: Schema) -> Any:
         )
         return _without_defaults(value, properties)
     return value
-
-
-def _type_names(schema: Schema) -> list[str]:
-    kinds = schema.get("type", [])
-    return [kinds] if isinstance(kinds, str) else list(kinds)
 
 
 def _list_errors(value: Any, validator: Any) -> list[ValidationError]:

@@ -94,23 +94,6 @@ class Store:
             self._plan_partition(dataset, partition, seed, noisy, versions),
         )
 
-    def first_finished_setting(
-        self, dataset: str, noise: Settings, partition: Settings, seed: int
-    ) -> tuple[Plan, Plan, Plan]:
-        """Plan a setting for the first accepted versions for which it is finished, else for the installed ones.
-
-        Args:
-            dataset: The id of the data set.
-            noise: The noise in normal form.
-            partition: The partition in normal form.
-            seed: The seed of both.
-
-        Returns:
-            The plans of its arrays, labels and partition.
-        """
-        settings = [self.plan_setting(dataset, noise, partition, seed, versions) for versions in self.versions]
-        return next((plans for plans in settings if all(plan.is_finished for plan in plans)), settings[0])
-
     def plan_donor(self, noise: Settings, versions: Versions | None = None) -> Plan | None:
         """Plan the arrays that open-set noise takes images from, if the noise names another data set."""
         name = noises.needs_donor(noise)
