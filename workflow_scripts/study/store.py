@@ -39,11 +39,17 @@ def store_of(project: Project) -> Store:
 STEPS = StepCode(ROOT)  # one for all scales of a process: the code is read once
 
 
+@functools.cache
+def hash_step(step: str, **names: tuple[str, ...]) -> str:
+    """Hash the code of a step, see `StepCode.step_entries`."""
+    return STEPS.hash_entries(STEPS.step_entries(step, **names))
+
+
 class Store:
     """Plans of a project's steps."""
 
     def __init__(self, project: Project) -> None:
-        self.project, self.steps = project, STEPS
+        self.project = project
         self.versions: list[Versions] = [
             installed_versions(),
             *(tuple(sorted(accepted.items())) for accepted in project.accepted),
@@ -58,7 +64,7 @@ class Store:
             versions: Versions of torch and numpy; the installed ones if left out.
         """
         spec = self.project.normalize_dataset(dataset)
-        code = self._hash_step("download", dataset=tuple(sources_of(spec)))
+        code = hash_step("download", dataset=tuple(sources_of(spec)))
         base = "store" if load_source(self.project.datasets[dataset]["source"]).redistributable else "data"
         fingerprint = self.project.dataset_fingerprint(dataset)
         where = f"{base}/arrays/{_path_word(spec['source'])}"
@@ -108,7 +114,7 @@ class Store:
             self.plan_donor(noise, versions),
             noises.needs_file(noise),
         )
-        code, inputs = self._hash_step("noise", noise=(noise["kind"],)), drop_none(arrays, split, donor)
+        code, inputs = hash_step("noise", noise=(noise["kind"],)), drop_none(arrays, split, donor)
         where = f"store/labels/{self._source_word(dataset)}/{_kind_words(noise, 'rate')}/seed{seed}"
         contents = hash_contents(_check_file(file)) if file else ""
         folder = _make_address(
@@ -122,7 +128,7 @@ class Store:
         """Plan a partition. `labels` are the noisy labels of partitions drawn over them."""
         arrays, code = (
             self.plan_arrays(dataset, versions),
-            self._hash_step("partition", partition=(partition["kind"],)),
+            hash_step("partition", partition=(partition["kind"],)),
         )
         where = f"store/partitions/{self._source_word(dataset)}/{_kind_words(partition, 'clients')}/seed{seed}"
         inputs = drop_none(arrays, labels)
@@ -147,7 +153,7 @@ class Store:
     def _plan_run_for(self, dataset: str, spec: Settings, seed: int, versions: Versions) -> Plan:
         setting = self.plan_setting(dataset, spec["noise"], spec["partition"], seed, versions)
         donor, weights = self.plan_donor(spec["noise"], versions), weight_files(spec["train"].get("net"))
-        code = self._hash_step("training_run", method=(spec["method"]["name"],), net=tuple(net_code(spec["train"])))
+        code = hash_step("training_run", method=(spec["method"]["name"],), net=tuple(net_code(spec["train"])))
         inputs = drop_none(*setting, donor)
         where = "/".join(
             [
@@ -174,11 +180,7 @@ class Store:
         if path != PUBLISHED_FILE.format(net=net) or net not in PUBLISHED:
             return hash_contents(_check_file(path))
         _check_published(path, net)
-        return [PUBLISHED[net][1], self._hash_step("pretrained", net=(net,))]
-
-    @functools.cache  # noqa: B019
-    def _hash_step(self, step: str, **names: tuple[str, ...]) -> str:
-        return self.steps.hash_entries(self.steps.step_entries(step, **names))
+        return [PUBLISHED[net][1], hash_step("pretrained", net=(net,))]
 
     @functools.cache  # noqa: B019
     def _source_word(self, dataset: str) -> str:

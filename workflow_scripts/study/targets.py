@@ -29,10 +29,11 @@ from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.provenance.checksums import read_sums
 from workflow_scripts.report.figures.settings import SETTING_FIGURES
-from workflow_scripts.study.output_plans import LABEL_TEMPLATES, TEMPLATES, OutputPlans, template_digest
+from workflow_scripts.study import output_plans
+from workflow_scripts.study.output_plans import LABEL_TEMPLATES, TEMPLATES, template_digest
 from workflow_scripts.study.plan import Plan
 from workflow_scripts.study.planned_run import PlannedRun
-from workflow_scripts.study.store import drop_none, store_of
+from workflow_scripts.study.store import drop_none, hash_step, store_of
 from workflow_scripts.study.study import Study
 
 Ids = Mapping[str, str]
@@ -66,8 +67,7 @@ class Targets:
     """
 
     def __init__(self, project: Project, *, quiet: bool = True, dry: Callable[[], bool] = lambda: False) -> None:
-        self.project, self.steps, self.quiet, self.dry = project, store_of(project).steps, quiet, dry
-        self.outputs = OutputPlans(self.steps)
+        self.project, self.quiet, self.dry = project, quiet, dry
         self._plans: dict[str, Plan] = {}
         self._studies: dict[str, Study] = {}
         self._texts: dict[str, str] = {}  # of files that are written for commands
@@ -117,9 +117,9 @@ class Targets:
         """Yield all plans of a study."""
         for run in study.runs:
             yield from (run.plan, *run.plan.inputs)
-        yield from self.outputs.plan_tables(study).values()
-        yield from self.outputs.plan_figures(study).values()
-        yield from (self.outputs.plan_summary(study), self.outputs.plan_page(study))
+        yield from output_plans.plan_tables(study).values()
+        yield from output_plans.plan_figures(study).values()
+        yield from (output_plans.plan_summary(study), output_plans.plan_page(study))
 
     # Targets
 
@@ -219,12 +219,12 @@ class Targets:
 
     def list_copies(self, study: Study) -> dict[str, str]:
         """List the copies of a study in results/, with the files of the store that they are copies of."""
-        copies = self._page_sources(study) | self.outputs.list_shown(study)
+        copies = self._page_sources(study) | output_plans.list_shown(study)
         return {f"{study.root}/{file}": source for file, source in copies.items()}
 
     def _page_sources(self, study: Study) -> dict[str, str]:
         """File of a study's page and numbers → the file of the store."""
-        page, summary = self.outputs.plan_page(study).folder, self.outputs.plan_summary(study).folder
+        page, summary = output_plans.plan_page(study).folder, output_plans.plan_summary(study).folder
         return {file: f"{page if 'html' in file else summary}/{source}" for file, source in paths.STUDY_FILES.items()}
 
     def _output_targets(self, name: str, part: str) -> list[str]:
@@ -234,7 +234,7 @@ class Targets:
         """
         study = self.load_study(name)
         study.check_present(part)
-        return [f"{study.root}/{file}" for file in self.outputs.list_shown(study, part)]
+        return [f"{study.root}/{file}" for file in output_plans.list_shown(study, part)]
 
     # What rules ask
 
@@ -245,7 +245,7 @@ class Targets:
             index = self._write_list(_csv_text([run.row for run in study.runs]), "csv")
             copies = {paths.INDEX: index, **self._page_sources(study)}
         else:
-            shown = self.outputs.list_shown(study, name)
+            shown = output_plans.list_shown(study, name)
             copies = {file: source for file, source in shown.items() if file.startswith(key)}
         if not copies:
             raise SpecError(
@@ -277,7 +277,7 @@ class Targets:
     def summary_lines(self, root: str) -> list[str]:
         """Read from the log of a study's numbers what won, if they were made here, and name the pages."""
         study = self._study_in(root)
-        log = Path(f"logs/metrics/{self.outputs.plan_summary(study).digest}.log")
+        log = Path(f"logs/metrics/{output_plans.plan_summary(study).digest}.log")
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
         pages = [f"results/{root}/report.html", *_label_pages(study)]
         return [f"results/{root}:", *(f"  {line}" for line in lines), *(f"  page: {page}" for page in pages)]
@@ -355,7 +355,7 @@ class Targets:
         self._plans |= {plan.folder: plan for plan in inputs}
         page, files = paths.SETTING_PAGE.format(**ids), ("arrays", "labels", "partition", "donor")
         return self._plan_built_page(
-            "setting_page", page, files, ["--ids", "/".join(names)], inputs, TEMPLATES, figure=SETTING_FIGURES
+            "setting_page", page, files, ["--ids", "/".join(names)], inputs, TEMPLATES, figure=tuple(SETTING_FIGURES)
         )
 
     def _plan_built_page(
@@ -366,10 +366,10 @@ class Targets:
         options: list[str],
         inputs: tuple[Plan, ...],
         templates: tuple[str, ...],
-        **names: Iterable[str],
+        **names: tuple[str, ...],
     ) -> Plan:
         """files: what the step reads, as in `Plan.input_files`. names: as in `StepCode.step_entries`."""
-        code, reads = self.steps.hash_entries(self.steps.step_entries(step, **names)), Plan("", "", inputs)
+        code, reads = hash_step(step, **names), Plan("", "", inputs)
         options = [
             *options,
             *(word for name in files for file in reads.input_files(name) for word in (f"--{name}", file)),
