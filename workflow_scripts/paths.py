@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 ARRAYS, LABELS, PARTITION = "arrays.npz", "labels.npz", "partition.npz"  # in their folders of the store
@@ -28,6 +29,16 @@ def reference_files(spec: Mapping[str, Any]) -> list[str]:
         part_spec for part in (spec, *spec.get("of", {}).values()) for part_spec in (part, part.get("reference") or {})
     )
     return list(dict.fromkeys(str(part_spec["file"]) for part_spec in named if part_spec.get("file")))
+
+
+def resolve_user_file(path: str | Path) -> Path:
+    """Find a file that a spec names: in the working folder, else beside the code (`snakemake --directory`).
+
+    Args:
+        path: As the spec has it.
+    """
+    beside = Path(__file__).parents[1] / path
+    return beside if not Path(path).exists() and beside.exists() else Path(path)
 
 
 STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from fednoise_core.io import SpecError, canonical_json, json_digest
-from workflow_scripts.config.nets import nets_of
+from workflow_scripts.config.nets import net_code
 from workflow_scripts.config.project import Project, reserved_names
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.provenance.code_hash import read_modules
@@ -107,7 +107,7 @@ def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(
     assert planned({"name": "own_rated:It"}).spec["method"] == {"name": "own_rated:It"}
     assert planned({"name": named, "mu": 0.5}).spec["method"] == {"name": named, "mu": 0.5}
     assert planned({"name": named, "mu": 0.01}).spec["method"] == {"name": named}
-    assert "contract_methods.py" in StepCode(folder).train_entries(named, ["mlp"])
+    assert "contract_methods.py" in StepCode(folder).step_entries("training_run", method=[named], net=["mlp"])
     for spec, message in (
         ({"name": named, "mu": -1}, r"mu: expected number ≥ 0, got -1"),
         ({"name": named, "nu": 1}, "nu: unknown key; did you mean 'mu'?"),
@@ -137,10 +137,9 @@ def test_runs_and_paths(folder: Path) -> None:
     assert [(run.method, run.seed) for run in study.runs] == [("fedavg", 0), ("fedavg", 1), ("cot", 0), ("cot", 1)]
     run = study.runs[2]
     assert run.folder.startswith("store/runs/digits/symmetric-0.3/openset-5/coteaching/seed0/")
-    found = run.files
-    assert found.labels.inputs == (found.arrays,)  # this noise does not look at clients
-    assert found.partition.inputs == (found.arrays, found.labels)  # this partition looks at labels
-    assert found.run.inputs == (found.arrays, found.labels, found.partition)
+    arrays, labels, split = run.plan.inputs
+    assert labels.inputs == (arrays,)  # this noise does not look at clients
+    assert split.inputs == (arrays, labels)  # this partition looks at labels
     arrays, labels, split = study.plan_setting("digits", "levels", "even", 7)
     assert labels.inputs == (arrays, split)
     assert split.inputs == (arrays,)
@@ -842,7 +841,7 @@ def test_the_default_net_is_in_the_code_of_a_run(folder: Path) -> None:
     write(folder, "config/studies/toy.yaml", edited(lambda s: s["train"].pop("net")))
     spec = Study(project(folder), "toy").runs[0].spec
     assert "net" not in spec["train"]
-    entries = StepCode(ROOT).train_entries(spec["method"]["name"], nets_of(spec["train"]))
+    entries = StepCode(ROOT).step_entries("training_run", net=net_code(spec["train"]))
     assert "fednoise_core/nets/small.py" in read_modules(ROOT, entries)
 
 

@@ -59,7 +59,8 @@ def test_every_example_validates_and_is_made(source, tmp_path, monkeypatch, caps
     check(spec)
     small(source, tmp_path, monkeypatch)
     out = tmp_path / "out" / f"{source}.npz"
-    command = ["--spec", json.dumps(spec), "--out", str(out), "--data-root", str(tmp_path), "--cache", str(tmp_path)]
+    monkeypatch.setenv("FEDNOISE_DATA", str(tmp_path))
+    command = ["--spec", json.dumps(spec), "--out", str(out), "--cache", str(tmp_path)]
     assert download.main(command) == 0, capsys.readouterr().err
     arrays = Arrays.load(out)
     assert arrays.spec == spec

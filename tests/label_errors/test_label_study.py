@@ -17,8 +17,7 @@ from fednoise_core.label_errors.decisions import DECISIONS, data_digest
 from workflow_scripts.commands import apply_decisions, label_study
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
-from workflow_scripts.provenance.step_code import StepCode
-from workflow_scripts.study.output_plans import OutputPlans
+from workflow_scripts.study.output_plans import plan_page
 from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.study import Study
 
@@ -58,7 +57,7 @@ def test_the_documentation_s_arrays_become_a_study(folder: Path, capsys: pytest.
     assert run.spec["noise"] == {"kind": "given"}
     assert read_yaml("config/studies/mine.yaml")["labels"] is True
     study = Study(Project(read_yaml("config/config.yaml")), "mine")
-    links = OutputPlans(StepCode(ROOT)).plan_page(study).spec["study"]["label_pages"]
+    links = plan_page(study).spec["study"]["label_pages"]
     assert links == {"mine · cross_fitted, seed 0": f"../../{run.labels_page}"}
 
 

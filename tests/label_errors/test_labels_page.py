@@ -24,7 +24,7 @@ from fednoise_core.label_errors.decisions import Suspect
 from fednoise_core.label_errors.files import SITES as SITE_COLUMNS
 from fednoise_core.label_errors.files import SUSPECTS, write_suspects
 from fednoise_core.label_errors.thumbnails import FEW, PER_SHEET, SHARP, SMALL, pack_sheets, shown_images
-from workflow_scripts.commands import labels_page
+from workflow_scripts.steps import labels_page
 
 
 @pytest.fixture

@@ -203,7 +203,7 @@ def test_a_run_depends_on_published_weights_and_on_their_conversion(
     }
 
     def address() -> str:
-        return Store(project).plan_run("digits", spec, 0).run.folder
+        return Store(project).plan_run("digits", spec, 0).folder
 
     source = resnet18_file(tmp_path)
     monkeypatch.setitem(pretrained.PUBLISHED, "resnet18", ("", pretrained.sha256_file(source)))

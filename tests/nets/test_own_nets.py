@@ -266,15 +266,15 @@ def test_the_users_files_decide_what_runs_again(project: Path):
 
     def code() -> str:
         steps = StepCode(project)
-        return steps.hash_entries(steps.train_entries("fedavg", net_code(net)))
+        return steps.hash_entries(steps.step_entries("training_run", method=["fedavg"], net=net_code(net)))
 
     first = code()
     assert {"theirnets.py", "layers.py"} <= set(
-        read_modules(project, StepCode(project).train_entries("fedavg", net_code(net)))
+        read_modules(project, StepCode(project).step_entries("training_run", method=["fedavg"], net=net_code(net)))
     )
     (project / "layers.py").write_text("WIDTH = 3  # a comment\n")
     assert code() == first
     (project / "layers.py").write_text("WIDTH = 4\n")
     assert code() != first
     with pytest.raises(SpecError, match=r"expected a module in the project's folder, got 'absent:make'"):
-        StepCode(project).train_entries("fedavg", ["module", "absent:make"])
+        StepCode(project).step_entries("training_run", method=["fedavg"], net=["module", "absent:make"])

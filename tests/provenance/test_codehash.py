@@ -161,7 +161,7 @@ def test_a_name_that_became_a_module_is_seen(root: Path, start: str, text: str, 
 
 def test_a_job_takes_the_code_that_it_was_planned_with() -> None:
     steps = StepCode(ROOT)
-    entries = steps.train_entries("fedavg", ["mlp"])
+    entries = steps.step_entries("training_run", method=["fedavg"], net=["mlp"])
     planned = steps.hash_entries(entries)
     assert steps.check_hash(planned, entries) == steps.check_hash("", entries) == planned
     with pytest.raises(CodeChanged, match="the code has changed since this job was planned"):
@@ -228,7 +228,7 @@ def test_steps_depend_on_their_own_kind_only() -> None:
     """A run is not stale when a noise model changes, nor are labels of one kind by the file of another."""
     project = Path(__file__).parents[2]
     steps = StepCode(project)
-    training = set(read_modules(project, steps.train_entries("fedcorr", ["small_cnn"])))
+    training = set(read_modules(project, steps.step_entries("training_run", method=["fedcorr"], net=["small_cnn"])))
     own = {"fednoise_core/noise/labels.py", "fednoise_core/methods/fedcorr.py", "fednoise_core/nets/small.py"}
     assert own <= training
     others = {
@@ -239,10 +239,10 @@ def test_steps_depend_on_their_own_kind_only() -> None:
     }
     assert all((project / name).is_file() for name in others)
     assert not training & others
-    symmetric = set(read_modules(project, steps.noise_entries("symmetric")))
+    symmetric = set(read_modules(project, steps.step_entries("noise", noise=["symmetric"])))
     assert "fednoise_core/noise/models.py" in symmetric
     assert not symmetric & {"fednoise_core/noise/asymmetric.py", "fednoise_core/noise/levels.py"}
-    openset = set(read_modules(project, steps.partition_entries("openset")))
+    openset = set(read_modules(project, steps.step_entries("partition", partition=["openset"])))
     assert "fednoise_core/partition/schemes.py" in openset
     assert "fednoise_core/partition/skew.py" not in openset
 
@@ -263,7 +263,7 @@ def test_a_further_line_of_a_registry_changes_no_other_hash(tmp_path: Path) -> N
             (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / folder / name).write_text(text)
         steps = StepCode(tmp_path / folder)
-        return steps.hash_entries(steps.train_entries(method, []))
+        return steps.hash_entries(steps.step_entries("training_run", method=[method]))
 
     before = code("before", lines, "one")
     assert code("more", {**lines, "three": "fednoise_core.methods.m:Three"}, "one") == before
@@ -273,7 +273,7 @@ def test_a_further_line_of_a_registry_changes_no_other_hash(tmp_path: Path) -> N
 
 def test_the_command_line_around_training_is_not_in_its_hash() -> None:
     steps = StepCode(ROOT)
-    training = read_modules(ROOT, steps.train_entries("fedavg", ["mlp"]))
+    training = read_modules(ROOT, steps.step_entries("training_run", method=["fedavg"], net=["mlp"]))
     assert "workflow_scripts/steps/training_run.py" in training
     commands = ("train", "device", "step", "codehash", "stepcode")
     assert not [name for name in commands if f"workflow_scripts/{name}.py" in training]

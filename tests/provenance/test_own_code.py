@@ -55,7 +55,13 @@ def test_the_planned_code_is_accepted(inputs, tmp_path) -> None:
     words = ["--spec", '{"kind": "iid", "clients": 3}', "--seed=0", "--arrays", inputs["arrays"]]
     assert (
         split.main(
-            [*words, "--out", str(tmp_path / "p.npz"), "--code", steps.hash_entries(steps.partition_entries("iid"))]
+            [
+                *words,
+                "--out",
+                str(tmp_path / "p.npz"),
+                "--code",
+                steps.hash_entries(steps.step_entries("partition", partition=["iid"])),
+            ]
         )
         == 0
     )
@@ -65,8 +71,8 @@ def test_what_keeps_the_books_is_in_no_closure() -> None:
     """Else an edit of the code hash itself would rerun everything."""
     steps = StepCode(ROOT)
     for entries in (
-        steps.train_entries("fedavg", ["mlp"]),
-        steps.noise_entries("symmetric"),
-        steps.report_entries("table"),
+        steps.step_entries("training_run", method=["fedavg"], net=["mlp"]),
+        steps.step_entries("noise", noise=["symmetric"]),
+        steps.step_entries("table"),
     ):
         assert not [file for file in read_modules(ROOT, entries) if file.startswith(BOOKKEEPING)]

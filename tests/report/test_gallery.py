@@ -21,6 +21,7 @@ from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.report.figures import draw, style
 from workflow_scripts.report.figures.settings import SETTING_FIGURES
+from workflow_scripts.report.runs.run import Setting
 from workflow_scripts.report.runs.settings import SettingArtifacts
 from workflow_scripts.study.study import Study
 
@@ -53,8 +54,9 @@ def shown(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[
         labels: Labels = noise.inject(data, noise_spec, run.seed, split)
         labels.save(labels_file)
         (split or partition.make(data, partition_spec, run.seed, labels)).save(partition_file)
-        ids = ("digits", run.noise, run.partition, run.seed)
-        found[run.noise, run.partition] = SettingArtifacts(*ids, labels_file, partition_file, arrays)
+        files = {"arrays": arrays, "labels": labels_file, "partition": partition_file}
+        setting = Setting("digits", run.noise, run.partition)
+        found[run.noise, run.partition] = SettingArtifacts(setting, run.seed, files)
     return found
 
 
@@ -86,8 +88,9 @@ def shown_examples(tmp_path_factory: pytest.TempPathFactory) -> list[SettingArti
         split = partition.make(arrays, partition_spec, 0, labels)
         for name, artifact in (("labels", labels), ("partition", split), ("arrays", arrays)):
             artifact.save(folder / f"{name}.npz")
-        files = (folder / f"{name}.npz" for name in ("labels", "partition", "arrays"))
-        found.append(SettingArtifacts("data", noise_spec["kind"], partition_spec["kind"], 0, *files, among=found))
+        files = {name: folder / f"{name}.npz" for name in ("arrays", "labels", "partition")}
+        setting = Setting("data", noise_spec["kind"], partition_spec["kind"])
+        found.append(SettingArtifacts(setting, 0, files, among=found))
     return found
 
 

@@ -40,7 +40,7 @@ from workflow_scripts.report.figures.style import WRONG
 from workflow_scripts.report.pages.run_details import read_confusion
 from workflow_scripts.report.runs.frames import tabulate_results
 from workflow_scripts.report.runs.ranking import leading_methods
-from workflow_scripts.report.runs.run import SELECTORS, ListedRun, listed_runs, load
+from workflow_scripts.report.runs.run import SELECTORS, ListedRun, Setting, listed_runs, load
 from workflow_scripts.report.runs.run import select as select_runs
 from workflow_scripts.report.runs.settings import SettingArtifacts
 from workflow_scripts.report.tables import registry
@@ -55,6 +55,7 @@ GRID = [
 MANY = {f"m{number}": f"Robust method number {number} with a long name" for number in range(11)}
 EXAMPLES = {kind: draw.find_figure_kind({"kind": kind}).example for kind in draw.FIGURES}
 KINDS = [kind for kind in draw.FIGURES if not draw.find_figure_kind({"kind": kind}).of_a_paper]
+SETTING = Setting("d", "n", "p")
 ONE: dict[str, Any] = {"noises": ["sym40"], "partitions": ["iid"]}
 
 
@@ -545,8 +546,8 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> SettingArtifacts:
     y = write_arrays(folder / "arrays.npz", classes=100, n=6000, names=names)
     noisy = write_labels(folder / "labels.npz", y, NOISES["sym40"], classes=100)
     write_partition(folder / "partition.npz", noisy, {"kind": "openset", "mode": "uniform", "clients": 300})
-    paths = (folder / "labels.npz", folder / "partition.npz", folder / "arrays.npz")
-    return SettingArtifacts("wide", "sym40", "openset", 0, *paths)
+    files = {name: folder / f"{name}.npz" for name in ("arrays", "labels", "partition")}
+    return SettingArtifacts(Setting("wide", "sym40", "openset"), 0, files)
 
 
 @pytest.mark.parametrize("kind", SETTING_FIGURES)
@@ -569,9 +570,9 @@ def test_heat_maps_with_numbers_fit(tmp_path: Path, classes: int) -> None:
     y = write_arrays(tmp_path / "arrays.npz", classes=classes, n=600, names=names)
     noisy = write_labels(tmp_path / "labels.npz", y, NOISES["sym40"], classes=classes)
     write_partition(tmp_path / "partition.npz", noisy, PARTITIONS["iid"])
-    paths = (tmp_path / "labels.npz", tmp_path / "partition.npz", tmp_path / "arrays.npz")
+    files = {name: tmp_path / f"{name}.npz" for name in ("arrays", "labels", "partition")}
     with style.use_house_style():
-        made = draw.draw_setting_figure([SettingArtifacts("d", "n", "p", 0, *paths)], {"kind": "transition"})
+        made = draw.draw_setting_figure([SettingArtifacts(SETTING, 0, files)], {"kind": "transition"})
         assert problems(made.figure) == []
     assert len(made.frame) == 2 * classes**2
 
@@ -592,8 +593,8 @@ def test_a_page_of_feature_vectors_shows_every_figure_but_their_pictures(tmp_pat
     arrays.save(tmp_path / "arrays.npz")
     noisy = write_labels(tmp_path / "labels.npz", arrays.y_train, NOISES["sym40"], classes=4)
     write_partition(tmp_path / "partition.npz", noisy, PARTITIONS["iid"])
-    paths = (tmp_path / "labels.npz", tmp_path / "partition.npz", tmp_path / "arrays.npz")
-    one = SettingArtifacts("d", "sym40", "iid", 0, *paths)
+    files = {name: tmp_path / f"{name}.npz" for name in ("arrays", "labels", "partition")}
+    one = SettingArtifacts(Setting("d", "sym40", "iid"), 0, files)
     shown = [kind for kind in SETTING_FIGURES if draw.find_figure_kind({"kind": kind}).applies(one)]
     assert set(SETTING_FIGURES) - set(shown) == {"samples"}
     with style.use_house_style():
@@ -609,7 +610,7 @@ def test_client_level_noise_is_averaged_by_samples(tmp_path: Path) -> None:
     arrays = {"clean": clean, "noisy": clean, "rate": np.array(0.0), "T_nominal": T, "T_realised": np.eye(2)}
     noise = {"artifact": "labels", "noise": {"kind": "fedcorr"}, "seed": 0, "nominal_rate": None, "classes": 2}
     save_npz(tmp_path / "l.npz", arrays, noise)
-    one = SettingArtifacts("d", "n", "p", 0, tmp_path / "l.npz", tmp_path / "p.npz", None)
+    one = SettingArtifacts(SETTING, 0, {"labels": tmp_path / "l.npz", "partition": tmp_path / "p.npz"})
     with style.use_house_style():
         frame = draw.draw_setting_figure([one], {"kind": "transition"}).frame
         clients = draw.draw_setting_figure([one], {"kind": "clients"}).figure
@@ -635,15 +636,16 @@ def test_open_set_noise_shows_the_foreign_image(tmp_path: Path) -> None:
     }
     spec = {"artifact": "labels", "noise": noise, "seed": 0, "nominal_rate": 0.05, "classes": 10}
     save_npz(tmp_path / "l.npz", labels, spec)
-    one = SettingArtifacts("d", "n", "p", 0, tmp_path / "l.npz", None, tmp_path / "a.npz", tmp_path / "donor.npz")
+    files = {"labels": tmp_path / "l.npz", "arrays": tmp_path / "a.npz"}
+    one = SettingArtifacts(SETTING, 0, {**files, "donor": tmp_path / "donor.npz"})
     donors, _ = load_npz(tmp_path / "donor.npz", "arrays")
     own, _ = load_npz(tmp_path / "a.npz", "arrays")
     assert (one.image(7) == donors["x_train"][5]).all()
     assert (one.image(8) == own["x_train"][8]).all()
-    alone = SettingArtifacts("d", "n", "p", 0, tmp_path / "l.npz", None, tmp_path / "a.npz")
+    alone = SettingArtifacts(SETTING, 0, files)
     assert (alone.image(7) == 128).all()
     write_partition(tmp_path / "p.npz", y, PARTITIONS["iid"])
-    shown = dataclasses.replace(one, partition_file=tmp_path / "p.npz")
+    shown = dataclasses.replace(one, files={**one.files, "partition": tmp_path / "p.npz"})
     with style.use_house_style():
         made = draw.draw_setting_figure([shown], {"kind": "samples"})
     assert made.alt.endswith("Given label wrong, image replaced by a foreign one: 2. Given label right: 14.")
@@ -656,13 +658,15 @@ def test_artifacts_that_do_not_belong_together_are_named(root: Path, tmp_path: P
     y = write_arrays(tmp_path / "a.npz", n=50)
     write_labels(tmp_path / "l.npz", y, NOISES["sym40"])
     big = root / "partitions/digits/sym40/iid/seed0.npz"
-    one = SettingArtifacts("d", "n", "p", 0, tmp_path / "l.npz", big, root / "raw/digits.npz")
+    one = SettingArtifacts(
+        SETTING, 0, {"labels": tmp_path / "l.npz", "partition": big, "arrays": root / "raw/digits.npz"}
+    )
     with pytest.raises(ArtifactError, match=r"seed0\.npz: names sample \d+, but .*l\.npz has 50"):
         _ = one.split
     with pytest.raises(ArtifactError, match=r"l\.npz: 50 labels for 1200 samples"):
         _ = one.arrays
     with pytest.raises(ArtifactError, match="the runs list names no labels file"):
-        _ = SettingArtifacts("d", "n", "p", 0, None, None, None).labels
+        _ = SettingArtifacts(SETTING, 0, {}).labels
 
 
 def test_the_command_writes_the_same_bytes_again(

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from fake_runs import write_study
 
-from workflow_scripts.report.pages.headline import Headline, headline_of, make_headline
+from workflow_scripts.report.pages.headline import METRIC, Headline, headline_of, make_headline
 from workflow_scripts.report.runs.ranking import leading_methods, paired_gains
 from workflow_scripts.report.runs.run import listed_runs, load
 
@@ -19,7 +19,7 @@ def make_results(values: dict[str, dict[str, tuple[float, ...]]], marks: str = "
     return pd.DataFrame(
         {
             **{"dataset": "d", "noise": noise, "partition": "iid", "method": method.lower(), "method_label": method},
-            **{"marks": "†" if method in marks else "", "as_told": False, "seed": seed, "last": value},
+            **{"marks": "†" if method in marks else "", "as_told": False, "seed": seed, METRIC: value},
             **{"noiseless": noise == "clean", "diverged": math.isnan(value)},
         }
         for noise, methods in values.items()
@@ -29,7 +29,7 @@ def make_results(values: dict[str, dict[str, tuple[float, ...]]], marks: str = "
 
 
 def headline(values: dict[str, dict[str, tuple[float, ...]]], marks: str = "") -> Headline:
-    return make_headline(make_results(values, marks), "last", "fedavg")
+    return make_headline(make_results(values, marks), "fedavg")
 
 
 TWO_NOISES = {
@@ -43,7 +43,7 @@ def test_pairs_won_against_plain_averaging() -> None:
     result = headline(TWO_NOISES)
     assert result.sentence == (
         f"A is above FedAvg in all 4 pairs of {MATCH}. The mean gain is +3.5 [−0.3, +7.3] points. "
-        "Accuracy: last round, n = 2 seeds."
+        "Accuracy: mean of the last ten evaluations, n = 2 seeds."
     )
     first, second = result.rows
     assert (first.accuracy, first.gain, first.won) == ("80.5 ± 6.4", "+5.5", "2 of 2")
@@ -65,7 +65,7 @@ def test_pairs_won_against_plain_averaging() -> None:
 def test_methods_are_compared_with_the_baseline_of_the_same_net() -> None:
     values = {"n": {"FedAvg 8": (50.0,), "A 8": (54.0,), "FedAvg 16": (60.0,), "A 16": (59.0,)}}
     nets = {f"fedavg {width}": [f"fedavg {width}", f"a {width}"] for width in (8, 16)}
-    result = make_headline(make_results(values), "last", "fedavg 8", by_baseline=nets)
+    result = make_headline(make_results(values), "fedavg 8", by_baseline=nets)
     assert result.sentence.startswith(
         f"A 8 is above FedAvg 8 in the only pair of {MATCH}. The gain is +4.0 points. "
         f"No method is above FedAvg 16 in the only pair of {MATCH}. Accuracy"
@@ -77,7 +77,7 @@ def test_diverged_runs_lose_and_methods_with_the_true_rate_do_not_count() -> Non
     result = headline(diverged, marks="Oracle")
     assert result.sentence.startswith("B is above FedAvg in ")
     assert result.rows[0].methods == ["B", "FedAvg"]
-    gains = paired_gains(make_results(diverged), "last", "fedavg").set_index(["method", "seed"])["gain"]
+    gains = paired_gains(make_results(diverged), METRIC, "fedavg").set_index(["method", "seed"])["gain"]
     assert (gains["a", 0], gains["a", 1], gains["b", 1]) == (5.0, -math.inf, 2.0)
     no_baseline = {"n1": {"FedAvg": (math.nan,), "A": (85.0,), "B": (70.0,)}}
     lead = "ahead of all others beyond the interval of paired differences"
@@ -102,7 +102,7 @@ def test_diverged_runs_lose_and_methods_with_the_true_rate_do_not_count() -> Non
     ],
 )
 def test_a_method_leads_if_the_interval_of_its_pairs_is_above_zero(second: tuple[float, ...], ahead: list[str]) -> None:
-    assert leading_methods(make_results({"n": {"A": (80.0, 60.0), "B": second}}), "last") == ahead
+    assert leading_methods(make_results({"n": {"A": (80.0, 60.0), "B": second}}), METRIC) == ahead
 
 
 def test_a_pair_without_the_baselines_accuracy_does_not_count() -> None:
@@ -111,9 +111,9 @@ def test_a_pair_without_the_baselines_accuracy_does_not_count() -> None:
 
 
 def test_numbers_without_trusted_test_labels_say_so() -> None:
-    result = make_headline(make_results(TWO_NOISES), "last", "fedavg", untrusted=("d",))
+    result = make_headline(make_results(TWO_NOISES), "fedavg", untrusted=("d",))
     assert "no trusted test labels of d: accuracy there is agreement" in result.sentence
-    assert "agreement" not in make_headline(make_results(TWO_NOISES), "last", "fedavg", untrusted=("other",)).sentence
+    assert "agreement" not in make_headline(make_results(TWO_NOISES), "fedavg", untrusted=("other",)).sentence
 
 
 def test_a_label_study_begins_with_the_number_of_wrong_labels(tmp_path: Path) -> None:

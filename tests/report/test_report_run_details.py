@@ -54,7 +54,7 @@ def test_words_and_ends_of_each_run(tmp_path: Path) -> None:
     diverge(tmp_path / "runs/digits/sym40/iid/fedavg/seed1", 5)
     for path in tmp_path.glob("runs/**/summary.json"):
         path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"test_known": False}))
-    made = page_data(study, load(listed_runs(tmp_path / "runs.json")), "last", "unknown")
+    made = page_data(study, load(listed_runs(tmp_path / "runs.json")), "unknown")
     setting = made["settings"][0]
     assert (setting["score"], setting["known"]) == ("Agreement with given labels", False)
     whole, lost = (run["v"] for run in made["runs"][:2])

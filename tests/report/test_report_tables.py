@@ -99,7 +99,7 @@ def test_a_method_whose_own_rate_is_the_settings_is_marked_there_and_not_compare
     words = "The noise rate that Guess assumes is the true one in “40 % of labels wrong”."
     assert f"{words} So results there are not compared." in made.notes
     results = tabulate_results(load(listed_runs(tmp_path / "runs.json")))
-    first = make_headline(results, "best", "fedavg")
+    first = make_headline(results, "fedavg")
     assert [row.methods for row in first.rows if row.setting.noise == "sym40"] == [["FedAvg"]]
 
 

@@ -101,12 +101,14 @@ def test_all_csvs_of_a_study_are_harmless_and_its_tables_show_the_label(
 ) -> None:
     label = '=HYPERLINK("http://x")'
     root = some_study(tmp_path, monkeypatch, label, "@noise")
-    kinds = {kind: registry.find_kind({"kind": kind}) for kind in registry.TABLES}
-    kinds |= {
-        kind: draw.find_figure_kind({"kind": kind}) for kind in draw.FIGURES if kind != "sweep"
-    }  # nothing is swept
-    paths = [make(root, name, {"kind": name}) for name, kind in kinds.items() if not kind.of_a_paper]
+    tables = [kind for kind in registry.TABLES if not registry.find_kind({"kind": kind}).of_a_paper]
+    figures = [kind for kind in draw.FIGURES if not draw.find_figure_kind({"kind": kind}).of_a_paper]
+    paths = [make(root, kind, {"kind": kind}) for kind in tables]
     texts = [path.with_suffix(".csv").read_text(encoding="utf-8") for path in paths]
+    runs = listed_runs(root / "runs.json")
+    with style.use_house_style():
+        drawn = [draw.draw_figure(runs, {"kind": kind}) for kind in figures if kind != "sweep"]  # nothing is swept
+    texts += [csv_text(figure.frame) for figure in drawn]
     study = json.loads((root / "study.json").read_text()) | {"tables": {}, "figures": {}}
     page = study_page(study, listed_runs(root / "runs.json"), root)
     inside = re.search(r'href="data:text/csv[^,]*,([^"]*)" download="runs.csv"', page)

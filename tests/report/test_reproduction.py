@@ -282,7 +282,8 @@ def test_methods_are_compared_over_the_seeds_that_both_have(made: Any) -> None:
 
 def test_a_lead_is_over_shared_seeds_or_the_difference_of_the_means() -> None:
     def lead(first: tuple[float, str], second: tuple[float, str]) -> float:
-        return claims.measure_lead(claims.SeedValues(*first), claims.SeedValues(*second))
+        keys = ("ours_mean", "ours_by_seed")
+        return claims.measure_lead(*(dict(zip(keys, row, strict=True)) for row in (first, second)))
 
     one = (45.0, "0=50 1=40")
     assert lead(one, (49.0, "0=49")) == 1

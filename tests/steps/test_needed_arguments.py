@@ -7,7 +7,6 @@ import sys
 import pytest
 
 NEEDED = {
-    "workflow_scripts.commands.labels_page": "--out",
     "workflow_scripts.steps.download": "--spec, --out",
     "workflow_scripts.steps.noise": "--spec, --seed, --arrays, --out",
     "workflow_scripts.steps.partition": "--spec, --seed, --arrays, --out",
@@ -18,6 +17,7 @@ NEEDED = {
     "workflow_scripts.steps.metrics": "--runs-list, --out, --headline, --accuracy, --curves",
     "workflow_scripts.steps.study_page": "--study, --runs-list, --shown, --out",
     "workflow_scripts.steps.setting_page": "--arrays, --labels, --partition, --out",
+    "workflow_scripts.steps.labels_page": "--out",
 }
 
 

@@ -178,7 +178,9 @@ def test_a_finished_run_that_is_trained_again_is_unfinished_meanwhile(inputs, tm
     """Snakemake forces it. What was run by hand, without a planned code, records its own."""
     assert train.main(words(tmp_path, inputs)) == 0
     steps, record = StepCode(ROOT), tmp_path / "out/spec.json"
-    assert json.loads(record.read_text())["code"] == steps.hash_entries(steps.train_entries("fedavg", ["mlp"]))
+    assert json.loads(record.read_text())["code"] == steps.hash_entries(
+        steps.step_entries("training_run", method=["fedavg"], net=["mlp"])
+    )
     sums, there, again = tmp_path / "out/SHA256SUMS", [], train.train_job
     monkeypatch.setattr(train, "train_job", lambda *args: (there.append(sums.exists()), again(*args)))
     monkeypatch.setattr(train, "_check_code", lambda *_: "def")

@@ -63,7 +63,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "a template": ([("workflow_scripts/report/pages/assets/study.html", "<h3>Code</h3>", "<h3>The code</h3>")], PAGE),
     "code of the command line": ([(STEPS + "train.py", "interrupted before the first round", "so long")], {}),
     "code of the planner": ([(f"workflow_scripts/study/{name}.py", *NEW_NAME) for name in ("targets", "grid")], {}),
-    "code of the page of suspect labels": ([("workflow_scripts/commands/labels_page.py", *NEW_NAME)], {}),
+    "code of the page of suspect labels": ([("workflow_scripts/steps/labels_page.py", *NEW_NAME)], {}),
     "a variable's name": (
         [(SCHEMES, BY_OWNER, BY_OWNER.replace("order", "ranks"))],
         {"partition": 2, **ALL_RUNS, "figure": 2},

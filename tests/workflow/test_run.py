@@ -17,6 +17,7 @@ from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.provenance.code_hash import BOOKKEEPING, PACKAGES, read_modules
 from workflow_scripts.provenance.step_code import StepCode, read_registry
+from workflow_scripts.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.study.study import Study
 
 pytestmark = pytest.mark.workflow
@@ -155,43 +156,46 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
     metrics = [f"--{key}=build/{key}" for key in ("out", "headline", "accuracy", "curves")]
     commands = {
         "download": (
-            steps.download_entries({"source": "digits"}),
+            steps.step_entries("download", dataset=["digits"]),
             ["--spec", '{"source": "digits"}', "--out", "build/a.npz"],
         ),
         "noise": (
-            steps.noise_entries("pair"),
+            steps.step_entries("noise", noise=["pair"]),
             ["--spec", '{"kind": "pair", "rate": 0.1}', "--seed", "0", "--arrays", arrays, "--out", "build/l.npz"],
         ),
         "partition": (
-            steps.partition_entries("iid"),
+            steps.step_entries("partition", partition=["iid"]),
             ["--spec", '{"kind": "iid", "clients": 3}', "--seed", "0", "--arrays", arrays, "--out", "build/p.npz"],
         ),
         "table": (
-            steps.report_entries("table", tables=["accuracy"]),
+            steps.step_entries("table", table=["accuracy"]),
             ["--spec", '{"kind": "accuracy"}', *report, "--out-prefix", "build/t"],
         ),
         "figure": (
-            steps.report_entries("figure", ["curves"]),
+            steps.step_entries("figure", figure=["curves"]),
             ["--spec", '{"kind": "curves"}', *report, "--out-prefix", "build/f"],
         ),
-        "metrics": (steps.report_entries("metrics"), [*report, *metrics]),
+        "metrics": (steps.step_entries("metrics"), [*report, *metrics]),
         "study_page": (
-            steps.report_entries("study_page", [*steps.setting_figure_kinds(), *figures], kinds),
+            steps.step_entries("study_page", figure=[*SETTING_FIGURES, *figures], table=kinds),
             ["--study", json.dumps(study.page_metadata()), *report, *shown, "--out", "build/r.html"],
         ),
         "setting_page": (
-            steps.report_entries("setting_page", steps.setting_figure_kinds()),
+            steps.step_entries("setting_page", figure=SETTING_FIGURES),
             [*setting, "--out", "build/d.html"],
         ),
         "train": (
-            steps.train_entries("fedcorr", ["mlp"]),
+            steps.step_entries("training_run", method=["fedcorr"], net=["mlp"]),
             ["--spec", spec_of(run), *setting, "--out", "build/run", "--work", "build/work", "--device", "cpu"],
         ),
     }
     upstream: set[str] = set()  # the code of what a report names: it is in the addresses of the runs that are shown
     for one in study.runs:
-        upstream |= {*steps.noise_entries(one.spec["noise"]["kind"]), *steps.download_entries(one.spec["dataset"])}
-        upstream |= {*steps.partition_entries(one.spec["partition"]["kind"])}
+        upstream |= {
+            *steps.step_entries("noise", noise=[one.spec["noise"]["kind"]]),
+            *steps.step_entries("download", dataset=[one.spec["dataset"]["source"]]),
+        }
+        upstream |= {*steps.step_entries("partition", partition=[one.spec["partition"]["kind"]])}
     for script, (entries, arguments) in commands.items():
         named = upstream if script in ("table", "figure", "metrics", "study_page", "setting_page") else set()
         known = set(read_modules(workflow.folder, [*entries, *named]))
@@ -255,11 +259,11 @@ def test_dvc_stages_depend_on_all_code_behind_them() -> None:
     nets = read_registry(ROOT, "fednoise_core/nets/__init__.py", "NETS")
     behind = {
         "store": [
-            *(steps.download_entries({"source": source}) for source in sources),
-            *map(steps.pretrained_entries, nets),
-            *(steps.noise_entries("none"), steps.partition_entries("iid")),
-            *(steps.train_entries(method, nets) for method in methods),
-            *(steps.report_entries(script) for script in reports),
+            *(steps.step_entries("download", dataset=[source]) for source in sources),
+            *(steps.step_entries("pretrained", net=[net]) for net in nets),
+            *(steps.step_entries("noise", noise=["none"]), steps.step_entries("partition", partition=["iid"])),
+            *(steps.step_entries("training_run", method=[method], net=nets) for method in methods),
+            *(steps.step_entries(script) for script in reports),
         ],
     }
     for stage, entries in behind.items():

@@ -20,7 +20,7 @@ VERBS = {  # verb → module with a function `main`; the first line of its docst
     "record": "workflow_scripts.commands.record",
     "prune": "workflow_scripts.commands.prune",
     "label-study": "workflow_scripts.commands.label_study",
-    "labels-page": "workflow_scripts.commands.labels_page",
+    "labels-page": "workflow_scripts.steps.labels_page",
     "apply-decisions": "workflow_scripts.commands.apply_decisions",
     "flower-app": "workflow_scripts.commands.flower_app",
     "new": "workflow_scripts.commands.new",

@@ -20,11 +20,6 @@ def net_settings(train: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [net if isinstance(net, Mapping) else {"name": net} for net in nets]
 
 
-def nets_of(train: Mapping[str, Any]) -> list[str]:
-    """List the names of the nets that training settings name."""
-    return [str(net.get("name")) for net in net_settings(train)]
-
-
 def net_code(train: Mapping[str, Any]) -> list[str]:
     """List what the code of the nets starts from.
 
@@ -34,5 +29,5 @@ def net_code(train: Mapping[str, Any]) -> list[str]:
     Returns:
         Names of the library's nets, and the factories "module:function" of the user's own.
     """
-    factories = [str(net["factory"]) for net in net_settings(train) if "factory" in net]
-    return list(dict.fromkeys([*nets_of(train), *factories]))
+    nets = net_settings(train)
+    return list(dict.fromkeys(str(net[key]) for key in ("name", "factory") for net in nets if key in net))

@@ -32,20 +32,10 @@ from fednoise_core.settings.declare import (
     unknown_key,
 )
 from workflow_scripts.config.yaml_file import ConfigPath, check_json_compatible, read_yaml
-from workflow_scripts.provenance.step_code import ROOT, read_registry
+from workflow_scripts.provenance.step_code import REGISTRIES, ROOT, read_registry
 
 _CHECKER = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
 _VALIDATOR = validators.extend(Draft202012Validator, type_checker=_CHECKER)  # nor is 100.0 an integer for the library
-
-REGISTRIES = {  # family whose schema is made from the code → where its names are
-    "dataset": ("fednoise_core/data/__init__.py", "SOURCES"),
-    "method": ("fednoise_core/methods/__init__.py", "METHODS"),
-    "net": ("fednoise_core/nets/__init__.py", "NETS"),
-    "noise": ("fednoise_core/noise/registry.py", "NOISES"),
-    "partition": ("fednoise_core/partition/registry.py", "PARTITIONS"),
-    "table": ("workflow_scripts/report/tables/registry.py", "TABLES"),
-    "figure": ("workflow_scripts/report/figures/results/__init__.py", "RESULT_FIGURES"),
-}
 
 Schema = Mapping[str, Any]
 # family → the key that names the kind; "kind" for the others
@@ -195,7 +185,7 @@ def _describe_own_method(name: str) -> Schema:
 
 def _describe_unknown_kind(family: str, kind: str, kinds: Mapping[str, Any]) -> str:
     """Describe the problem with a kind that the schema lacks: no such kind, or an old schema."""
-    if family in REGISTRIES and kind in read_registry(ROOT, *REGISTRIES[family]):
+    if any(kind in read_registry(ROOT, *registry) for registry in REGISTRIES.get(family, ())):
         return f"config/schema/{family}.yaml does not know {kind!r} yet. Run `fednoise schema`"
     return f"unknown {family} {kind!r}{did_you_mean(kind, kinds)}"
 
@@ -225,7 +215,7 @@ def _normalize_value(value: Any, schema: Schema) -> Any:
     """A value with every whole number that stands where any number may stand as a float."""
     options = [schema, *schema.get("anyOf", [])]
     if isinstance(value, int) and not isinstance(value, bool):
-        kinds = {kind for option in options for kind in _type_names(option)}
+        kinds = {option.get("type") for option in options}
         return float(value) if "number" in kinds and "integer" not in kinds else value
     if isinstance(value, list):
         inner: Schema = next((option["items"] for option in options if "items" in option), {})
@@ -236,11 +226,6 @@ def _normalize_value(value: Any, schema: Schema) -> Any:
         )
         return _without_defaults(value, properties)
     return value
-
-
-def _type_names(schema: Schema) -> list[str]:
-    kinds = schema.get("type", [])
-    return [kinds] if isinstance(kinds, str) else list(kinds)
 
 
 def _list_errors(value: Any, validator: Any) -> list[ValidationError]:

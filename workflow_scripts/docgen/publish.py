@@ -249,7 +249,7 @@ def _page_markdown(
     kinds = {name: draw.find_figure_kind(metadata["figures"][name]) for name in texts_by_figure}
     board = next((name for name in kinds if kinds[name].at_top and kinds[name].of_a_paper == bool(paper)), "")
     picture = _picture_markdown(board, texts_by_figure[board]) if board else ""
-    text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", metadata["text"]) if part.strip()]
+    text = study_page.split_paragraphs(metadata["text"])
     progress = _progress_sentence(study, paper, runs, commit)
     hand_written = _hand_written(out / "README.md")
     if paper:

@@ -12,6 +12,20 @@ from workflow_scripts.provenance.code_hash import closure_hash, module_file
 ROOT = Path(__file__).resolve().parents[2]
 """The project whose code this process runs."""
 
+REGISTRIES = {
+    "dataset": [("fednoise_core/data/__init__.py", "SOURCES")],
+    "method": [("fednoise_core/methods/__init__.py", "METHODS")],
+    "net": [("fednoise_core/nets/__init__.py", "NETS")],
+    "noise": [("fednoise_core/noise/registry.py", "NOISES")],
+    "partition": [("fednoise_core/partition/registry.py", "PARTITIONS")],
+    "table": [("workflow_scripts/report/tables/registry.py", "TABLES")],
+    "figure": [
+        ("workflow_scripts/report/figures/results/__init__.py", "RESULT_FIGURES"),
+        ("workflow_scripts/report/figures/settings/__init__.py", "SETTING_FIGURES"),
+    ],
+}
+"""Family of things that come in kinds → the files and dicts that name them."""
+
 
 def user_module_path(folder: str | Path, named: str) -> str:
     """Find the file of a method or a net's factory of the user's own.
@@ -47,6 +61,16 @@ def read_registry(root: str | Path, file: str, name: str) -> dict[str, str]:
     raise LookupError(f"{file}: no dict literal named {name}")
 
 
+def sources_of(spec: Mapping[str, Any]) -> list[str]:
+    """The sources that the arrays of a data set are made from: its own, and perhaps that of its public images.
+
+    Args:
+        spec: The settings of the data set.
+    """
+    public = spec.get("public")
+    return [spec["source"], *([public["dataset"]] if isinstance(public, Mapping) else [])]
+
+
 class CodeChanged(RuntimeError):
     """The code is not the one that this job was planned with."""
 
@@ -58,77 +82,25 @@ class StepCode:
         self.folder = Path(folder)
         self._hash = functools.cache(functools.partial(closure_hash, self.folder))
 
-    def download_entries(self, spec: Mapping[str, Any]) -> list[str]:
-        """Code of the step that makes the arrays of a data set.
+    def step_entries(self, step: str, **names: Iterable[str]) -> list[str]:
+        """Code of a step: its module, and what is behind names of things that come in kinds.
+
+        A training run is the step `training_run`: the command line around it decides no number.
 
         Args:
-            spec: The settings of the data set, whose public images may be of another source.
-        """
-        public = spec.get("public")
-        named = [spec["source"], *([public["dataset"]] if isinstance(public, Mapping) else [])]
-        return [
-            "workflow_scripts/steps/download.py",
-            *self._registry_entries("fednoise_core/data/__init__.py", "SOURCES", named),
-        ]
-
-    def pretrained_entries(self, net: str) -> list[str]:
-        """The step that makes a file of published weights for a net."""
-        return [
-            "workflow_scripts/steps/pretrained.py",
-            *self._registry_entries("fednoise_core/nets/__init__.py", "NETS", [net]),
-        ]
-
-    def noise_entries(self, kind: str) -> list[str]:
-        """The step that makes noisy labels."""
-        return [
-            "workflow_scripts/steps/noise.py",
-            *self._registry_entries("fednoise_core/noise/registry.py", "NOISES", [kind]),
-        ]
-
-    def partition_entries(self, kind: str) -> list[str]:
-        """The step that spreads samples over clients."""
-        return [
-            "workflow_scripts/steps/partition.py",
-            *self._registry_entries("fednoise_core/partition/registry.py", "PARTITIONS", [kind]),
-        ]
-
-    def train_entries(self, method: str, nets: Iterable[str]) -> list[str]:
-        """Code of a training run. It starts from training_run.py: the command line around it decides no number.
-
-        Args:
-            method: A name of METHODS, or the user's own "module:Class".
-            nets: Names of NETS, and the user's own factories "module:function".
+            step: The name of its module.
+            names: Family of REGISTRIES → names. A method or net may be the user's own, "module:Class".
 
         Raises:
             SpecError: The file of a class or factory is not in the project's folder.
         """
-        modules = [*self._registry_entries("fednoise_core/methods/__init__.py", "METHODS", [method])]
-        nets = list(nets)
-        modules += self._registry_entries("fednoise_core/nets/__init__.py", "NETS", nets)
-        modules += [user_module_path(self.folder, net) for net in (method, *nets) if ":" in net]
-        return ["workflow_scripts/steps/training_run.py", *modules]
-
-    def report_entries(self, script: str, figures: Iterable[str] = (), tables: Iterable[str] = ()) -> list[str]:
-        """Code of a step that makes tables, figures, numbers or pages.
-
-        Args:
-            script: The name of its module.
-            figures: The kinds of figures that it draws.
-            tables: The kinds of tables that it makes or shows.
-        """
-        kinds = list(figures)
-        return [
-            f"workflow_scripts/steps/{script}.py",
-            *self._registry_entries("workflow_scripts/report/figures/results/__init__.py", "RESULT_FIGURES", kinds),
-            *self._registry_entries("workflow_scripts/report/figures/settings/__init__.py", "SETTING_FIGURES", kinds),
-            *self._registry_entries("workflow_scripts/report/tables/registry.py", "TABLES", tables),
-        ]
-
-    def setting_figure_kinds(self) -> list[str]:
-        """The kinds of figures that a setting's page shows, and a study's."""
-        return list(
-            read_registry(self.folder, "workflow_scripts/report/figures/settings/__init__.py", "SETTING_FIGURES")
-        )
+        entries = [f"workflow_scripts/steps/{step}.py"]
+        for family, chosen in names.items():
+            keys = list(chosen)
+            for registry in REGISTRIES[family]:
+                entries += self._registry_entries(*registry, keys)
+            entries += [user_module_path(self.folder, key) for key in keys if ":" in key]
+        return entries
 
     def hash_entries(self, entries: Iterable[str]) -> str:
         """Hash code.

@@ -7,7 +7,7 @@ from workflow_scripts.machine.fork_client import exit_as, run_forked
 
 STEPS = (
     *("download", "noise", "partition", "pretrained", "train"),
-    *("table", "figure", "metrics", "study_page", "setting_page"),
+    *("table", "figure", "metrics", "study_page", "setting_page", "labels_page"),
 )
 
 if __name__ == "__main__":

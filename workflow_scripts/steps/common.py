@@ -12,7 +12,7 @@ import argparse
 import errno
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,17 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--code", default="", help="hash that the step's code must have; without it any will do")
     parser.add_argument(
         "--sums", type=Path, help="file for the SHA-256 of every file beside it, written when all is done"
+    )
+
+
+def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a planned step, and the runs that it shows."""
+    add_plan_arguments(parser)
+    parser.add_argument(
+        "--runs-list",
+        required=True,
+        help="JSON list of {dataset, noise, partition, method, seed, dir, labels, partition_file, arrays}, or "
+        "a study's index.csv",
     )
 
 
@@ -72,16 +83,14 @@ def json_argument(text: str) -> dict[str, Any]:
     return value
 
 
-def run_step(
-    name: str, work: Callable[[], str], entries: Callable[[StepCode], list[str]], args: argparse.Namespace
-) -> int:
+def run_step(name: str, work: Callable[[], str], args: argparse.Namespace, **names: Iterable[str]) -> int:
     """Do a step's work and print its line.
 
     Args:
-        name: The name of the step in messages.
+        name: The name of the step.
         work: Does it and returns the line.
-        entries: The files that the hash of the step's code starts from.
         args: The parsed arguments, see `add_plan_arguments`.
+        names: What the step is about, as in `StepCode.step_entries`.
 
     Returns:
         The exit status.
@@ -89,7 +98,7 @@ def run_step(
     try:
         if args.code:
             steps = StepCode(ROOT)
-            steps.check_hash(args.code, entries(steps))
+            steps.check_hash(args.code, steps.step_entries(name, **names))
         line = work()
         if args.sums:
             write_sums(args.sums.parent)

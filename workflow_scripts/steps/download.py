@@ -1,6 +1,6 @@
 """Make the arrays artifact of one data set: a settings JSON in, one npz out.
 
-python -m workflow_scripts.steps download --spec '{"source": "digits"}' --out digits.npz [--data-root DIR]
+python -m workflow_scripts.steps download --spec '{"source": "digits"}' --out digits.npz
 """
 
 import argparse
@@ -11,12 +11,13 @@ from fednoise_core.data import sources
 from fednoise_core.data.arrays import SIDE_BYTES
 from fednoise_core.io import NAMED, write_json
 from workflow_scripts.provenance.checksums import write_sums
+from workflow_scripts.provenance.step_code import sources_of
 from workflow_scripts.steps import common
 
 
-def search_folders(data_root: str | None) -> list[str]:
-    """List the folders searched before anything is downloaded: the config's `data_root`, then FEDNOISE_DATA."""
-    return [place for place in (data_root, os.environ.get("FEDNOISE_DATA")) if place]
+def search_folders() -> list[str]:
+    """List the folders searched before anything is downloaded: that of FEDNOISE_DATA, which `data_root` sets, too."""
+    return [place for place in (os.environ.get("FEDNOISE_DATA"),) if place]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,8 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--spec", required=True, type=common.json_argument, help="settings as JSON: an entry of config/datasets.yaml"
     )
     parser.add_argument("--out", required=True, type=Path, help="the npz file to write")
-    parser.add_argument("--data-root", default=None, help="folder searched first; FEDNOISE_DATA is second")
-    parser.add_argument("--cache", default="data/downloads", help="where downloads are kept; searched last")
+    parser.add_argument("--cache", default="data/downloads", help="keeps downloads; searched after FEDNOISE_DATA")
     common.add_plan_arguments(parser)
     parser.add_argument("--contents", help="folder to record --fingerprint in, for clones without the user's files")
     parser.add_argument("--fingerprint", default="", help="digest of what the user's files hold")
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def write_arrays() -> str:
-        arrays = sources.read(options.spec, search_folders(options.data_root), options.cache)
+        arrays = sources.read(options.spec, search_folders(), options.cache)
         arrays.save(options.out, options.side_bytes)
         if options.contents:
             write_json(Path(options.contents, "contents.json"), options.fingerprint)
@@ -54,4 +54,4 @@ def main(arguments: list[str] | None = None) -> int:
         damaged = f"; {len(arrays.left_out)} damaged images left out: {names}" if arrays.left_out else ""
         return f"{options.out}: {counts}, clean labels {truth}{damaged}"
 
-    return common.run_step("download", write_arrays, lambda steps: steps.download_entries(options.spec), options)
+    return common.run_step("download", write_arrays, options, dataset=sources_of(options.spec))

@@ -5,7 +5,6 @@ import argparse
 from workflow_scripts.report.figures import draw
 from workflow_scripts.report.runs.run import listed_runs
 from workflow_scripts.steps import common
-from workflow_scripts.steps.report_args import add_runs_arguments
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -19,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, type=common.json_argument, help="figure spec: JSON or a JSON file")
-    add_runs_arguments(parser)
+    common.add_runs_arguments(parser)
     parser.add_argument("--out-prefix", required=True, help="path of the files to write, without the ending")
     args = parser.parse_args(argv)
 
@@ -27,6 +26,4 @@ def main(argv: list[str] | None = None) -> int:
         draw.write_figure(listed_runs(args.runs_list), args.spec, args.out_prefix)
         return f"{args.out_prefix}.svg, .png, .pdf, .csv: {args.spec['kind']}"
 
-    return common.run_step(
-        "figure", draw_figure, lambda steps: steps.report_entries("figure", [args.spec["kind"]]), args
-    )
+    return common.run_step("figure", draw_figure, args, figure=[args.spec["kind"]])

@@ -18,7 +18,7 @@ from workflow_scripts.report.runs.frames import IDS, by_round, count_diverged, t
 from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.run import METRICS, RecordedRun, listed_runs, load
 from workflow_scripts.report.text.footnotes import append_marks, marks_of
-from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step
+from workflow_scripts.steps.common import add_runs_arguments, run_step
 
 
 def study_metrics(frame: pd.DataFrame) -> dict[str, Any]:
@@ -116,10 +116,8 @@ def curves_table(runs: list[RecordedRun]) -> pd.DataFrame:
         table = pd.concat([noisy, none], ignore_index=True)
     table.insert(0, "setting", table["dataset"] + "/" + table["noise"] + "/" + table["partition"])
     last = table.groupby(["setting", "method"], sort=False).tail(1)
-    starts = {dataset: [find_axis_minimum(list(run["drawn"])) for _, run in group.groupby("setting")]
-              for dataset, group in last.groupby("dataset")}  # fmt: skip
-    start = {dataset: min((low or 0.0 for low in lows), default=0.0) for dataset, lows in starts.items()}
-    table["start"] = table["dataset"].map(start)
+    panels = last.groupby(["dataset", "setting"])["drawn"].agg(list).groupby("dataset")
+    table["start"] = table["dataset"].map(panels.agg(lambda lines: find_axis_minimum(*lines) or 0.0))
     return table[["setting", "method", "round", "work", "accuracy", "drawn", "start"]]
 
 
@@ -151,4 +149,4 @@ def main(argv: list[str] | None = None) -> int:
         write_json(args.out, study_metrics(frame))
         return "\n".join(summary_lines(runs) or [f"{len(runs)} runs"])
 
-    return run_report_step("metrics", write_metrics, args)
+    return run_step("metrics", write_metrics, args)

@@ -27,4 +27,4 @@ def main(argv: list[str] | None = None) -> int:
         labels.save(args.out)
         return f"{args.out}: {len(labels.noisy)} labels, {labels.rate:.4f} wrong (asked: {labels.nominal_rate})"
 
-    return common.run_step("noise", write_labels, lambda steps: steps.noise_entries(args.spec["kind"]), args)
+    return common.run_step("noise", write_labels, args, noise=[args.spec["kind"]])

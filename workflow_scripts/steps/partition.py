@@ -25,4 +25,4 @@ def main(argv: list[str] | None = None) -> int:
         sizes = split.sizes
         return f"{args.out}: {split.clients} clients, {len(split.index)} samples, {sizes.min()} to {sizes.max()} each"
 
-    return common.run_step("partition", write_partition, lambda steps: steps.partition_entries(args.spec["kind"]), args)
+    return common.run_step("partition", write_partition, args, partition=[args.spec["kind"]])

@@ -29,17 +29,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--net", required=True, help="a ResNet's name; without --file one of: " + ", ".join(PUBLISHED))
     parser.add_argument("--out", required=True, type=Path, help="the safetensors file to write")
     parser.add_argument("--file", type=Path, help="the user's own state dict: .pth, .pt or .safetensors")
-    parser.add_argument("--data-root", default=None, help="folder searched first; FEDNOISE_DATA is second")
     parser.add_argument("--cache", type=Path, default=Path("data/downloads"), help="keeps downloads; searched last")
     common.add_plan_arguments(parser)
     options = parser.parse_args(arguments)
 
     def write_weights() -> str:
-        source = options.file or _find_published(options.net, search_folders(options.data_root), options.cache)
+        source = options.file or _find_published(options.net, search_folders(), options.cache)
         count = convert_weights(source, options.net, options.out)
         return f"{options.out}: {count} tensors for {options.net}, head left out"
 
-    return common.run_step("pretrained", write_weights, lambda steps: steps.pretrained_entries(options.net), options)
+    return common.run_step("pretrained", write_weights, options, net=[options.net])
 
 
 def convert_weights(source: Path, net: str, out: Path) -> int:

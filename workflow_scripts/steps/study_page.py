@@ -6,10 +6,10 @@ import tempfile
 from pathlib import Path
 
 from fednoise_core.io import open_atomic
+from workflow_scripts.report.figures.settings import SETTING_FIGURES
 from workflow_scripts.report.pages.study_page import study_page
 from workflow_scripts.report.runs.run import listed_runs
-from workflow_scripts.steps.common import json_argument
-from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step
+from workflow_scripts.steps.common import add_runs_arguments, json_argument, run_step
 
 
 def software_commit() -> str:
@@ -61,5 +61,5 @@ def main(argv: list[str] | None = None) -> int:
             file.write(page)
         return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
 
-    kinds = {key: [spec["kind"] for spec in args.study.get(key, {}).values()] for key in ("figures", "tables")}
-    return run_report_step("study_page", write_page, args, settings=True, **kinds)
+    figures, tables = ([spec["kind"] for spec in args.study.get(key, {}).values()] for key in ("figures", "tables"))
+    return run_step("study_page", write_page, args, figure=[*SETTING_FIGURES, *figures], table=tables)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from workflow_scripts.report.runs.run import listed_runs
 from workflow_scripts.report.tables import registry
-from workflow_scripts.steps.common import json_argument
-from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step
+from workflow_scripts.steps import common
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -19,8 +18,8 @@ def main(argv: list[str] | None = None) -> int:
         The exit status, see `steps.common`.
     """
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--spec", required=True, type=json_argument, help="table spec: JSON or a JSON file")
-    add_runs_arguments(parser)
+    parser.add_argument("--spec", required=True, type=common.json_argument, help="table spec: JSON or a JSON file")
+    common.add_runs_arguments(parser)
     parser.add_argument("--name", help="the table's id, for LaTeX; default: the last part of --out-prefix")
     parser.add_argument("--out-prefix", required=True, help="path of the files to write, without the ending")
     args = parser.parse_args(argv)
@@ -30,4 +29,4 @@ def main(argv: list[str] | None = None) -> int:
         layout = registry.write_table(listed_runs(args.runs_list), args.spec, prefix, args.name or Path(prefix).name)
         return f"{prefix}.csv, .md, .tex: {len(layout.rows)} rows, {layout.width} columns"
 
-    return run_report_step("table", write_table, args, tables=[str(args.spec.get("kind"))])
+    return common.run_step("table", write_table, args, table=[str(args.spec.get("kind"))])

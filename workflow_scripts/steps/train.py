@@ -97,7 +97,8 @@ def main(argv: list[str] | None = None) -> int:
 def _check_code(spec: dict[str, Any], args: argparse.Namespace) -> str:
     """The hash of the code that trains this run."""
     steps = StepCode(ROOT)
-    return steps.check_hash(args.code, steps.train_entries(str(spec["method"].get("name")), net_code(spec["train"])))
+    named = {"method": [str(spec["method"].get("name"))], "net": net_code(spec["train"])}
+    return steps.check_hash(args.code, steps.step_entries("training_run", **named))
 
 
 def _stop_on_signals() -> Callable[[], bool]:

@@ -1,6 +1,6 @@
 """One training run, from files to files: all that decides its numbers. `train.py` is the command line around it.
 
-The code hash of a run starts here (`StepCode.train_entries`): help and messages of the command line rerun nothing.
+The code hash of a run starts here (`StepCode.step_entries`): help and messages of the command line rerun nothing.
 """
 
 import os

@@ -71,7 +71,8 @@ class StudyGrid(FileAtScale):
         """Plan the artifacts of a setting, in the grid or not.
 
         Returns:
-            The plans of its arrays, labels and partition.
+            The plans of its arrays, labels and partition, for the first accepted versions for which they are finished,
+            else for the installed ones.
 
         Raises:
             SpecError: Data set, noise and partition do not go together.
@@ -79,12 +80,10 @@ class StudyGrid(FileAtScale):
         if (dataset, noise, partition) not in self._settings:
             self.project.find_dataset(dataset, self.place)
             self._check_setting(dataset, noise, partition, self.place)
-        return store_of(self.project).first_finished_setting(
-            dataset,
-            self.normalize_definition("noises", noise),
-            self.normalize_definition("partitions", partition),
-            seed,
-        )
+        store, labels = store_of(self.project), self.normalize_definition("noises", noise)
+        split = self.normalize_definition("partitions", partition)
+        settings = [store.plan_setting(dataset, labels, split, seed, versions) for versions in store.versions]
+        return next((plans for plans in settings if all(plan.is_finished for plan in plans)), settings[0])
 
     def select_runs(self, spec: Mapping[str, Any]) -> list[PlannedRun]:
         """Select the runs that a table or figure shows.

@@ -46,7 +46,7 @@ def paper_cells(study: StudyGrid, spec: Mapping[str, Any]) -> list[GridCell]:
             ):
                 cells[cell] = None
     return sorted(
-        cells, key=lambda cell: [_position_in(names, value) for names, value in zip(allowed, cell, strict=True)]
+        cells, key=lambda cell: [index_of(names or [], value) or 0 for names, value in zip(allowed, cell, strict=True)]
     )
 
 
@@ -180,10 +180,6 @@ def skipped_figures(study: StudyGrid, figures: Mapping[str, Any]) -> dict[str, s
     missing = {name: spec for name, spec in study.full.get("figures", {}).items() if name not in figures}
     why = {True: "not run (data absent)", False: "not run at this scale"}
     return {str(spec.get("title", name)): why[bool(missing_datasets(study, spec))] for name, spec in missing.items()}
-
-
-def _position_in(names: Any, value: str) -> int:
-    return 0 if names is None else index_of(names, value) or 0
 
 
 def _study_values(study: StudyGrid, spec: Mapping[str, Any], place: ConfigPath) -> list[dict[str, Any]]:

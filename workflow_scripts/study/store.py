@@ -22,9 +22,8 @@ from fednoise_core.partition import registry as partitions
 from workflow_scripts.config.file_contents import hash_contents
 from workflow_scripts.config.nets import net_code
 from workflow_scripts.config.project import Project
-from workflow_scripts.config.published_weights import check_published
 from workflow_scripts.machine.versions import Versions, installed_versions, versions_text
-from workflow_scripts.provenance.step_code import ROOT, StepCode
+from workflow_scripts.provenance.step_code import ROOT, StepCode, sources_of
 from workflow_scripts.study.plan import Plan
 
 Settings = Mapping[str, Any]
@@ -40,11 +39,17 @@ def store_of(project: Project) -> Store:
 STEPS = StepCode(ROOT)  # one for all scales of a process: the code is read once
 
 
+@functools.cache
+def hash_step(step: str, **names: tuple[str, ...]) -> str:
+    """Hash the code of a step, see `StepCode.step_entries`."""
+    return STEPS.hash_entries(STEPS.step_entries(step, **names))
+
+
 class Store:
     """Plans of a project's steps."""
 
     def __init__(self, project: Project) -> None:
-        self.project, self.steps = project, STEPS
+        self.project = project
         self.versions: list[Versions] = [
             installed_versions(),
             *(tuple(sorted(accepted.items())) for accepted in project.accepted),
@@ -58,7 +63,8 @@ class Store:
             dataset: The id of the data set.
             versions: Versions of torch and numpy; the installed ones if left out.
         """
-        spec, code = self.project.normalize_dataset(dataset), self._step_hash(self.steps.download_entries, dataset)
+        spec = self.project.normalize_dataset(dataset)
+        code = hash_step("download", dataset=tuple(sources_of(spec)))
         base = "store" if load_source(self.project.datasets[dataset]["source"]).redistributable else "data"
         fingerprint = self.project.dataset_fingerprint(dataset)
         where = f"{base}/arrays/{_path_word(spec['source'])}"
@@ -94,23 +100,6 @@ class Store:
             self._plan_partition(dataset, partition, seed, noisy, versions),
         )
 
-    def first_finished_setting(
-        self, dataset: str, noise: Settings, partition: Settings, seed: int
-    ) -> tuple[Plan, Plan, Plan]:
-        """Plan a setting for the first accepted versions for which it is finished, else for the installed ones.
-
-        Args:
-            dataset: The id of the data set.
-            noise: The noise in normal form.
-            partition: The partition in normal form.
-            seed: The seed of both.
-
-        Returns:
-            The plans of its arrays, labels and partition.
-        """
-        settings = [self.plan_setting(dataset, noise, partition, seed, versions) for versions in self.versions]
-        return next((plans for plans in settings if all(plan.is_finished for plan in plans)), settings[0])
-
     def plan_donor(self, noise: Settings, versions: Versions | None = None) -> Plan | None:
         """Plan the arrays that open-set noise takes images from, if the noise names another data set."""
         name = noises.needs_donor(noise)
@@ -125,7 +114,7 @@ class Store:
             self.plan_donor(noise, versions),
             noises.needs_file(noise),
         )
-        code, inputs = self._step_hash(self.steps.noise_entries, noise["kind"]), drop_none(arrays, split, donor)
+        code, inputs = hash_step("noise", noise=(noise["kind"],)), drop_none(arrays, split, donor)
         where = f"store/labels/{self._source_word(dataset)}/{_kind_words(noise, 'rate')}/seed{seed}"
         contents = hash_contents(_check_file(file)) if file else ""
         folder = _make_address(
@@ -139,7 +128,7 @@ class Store:
         """Plan a partition. `labels` are the noisy labels of partitions drawn over them."""
         arrays, code = (
             self.plan_arrays(dataset, versions),
-            self._step_hash(self.steps.partition_entries, partition["kind"]),
+            hash_step("partition", partition=(partition["kind"],)),
         )
         where = f"store/partitions/{self._source_word(dataset)}/{_kind_words(partition, 'clients')}/seed{seed}"
         inputs = drop_none(arrays, labels)
@@ -164,7 +153,7 @@ class Store:
     def _plan_run_for(self, dataset: str, spec: Settings, seed: int, versions: Versions) -> Plan:
         setting = self.plan_setting(dataset, spec["noise"], spec["partition"], seed, versions)
         donor, weights = self.plan_donor(spec["noise"], versions), weight_files(spec["train"].get("net"))
-        code = self._train_code(spec["method"]["name"], tuple(net_code(spec["train"])))
+        code = hash_step("training_run", method=(spec["method"]["name"],), net=tuple(net_code(spec["train"])))
         inputs = drop_none(*setting, donor)
         where = "/".join(
             [
@@ -182,10 +171,6 @@ class Store:
         return Plan(folder, code, inputs, arguments, tuple(weights))
 
     @functools.cache  # noqa: B019
-    def _train_code(self, method: str, nets: tuple[str, ...]) -> str:
-        return self.steps.hash_entries(self.steps.train_entries(method, nets))
-
-    @functools.cache  # noqa: B019
     def _weights_identity(self, path: str) -> str | list[str]:
         """Identify a file of weights.
 
@@ -194,14 +179,8 @@ class Store:
         net = Path(path).stem
         if path != PUBLISHED_FILE.format(net=net) or net not in PUBLISHED:
             return hash_contents(_check_file(path))
-        check_published(path, net)
-        return [PUBLISHED[net][1], self.steps.hash_entries(self.steps.pretrained_entries(net))]
-
-    @functools.cache  # noqa: B019
-    def _step_hash(self, step: Any, name: str) -> str:
-        return self.steps.hash_entries(
-            step(self.project.normalize_dataset(name) if step == self.steps.download_entries else name)
-        )
+        _check_published(path, net)
+        return [PUBLISHED[net][1], hash_step("pretrained", net=(net,))]
 
     @functools.cache  # noqa: B019
     def _source_word(self, dataset: str) -> str:
@@ -242,6 +221,24 @@ def _check_file(path: str) -> str:
     if not Path(path).is_file():
         raise SpecError(f"{path}: no such file; the settings name it")
     return path
+
+
+def _check_published(path: str, net: str) -> None:
+    """Check that a file of weights, if it exists, was made from the published weights of a net."""
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).exists():
+        return
+    try:
+        with safe_open(path, framework="numpy") as file:
+            digest = (file.metadata() or {}).get("source_sha256", "no source_sha256 in its metadata")
+    except (SafetensorError, OSError) as error:
+        raise SpecError(f"{path}: damaged weights file ({error}). Remove it; the workflow makes it again") from error
+    if digest != PUBLISHED[net][1]:
+        raise SpecError(
+            f"{path}: source_sha256: expected the published {PUBLISHED[net][1]}, got {digest}. "
+            "Give weights of your own another file name, and name that in the study"
+        )
 
 
 def _path_word(text: Any) -> str:

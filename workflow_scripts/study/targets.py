@@ -28,10 +28,12 @@ from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.provenance.checksums import read_sums
-from workflow_scripts.study.output_plans import LABEL_TEMPLATES, TEMPLATES, OutputPlans, template_digest
+from workflow_scripts.report.figures.settings import SETTING_FIGURES
+from workflow_scripts.study import output_plans
+from workflow_scripts.study.output_plans import LABEL_TEMPLATES, TEMPLATES, template_digest
 from workflow_scripts.study.plan import Plan
 from workflow_scripts.study.planned_run import PlannedRun
-from workflow_scripts.study.store import drop_none, store_of
+from workflow_scripts.study.store import drop_none, hash_step, store_of
 from workflow_scripts.study.study import Study
 
 Ids = Mapping[str, str]
@@ -65,8 +67,7 @@ class Targets:
     """
 
     def __init__(self, project: Project, *, quiet: bool = True, dry: Callable[[], bool] = lambda: False) -> None:
-        self.project, self.steps, self.quiet, self.dry = project, store_of(project).steps, quiet, dry
-        self.outputs = OutputPlans(self.steps)
+        self.project, self.quiet, self.dry = project, quiet, dry
         self._plans: dict[str, Plan] = {}
         self._studies: dict[str, Study] = {}
         self._texts: dict[str, str] = {}  # of files that are written for commands
@@ -116,9 +117,9 @@ class Targets:
         """Yield all plans of a study."""
         for run in study.runs:
             yield from (run.plan, *run.plan.inputs)
-        yield from self.outputs.plan_tables(study).values()
-        yield from self.outputs.plan_figures(study).values()
-        yield from (self.outputs.plan_summary(study), self.outputs.plan_page(study))
+        yield from output_plans.plan_tables(study).values()
+        yield from output_plans.plan_figures(study).values()
+        yield from (output_plans.plan_summary(study), output_plans.plan_page(study))
 
     # Targets
 
@@ -218,12 +219,12 @@ class Targets:
 
     def list_copies(self, study: Study) -> dict[str, str]:
         """List the copies of a study in results/, with the files of the store that they are copies of."""
-        copies = self._page_sources(study) | self.outputs.list_shown(study)
+        copies = self._page_sources(study) | output_plans.list_shown(study)
         return {f"{study.root}/{file}": source for file, source in copies.items()}
 
     def _page_sources(self, study: Study) -> dict[str, str]:
         """File of a study's page and numbers → the file of the store."""
-        page, summary = self.outputs.plan_page(study).folder, self.outputs.plan_summary(study).folder
+        page, summary = output_plans.plan_page(study).folder, output_plans.plan_summary(study).folder
         return {file: f"{page if 'html' in file else summary}/{source}" for file, source in paths.STUDY_FILES.items()}
 
     def _output_targets(self, name: str, part: str) -> list[str]:
@@ -233,7 +234,7 @@ class Targets:
         """
         study = self.load_study(name)
         study.check_present(part)
-        return [f"{study.root}/{file}" for file in self.outputs.list_shown(study, part)]
+        return [f"{study.root}/{file}" for file in output_plans.list_shown(study, part)]
 
     # What rules ask
 
@@ -244,7 +245,7 @@ class Targets:
             index = self._write_list(_csv_text([run.row for run in study.runs]), "csv")
             copies = {paths.INDEX: index, **self._page_sources(study)}
         else:
-            shown = self.outputs.list_shown(study, name)
+            shown = output_plans.list_shown(study, name)
             copies = {file: source for file, source in shown.items() if file.startswith(key)}
         if not copies:
             raise SpecError(
@@ -276,7 +277,7 @@ class Targets:
     def summary_lines(self, root: str) -> list[str]:
         """Read from the log of a study's numbers what won, if they were made here, and name the pages."""
         study = self._study_in(root)
-        log = Path(f"logs/metrics/{self.outputs.plan_summary(study).digest}.log")
+        log = Path(f"logs/metrics/{output_plans.plan_summary(study).digest}.log")
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
         pages = [f"results/{root}/report.html", *_label_pages(study)]
         return [f"results/{root}:", *(f"  {line}" for line in lines), *(f"  page: {page}" for page in pages)]
@@ -337,16 +338,9 @@ class Targets:
         """
         study = self._study_in(ids["root"])
         run = study.find_run(ids["dataset"], ids["noise"], ids["partition"], ids["method"], int(ids["seed"]))
-        files = [word for key in ("arrays", "labels", "donor") if key in run.row for word in (f"--{key}", run.row[key])]
-        arguments = [*files, "--run", run.folder, "--title", run.labels_title]
-        code_and_templates = (
-            self.steps.hash_entries(["workflow_scripts/commands/labels_page.py"]),
-            template_digest(*LABEL_TEMPLATES),
-        )
-        inputs = run.plan, *run.plan.inputs
-        return self._plan_built_page(
-            paths.LABELS_PAGE, "workflow_scripts.commands.labels_page", code_and_templates, arguments, inputs, ids
-        )
+        options, inputs = ["--run", run.folder, "--title", run.labels_title], (run.plan, *run.plan.inputs)
+        page, files = paths.LABELS_PAGE.format(**ids), ("arrays", "labels", "donor")
+        return self._plan_built_page("labels_page", page, files, options, inputs, LABEL_TEMPLATES)
 
     def setting_page(self, **ids: str) -> Plan:
         """Plan the page of a setting, in the grid or not.
@@ -356,32 +350,32 @@ class Targets:
         """
         study = self._study_in(ids["root"])
         names = ids["dataset"], ids["noise"], ids["partition"]
-        inputs = arrays, labels, split = study.plan_setting(*names, int(ids["seed"]))
         donor = store_of(study.project).plan_donor(study.normalize_definition("noises", names[1]))
-        self._plans |= {plan.folder: plan for plan in drop_none(*inputs, donor)}
-        arguments = ["--arrays", f"{arrays.folder}/{paths.ARRAYS}", "--labels", f"{labels.folder}/{paths.LABELS}"]
-        arguments += ["--partition", f"{split.folder}/{paths.PARTITION}", "--ids", "/".join(names)]
-        arguments += ["--donor", f"{donor.folder}/{paths.ARRAYS}"] if donor else []
-        code = self.steps.hash_entries(self.steps.report_entries("setting_page", self.steps.setting_figure_kinds()))
-        code_and_templates = code, template_digest(*TEMPLATES)
-        needed = drop_none(*inputs, donor)
+        inputs = drop_none(*study.plan_setting(*names, int(ids["seed"])), donor)
+        self._plans |= {plan.folder: plan for plan in inputs}
+        page, files = paths.SETTING_PAGE.format(**ids), ("arrays", "labels", "partition", "donor")
         return self._plan_built_page(
-            paths.SETTING_PAGE, "workflow_scripts.steps setting_page", code_and_templates, arguments, needed, ids
+            "setting_page", page, files, ["--ids", "/".join(names)], inputs, TEMPLATES, figure=tuple(SETTING_FIGURES)
         )
 
     def _plan_built_page(
         self,
-        path: str,
         step: str,
-        code_and_templates: tuple[str, str],
+        page: str,
+        files: Iterable[str],
         options: list[str],
         inputs: tuple[Plan, ...],
-        ids: Ids,
+        templates: tuple[str, ...],
+        **names: tuple[str, ...],
     ) -> Plan:
-        """code_and_templates: hash of the code, digest of the templates."""
-        code, page = code_and_templates[0], path.format(**ids)
-        mark = json_digest(options, *code_and_templates)
-        arguments = ("python", "-m", *step.split(), "--code", code, *options, "--out", page)
+        """files: what the step reads, as in `Plan.input_files`. names: as in `StepCode.step_entries`."""
+        code, reads = hash_step(step, **names), Plan("", "", inputs)
+        options = [
+            *options,
+            *(word for name in files for file in reads.input_files(name) for word in (f"--{name}", file)),
+        ]
+        mark = json_digest(options, code, template_digest(*templates))
+        arguments = ("python", "-m", "workflow_scripts.steps", step, "--code", code, *options, "--out", page)
         return Plan(f"{page}/{mark}", code, inputs, arguments)
 
     def page_inputs(self, plan: Plan) -> list[str]:

@@ -5,18 +5,23 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def find_axis_minimum(ends: Sequence[float]) -> float | None:
-    """Choose where the y axis starts so that the ends of most lines stand apart.
+def find_axis_minimum(*panels: Sequence[float]) -> float | None:
+    """Choose where the equal y axes of panels start so that the ends of most lines stand apart.
 
-    A quarter of the lines at most may end under it, if they are far below the others and this halves the axis at
+    A quarter of a panel's lines at most may end under it, if they are far below the others and this halves the axis at
     least. The others keep three quarters of the height.
 
     Args:
-        ends: Where the lines end, in percent. NaN stands for a line without an end.
+        panels: Where the lines of each panel end, in percent. NaN stands for a line without an end.
 
     Returns:
-        The start in percent, a multiple of 5, or None if the axis should start at the data.
+        The start in percent, a multiple of 5, or None if the axes should start at the data.
     """
+    minima = [_find_minimum(ends) for ends in panels]
+    return min((minimum for minimum in minima if minimum is not None), default=None) if None not in minima else None
+
+
+def _find_minimum(ends: Sequence[float]) -> float | None:
     values = np.sort(np.asarray([y for y in ends if np.isfinite(y)]))[::-1]
     if len(values) < 2:
         return None

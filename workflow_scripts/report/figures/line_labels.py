@@ -61,10 +61,10 @@ def set_y_ranges(axes: Sequence[Axes], groups: Sequence[str], ends: Sequence[Seq
     starts = []
     for group in dict.fromkeys(groups):
         members = [place for place, name in enumerate(groups) if name == group]
-        minima = [find_axis_minimum([end.y for end in ends[place]]) for place in members]
+        minimum = find_axis_minimum(*([end.y for end in ends[place]] for place in members))
         least = min(axes[place].dataLim.ymin for place in members)
         most = max(axes[place].dataLim.ymax for place in members)
-        low = -math.inf if None in minima else min(value for value in minima if value is not None)
+        low = -math.inf if minimum is None else minimum
         top = min(most + 0.07 * (most - max(low, least)), TOP)
         cut = low > least
         starts += [low] if cut else []

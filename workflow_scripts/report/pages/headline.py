@@ -70,13 +70,11 @@ class Headline:
         sentence: One or more sentences about all settings.
         rows: A setting each.
         baseline: The name of the method that the others are compared with, or "".
-        metric: The metric that everything here is of, a key of `METRIC_WORDS`.
     """
 
     sentence: str
     rows: list[SettingLeaders]
     baseline: str
-    metric: str
 
 
 def headline_of(runs: Sequence[RecordedRun]) -> Headline:
@@ -89,7 +87,7 @@ def headline_of(runs: Sequence[RecordedRun]) -> Headline:
     least = LEAST if len(tuned) < len(runs) else 1
     results, untrusted = tabulate_results(tuned), agreement.untrusted_datasets(tuned)
     baseline = find_baseline(tuned)
-    first = make_headline(results, METRIC, baseline, untrusted, _methods_by_baseline(tuned), least)
+    first = make_headline(results, baseline, untrusted, _methods_by_baseline(tuned), least)
     asked_labels = all(run.spec.get("noise", {}).get("kind") == "given" for run in runs)
     found = " ".join(filter(None, map(_describe_suspects, runs))) if asked_labels and len(runs) <= NAMED else ""
     found = _describe_entry(tuned, baseline) or found
@@ -150,7 +148,6 @@ def _methods_by_baseline(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
 
 def make_headline(
     results: pd.DataFrame,
-    metric: str,
     baseline: str | None,
     untrusted: Collection[str] = (),
     by_baseline: Mapping[str, Collection[str]] = MappingProxyType({}),
@@ -160,7 +157,6 @@ def make_headline(
 
     Args:
         results: Of `tabulate_results`. Runs without label noise are left out where others have some.
-        metric: One of `run.METRICS`.
         baseline: The id of the method to compare with, such as plain averaging.
         untrusted: Ids of the data sets without trusted test labels.
         by_baseline: Where several nets have a baseline, each one and the methods of its net.
@@ -169,7 +165,7 @@ def make_headline(
     noisy = results[~results["noiseless"].astype(bool)]
     counted = noisy if len(noisy) else results
     parts = {
-        base: paired_gains(counted[counted["method"].isin([base, *names])], metric, base).dropna(subset=["gain"])
+        base: paired_gains(counted[counted["method"].isin([base, *names])], METRIC, base).dropna(subset=["gain"])
         for base, names in (by_baseline or {str(baseline): set(counted["method"])}).items()
     }
     parts = {
@@ -179,16 +175,16 @@ def make_headline(
     gains = pd.concat(parts.values()) if parts else pd.DataFrame(columns=[*counted, "gain"])
     label = next(iter(parts), "") if len(parts) < 2 else "plain averaging with the same net"
     rows = [
-        _find_leaders(Setting(*map(str, ids)), group, metric, gains)
+        _find_leaders(Setting(*map(str, ids)), group, gains)
         for ids, group in counted.groupby(["dataset", "noise", "partition"], sort=False)
     ]
     rows = [row for row in rows if row.methods]
     sentence = " ".join(_gains_sentence(of, base, least) for base, of in parts.items()) or (
-        _leaders_sentence(rows) if rows else _mean_words(counted, metric)
+        _leaders_sentence(rows) if rows else _mean_words(counted)
     )
     seeds = count_words(counted.groupby(["dataset", "noise", "partition", "method"])["seed"].size())
     note = agreement.untrusted_note(sorted(set(counted["dataset"]) & set(untrusted)))
-    return Headline(f"{sentence} Accuracy: {METRIC_WORDS[metric]}, {seeds}. {note}".rstrip(), rows, label, metric)
+    return Headline(f"{sentence} Accuracy: {METRIC_WORDS[METRIC]}, {seeds}. {note}".rstrip(), rows, label)
 
 
 def summary_lines(runs: Sequence[RecordedRun]) -> list[str]:
@@ -209,11 +205,11 @@ def summary_lines(runs: Sequence[RecordedRun]) -> list[str]:
     return [headline.sentence, *lines, *([f"and {hidden} more"] if hidden > 0 else [])]
 
 
-def _find_leaders(setting: Setting, results: pd.DataFrame, metric: str, gains: pd.DataFrame) -> SettingLeaders:
-    methods = leading_methods(results, metric)
+def _find_leaders(setting: Setting, results: pd.DataFrame, gains: pd.DataFrame) -> SettingLeaders:
+    methods = leading_methods(results, METRIC)
     if not methods:
         return SettingLeaders(setting, [])
-    first = results.loc[results["method"] == methods[0], metric].astype(float)
+    first = results.loc[results["method"] == methods[0], METRIC].astype(float)
     pairs = gains[in_setting(gains, setting) & (gains["method"] == methods[0])]["gain"]
     labels = [method_words(results[results["method"] == method]) for method in methods]
     over = (format_signed(pairs.mean(), DIGITS), f"{(pairs > 0).sum()} of {len(pairs)}") if len(pairs) else ()
@@ -278,11 +274,11 @@ def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:
     )
 
 
-def _mean_words(results: pd.DataFrame, metric: str) -> str:
+def _mean_words(results: pd.DataFrame) -> str:
     """The accuracy of each method, where no setting has two that are compared: its mean, or the range over settings."""
     texts = []
     for _, runs in results.groupby("method", sort=False):
-        means = runs.groupby(["dataset", "noise", "partition"])[metric].agg(lambda values: values.mean(skipna=False))
+        means = runs.groupby(["dataset", "noise", "partition"])[METRIC].agg(lambda values: values.mean(skipna=False))
         low, high = means.min(), means.max()
         value = f"{high:.{DIGITS}f}" if len(means) == 1 else f"{low:.{DIGITS}f} to {high:.{DIGITS}f}"
         value = "diverged" if math.isnan(high) else f"{value}\xa0%"

@@ -51,13 +51,12 @@ def series_style() -> str:
     return "".join(lines)
 
 
-def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str, commit: str) -> dict[str, Any]:
+def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], commit: str) -> dict[str, Any]:
     """Everything that the page's scripts draw from, as one object; accuracies in hundredths of a percent.
 
     Args:
         study: Its resolved settings.
         runs: Its runs.
-        metric: Which of `run.METRICS` the page goes by.
         commit: Of the software that makes the page.
     """
     settings = list(dict.fromkeys(run.listed.setting for run in runs))
@@ -71,7 +70,6 @@ def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str
     ]
     noise, starts = _add_details(runs, records, shared), _axis_starts(runs, clean)
     return {
-        "metric": metric,
         "last": frames.LAST,
         "settings": _setting_records(runs, settings, clean, starts),
         "methods": _method_records(runs, methods),
@@ -190,14 +188,14 @@ def _axis_starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[st
     """
     means = frames.tabulate_results(runs).groupby(frames.IDS, sort=False)["last10_mean"].mean().dropna().reset_index()
     free = means["noise"].isin(clean)
-    starts: dict[str, list[float]] = {run.listed.dataset: [] for run in runs}
+    panels: dict[str, list[list[float]]] = {run.listed.dataset: [] for run in runs}
     for (dataset, noise, partition), ends in (means if free.all() else means[~free]).groupby(
         frames.IDS[:3], sort=False
     ):
         same = (means["dataset"] == dataset) & (means["partition"] == partition) & (means["noise"] != noise)
         dotted = means[free & same]
-        starts[str(dataset)].append(find_axis_minimum([*ends["last10_mean"], *dotted["last10_mean"]]) or 0.0)
-    return {dataset: min(minima, default=0.0) for dataset, minima in starts.items()}
+        panels[str(dataset)].append([*ends["last10_mean"], *dotted["last10_mean"]])
+    return {dataset: find_axis_minimum(*lines) or 0.0 for dataset, lines in panels.items()}
 
 
 def _add_details(

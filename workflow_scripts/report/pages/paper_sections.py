@@ -21,8 +21,9 @@ from workflow_scripts.report.runs import frames
 from workflow_scripts.report.runs.csv_files import csv_text, read_csv
 from workflow_scripts.report.runs.frames import RUN
 from workflow_scripts.report.runs.run import RecordedRun, list_timed
+from workflow_scripts.report.runs.statistics import LEVEL
 from workflow_scripts.report.tables.claims import DISAGREES, NOT_RUN, VOID, Claim, judge_claims, list_comparisons
-from workflow_scripts.report.tables.intervals import LEVEL, PROCESSOR
+from workflow_scripts.report.tables.intervals import PROCESSOR
 from workflow_scripts.report.tables.registry import find_kind, select_table_runs
 from workflow_scripts.report.tables.scorecard import JUDGED, KEYS, Score, score_table, states_words
 from workflow_scripts.report.tables.setup import is_same_value

@@ -163,29 +163,26 @@ def _varying_parts(runs: Sequence[RecordedRun]) -> list[int]:
     return [place for place in range(3) if len({run.listed.setting[place] for run in runs}) > 1]
 
 
-def run_columns(runs: Sequence[RecordedRun], metric: str) -> list[tuple[str, bool]]:
+def run_columns(runs: Sequence[RecordedRun]) -> list[tuple[str, bool]]:
     """The heads of the table of all runs.
 
     Args:
         runs: Those of the study.
-        metric: The accuracy that comes first.
 
     Returns:
         (head, whether one picks from its values) of each column.
     """
-    accuracies = [SHORT[key] for key in (metric, *_other_metrics(metric))]
     parts = [(HEADS[PARTS[place]], True) for place in _varying_parts(runs)]
-    measures = [*accuracies, "MB sent", "seconds"]
+    measures = [*SHORT.values(), "MB sent", "seconds"]
     return [("method", True), *parts, ("seed", True), *((head, False) for head in measures)]
 
 
-def run_rows(runs: Sequence[RecordedRun], names: Names, metric: str) -> list[dict[str, Any]]:
+def run_rows(runs: Sequence[RecordedRun], names: Names) -> list[dict[str, Any]]:
     """The rows of the table of all runs.
 
     Args:
         runs: Those of the study.
         names: The words of their settings.
-        metric: The accuracy that comes first.
 
     Returns:
         `link`, its text (the method), and `cells` of (text, number to sort by or None for text).
@@ -200,17 +197,13 @@ def run_rows(runs: Sequence[RecordedRun], names: Names, metric: str) -> list[dic
                 "cells": [
                     *((parts[place], None) for place in _varying_parts(runs)),
                     (str(run.listed.seed), run.listed.seed),
-                    *(_accuracy_cell(run, float(row[key])) for key in (metric, *_other_metrics(metric))),
+                    *(_accuracy_cell(run, float(row[key])) for key in SHORT),
                     (format_number(sent / 1e6, 1), round(sent / 1e6, 3)),
                     (format_number(float(run.cost["seconds"]), 1), run.cost["seconds"]),
                 ],
             }
         )
     return rows
-
-
-def _other_metrics(metric: str) -> list[str]:
-    return [key for key in SHORT if key != metric]
 
 
 def _accuracy_cell(run: RecordedRun, value: float) -> tuple[str, float | str]:

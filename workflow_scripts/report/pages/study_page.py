@@ -71,15 +71,15 @@ def study_page(study: Mapping[str, Any], listed: Sequence[ListedRun], root: str 
         headline=first.sentence,
         won=_winners_table(first, runs, names),
         label_pages=study.get("label_pages", {}),
-        paragraphs=_split_paragraphs(study.get("text") or ""),
+        paragraphs=split_paragraphs(study.get("text") or ""),
         tiles=summary_counts(runs),
         tables=tables,
         board=board,
         figures=figures,
         settings=[{**_setting_part(setting, shelf), "name": names.title(setting.setting)} for setting in artifacts],
-        run_heads=run_columns(runs, METRIC),
-        run_rows=run_rows(runs, names, METRIC),
-        data=json_text(page_data(study, runs, METRIC, commit or "unknown")),
+        run_heads=run_columns(runs),
+        run_rows=run_rows(runs, names),
+        data=json_text(page_data(study, runs, commit or "unknown")),
         limits=list_limits(study, runs),
         parts=_list_definitions(study, runs),
         train=_list_training(study),
@@ -115,7 +115,8 @@ def _tell_notes_once(parts: Sequence[dict[str, Any]]) -> None:
         seen.update(part["notes"])
 
 
-def _split_paragraphs(text: str) -> list[str]:
+def split_paragraphs(text: str) -> list[str]:
+    """The paragraphs of a text, each in one line."""
     return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 
@@ -152,15 +153,6 @@ def setting_page(artifacts: SettingArtifacts) -> str:
             ("partition", artifacts.split.spec.get("partition", {})),
         )
     ]
-    files = [
-        (name, str(path))
-        for name, path in (
-            ("arrays", artifacts.arrays_file),
-            ("labels", artifacts.labels_file),
-            ("partition", artifacts.partition_file),
-        )
-        if path
-    ]
     return render_page(
         "setting.html",
         ("page.css",),
@@ -168,7 +160,7 @@ def setting_page(artifacts: SettingArtifacts) -> str:
         title=" · ".join(artifacts.words),
         setting=_setting_part(artifacts, ImageCache()),
         specs=specs,
-        files=files,
+        files=[(name, str(path)) for name, path in artifacts.files.items()],
     )
 
 
@@ -181,7 +173,7 @@ def _winners_table(first: Headline, runs: Sequence[RecordedRun], names: Names) -
     if not all(clean.values()):  # the curves show those without noise only as a line in the others
         places = {setting: place for setting, place in places.items() if not clean[setting]}
     return {
-        "metric": METRIC_WORDS[first.metric],
+        "metric": METRIC_WORDS[METRIC],
         "baseline": first.baseline,
         "rows": [
             {**vars(row), "title": names.title(row.setting), "place": places.get(row.setting)} for row in first.rows
@@ -220,7 +212,7 @@ def _figure_part(root: Path, name: str, spec: Mapping[str, Any], shelf: ImageCac
 def _setting_part(artifacts: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
     """Facts and pictures of a setting. A picture that the page has already is named by the id of its place."""
     figures: list[dict[str, Any]] = []
-    end = make_slug("-".join((artifacts.dataset, artifacts.noise, artifacts.partition)))
+    end = make_slug("-".join(artifacts.setting))
     for kind in SETTING_FIGURES:
         if not find_figure_kind({"kind": kind}).applies(artifacts):
             continue

@@ -87,16 +87,6 @@ def read_csv(path: str | Path) -> pd.DataFrame:
     return frame
 
 
-def resolve_user_file(path: str | Path) -> Path:
-    """Find a file that a spec names: in the working folder, else beside the code (`snakemake --directory`).
-
-    Args:
-        path: As the spec has it.
-    """
-    beside = Path(__file__).parents[3] / path
-    return beside if not Path(path).exists() and beside.exists() else Path(path)
-
-
 def _escape_cell(cell: Any) -> Any:
     """The cell; a text in one line, as the csv module does not quote a lone carriage return, which ends a row."""
     return safe_cell(one_line(cell)) if isinstance(cell, str) else cell

@@ -46,7 +46,10 @@ def tabulate_results(runs: Sequence[RecordedRun]) -> pd.DataFrame:
                 "diverged": lost,
                 "at_chance": bool(summary.get("at_chance")),
                 "dropped_updates": int(summary.get("dropped_updates") or 0),
-                **{key: math.nan if lost else _to_percent(scores.get(key)) for key in (*METRICS, "round0")},
+                **{
+                    key: math.nan if lost or scores.get(key) is None else 100 * float(scores[key])
+                    for key in (*METRICS, "round0")
+                },
                 **{key: summary.get(key) for key in ("rounds", "work", "bytes_up", "bytes_down", "epsilon")},
                 **{key: summary.get(key) for key in ("clients", "samples", "classes")},
             }
@@ -96,13 +99,14 @@ def _cut_at_divergence(frame: pd.DataFrame, of: Sequence[str]) -> pd.DataFrame:
     return frame.assign(value=frame["value"].where(~(frame["round"] >= stop)))
 
 
-def _trailing_mean(column: pd.Series, window: int) -> pd.Series:
-    """At each evaluation (a series by round) the mean of the last `window`.
+def _trailing_mean(run: pd.DataFrame) -> pd.Series:
+    """At each evaluation of a run the mean of the last `window`.
 
     With a window of LAST it ends at the table's mean. The evaluation before training, round 0, stands alone.
     """
-    trained = column[column.index > 0].rolling(window, min_periods=1).mean()
-    return pd.concat([column[column.index <= 0], trained]).where(column.notna())
+    value, trained = run["value"], run["round"] > 0
+    mean = value.where(trained).rolling(int(run["window"].iloc[0]), min_periods=1).mean()
+    return mean.where(trained, value).where(value.notna())
 
 
 def by_round(runs: Sequence[RecordedRun], window: int | None = LAST, of: Sequence[str] = IDS) -> pd.DataFrame:
@@ -121,13 +125,7 @@ def by_round(runs: Sequence[RecordedRun], window: int | None = LAST, of: Sequenc
     frame = frame.sort_values("round", kind="stable")
     count = (frame["round"] > 0).groupby([frame[key] for key in RUN]).transform("sum")
     frame["window"] = (count // 4).clip(1, LAST) if window is None else window
-    wide: dict[Any, int] = frame.groupby([*IDS, "seed"], sort=False)["window"].first().to_dict()
-    mean = frame.set_index("round").groupby([*IDS, "seed"], sort=False)["value"]
-    frame = frame.set_index([*IDS, "seed", "round"])
-    trailing = pd.concat(
-        {ids: _trailing_mean(column, wide[ids]) for ids, column in mean}, names=[*IDS, "seed", "round"]
-    )
-    return frame.assign(trailing=trailing).reset_index()
+    return frame.assign(trailing=pd.concat([_trailing_mean(run) for _, run in frame.groupby(RUN, sort=False)]))
 
 
 def diverged_words(runs: Sequence[RecordedRun]) -> list[str]:
@@ -144,10 +142,6 @@ def counted_words(frame: pd.DataFrame, which: pd.Series) -> list[str]:
 
 def _run_ids(listed: ListedRun) -> dict[str, Any]:
     return {key: getattr(listed, key) for key in RUN}
-
-
-def _to_percent(value: float | None) -> float:
-    return math.nan if value is None else 100 * float(value)
 
 
 def describe_cell(ids: Sequence[Any], group: pd.DataFrame, names: Names) -> dict[str, Any]:

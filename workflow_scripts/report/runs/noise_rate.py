@@ -17,27 +17,18 @@ def is_noiseless(spec: Mapping[str, Any]) -> bool:
     return not spec.get("file") and _nominal_or_none(spec, 2) == 0
 
 
-def nominal_run_rate(run: RecordedRun) -> float | None:
-    """The share of wrong labels (0..1) that a run's noise stands for, as oracle methods are told it.
-
-    None where nobody states one (labels given by people).
-
-    The key `rate` of a noise is something else: `semantic` flips that share of some classes only, `inclusive` noise
-    draws the right class, too, and `diag: printed` keeps that share.
-    """
-    return _nominal_or_none(run.spec.get("noise", {}), int(run.summary["classes"]))
-
-
 def noise_rate(run: RecordedRun) -> float | None:
-    """The stated noise rate of a run, or the one that came out where none is stated.
+    """The share of wrong labels that a run's noise stands for, as oracle methods are told it.
+
+    Where nobody states one (labels given by people), it is the share that came out. The key `rate` of a noise is
+    something else: `semantic` flips that share of some classes only, `inclusive` noise draws the right class, too, and
+    `diag: printed` keeps that share.
 
     Returns:
         A share (0..1); None if it is unknown.
     """
-    stated = nominal_run_rate(run)
-    if stated is not None:
-        return stated
-    value = run.summary.get("diagnostics", {}).get("noise_rate")
+    stated = _nominal_or_none(run.spec.get("noise", {}), int(run.summary["classes"]))
+    value = run.summary.get("diagnostics", {}).get("noise_rate") if stated is None else stated
     return None if value is None else float(value)
 
 

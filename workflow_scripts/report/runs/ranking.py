@@ -11,9 +11,9 @@ import pandas as pd
 from scipy import stats
 
 from workflow_scripts.report.runs.run import RecordedRun
+from workflow_scripts.report.runs.statistics import LEVEL
 from workflow_scripts.report.text.footnotes import NO_MEMBERS, merge_marks
 
-LEVEL = 0.95  # of the interval of a paired difference, by Student's t
 AHEAD = "the highest mean, if the 95\xa0% interval of its paired difference from each other method is above zero"
 
 

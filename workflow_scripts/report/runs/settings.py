@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,18 +28,13 @@ class SettingArtifacts:
     Reading raises ArtifactError where an artifact is missing, damaged or of other data.
 
     Attributes:
-        donor_file: The images of open-set noise.
+        files: Its artifacts: "arrays", "labels", "partition", and "donor", the images of open-set noise.
         among: The settings that it is shown with, from which its words tell it apart.
     """
 
-    dataset: str
-    noise: str
-    partition: str
+    setting: Setting
     seed: int
-    labels_file: Path | None
-    partition_file: Path | None
-    arrays_file: Path | None
-    donor_file: Path | None = None
+    files: Mapping[str, Path]
     among: list[SettingArtifacts] = field(default_factory=list, repr=False, compare=False)
 
     @cached_property
@@ -53,7 +48,7 @@ class SettingArtifacts:
         split = Partition.load(self._file("partition"))
         if len(split.index) and int(split.index.max()) >= len(self.labels.noisy):
             raise ArtifactError(
-                f"{self.partition_file}: names sample {int(split.index.max())}, but {self.labels_file} has "
+                f"{self.files['partition']}: names sample {int(split.index.max())}, but {self.files['labels']} has "
                 f"{len(self.labels.noisy)}"
             )
         return split
@@ -63,9 +58,8 @@ class SettingArtifacts:
         """The arrays artifact, checked against the number of labels."""
         arrays = Arrays.load(self._file("arrays"))
         if arrays.n != len(self.labels.noisy):
-            raise ArtifactError(
-                f"{self.labels_file}: {len(self.labels.noisy)} labels for {arrays.n} samples of {self.arrays_file}"
-            )
+            count, files = len(self.labels.noisy), self.files
+            raise ArtifactError(f"{files['labels']}: {count} labels for {arrays.n} samples of {files['arrays']}")
         return arrays
 
     @property
@@ -76,7 +70,7 @@ class SettingArtifacts:
     @cached_property
     def names(self) -> list[str]:
         """Class names, or the class numbers where the data set has none (or the list names no arrays)."""
-        named = list(self.arrays.names) if self.arrays_file is not None else []
+        named = list(self.arrays.names) if "arrays" in self.files else []
         return [one_line(name.replace("_", " ")) for name in named] or [str(k) for k in range(self.classes)]
 
     def image(self, i: int) -> np.ndarray:
@@ -89,20 +83,14 @@ class SettingArtifacts:
         positions = np.flatnonzero(labels.replaced == i) if labels.replaced is not None else ()
         if len(positions) and labels.donor is not None:
             public = self.labels.spec.get("noise", {}).get("donor", "public") == "public"
-            donors = (
-                self.arrays.x_public if public else Arrays.load(self.donor_file).x_train if self.donor_file else None
-            )
+            donor = self.files.get("donor")
+            donors = self.arrays.x_public if public else Arrays.load(donor).x_train if donor else None
             if donors is None:
                 picture = np.full_like(picture, 128)
             else:
                 alone = dataclasses.replace(labels, replaced=np.zeros(1, np.int64), donor=labels.donor[positions[:1]])
                 picture = alone.replace_images(picture, np.asarray(donors))
         return picture[0, ..., 0] if picture.shape[1:][-1] == 1 else picture[0]
-
-    @property
-    def setting(self) -> Setting:
-        """The ids of data set, noise and partition."""
-        return Setting(self.dataset, self.noise, self.partition)
 
     @cached_property
     def words(self) -> tuple[str, str, str]:
@@ -150,13 +138,12 @@ class SettingArtifacts:
 
     def _specs(self) -> dict[str, Any]:
         specs = {"noise": self.labels.spec.get("noise"), "partition": self.split.spec.get("partition")}
-        return specs | ({"dataset": _dataset_of(self.arrays_file)} if self.arrays_file else {})
+        return specs | ({"dataset": _dataset_of(self.files["arrays"])} if "arrays" in self.files else {})
 
     def _file(self, kind: str) -> Path:
-        path = {"labels": self.labels_file, "partition": self.partition_file, "arrays": self.arrays_file}[kind]
-        if path is None:
-            raise ArtifactError(f"{self.dataset}/{self.noise}/{self.partition}: the runs list names no {kind} file")
-        return path
+        if kind not in self.files:
+            raise ArtifactError(f"{'/'.join(self.setting)}: the runs list names no {kind} file")
+        return self.files[kind]
 
 
 def _dataset_of(path: Path) -> Any:
@@ -179,9 +166,9 @@ def artifacts_of(runs: Sequence[ListedRun]) -> list[SettingArtifacts]:
     by_setting: dict[Setting, SettingArtifacts] = {}
     for listed in runs:
         if listed.setting not in by_setting:
-            by_setting[listed.setting] = SettingArtifacts(
-                *listed.setting, listed.seed, listed.labels, listed.partition_file, listed.arrays, listed.donor
-            )
+            named = {"arrays": listed.arrays, "labels": listed.labels, "partition": listed.partition_file}
+            files = {name: path for name, path in (named | {"donor": listed.donor}).items() if path}
+            by_setting[listed.setting] = SettingArtifacts(listed.setting, listed.seed, files)
     for artifacts in by_setting.values():
         artifacts.among.extend(by_setting.values())
     return list(by_setting.values())

@@ -9,7 +9,7 @@ from scipy import stats
 from fednoise_core.rng import stream
 
 LEAST = 3  # values below which an interval would say more than they do
-LEVEL = 0.95
+LEVEL = 0.95  # of every interval
 DRAWS = 9999
 
 

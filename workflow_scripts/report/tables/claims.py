@@ -25,16 +25,6 @@ Column = tuple[str, ...]
 """Ids of data set, noise, partition and client; of a lead that widens those of its last column."""
 
 
-class SeedValues(NamedTuple):
-    """Values of a method in a column of a table, in %."""
-
-    mean: float
-    by_seed: str
-    """What `format_by_seed` made of the value of each seed; "" for a number of the paper."""
-
-
-NO_VALUES = SeedValues(math.nan, "")
-
 Id = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}\Z")]
 Pair = Annotated[Distinct[str], Field(min_length=2, max_length=2)]
 Row = Annotated[Distinct[str], Field(min_length=2)]
@@ -559,37 +549,21 @@ def format_by_seed(values: Mapping[int, float]) -> str:
     return " ".join(f"{seed}={value:.{DECIMALS}f}" for seed, value in sorted(values.items()))
 
 
-def read_values(rows: pd.DataFrame, source: str) -> list[SeedValues]:
-    """Read the values in the rows of a reproduction table.
+def measure_lead(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> float:
+    """Measure our lead of a method over another in points.
+
+    It is over the seeds that both have, as runs with the same seed share clients and wrong labels. If they share none,
+    or a mean is NaN, it is that of the means over each one's own seeds.
 
     Args:
-        rows: Some of its rows.
-        source: "ours" or "paper".
+        first: Row of a reproduction table.
+        second: Row of the other method.
     """
-    by_seed = rows["ours_by_seed"] if source == "ours" else [""] * len(rows)
-    return list(map(SeedValues, rows[f"{source}_mean"], by_seed))
-
-
-def shared_means(*several: SeedValues) -> list[float]:
-    """The mean of each over the seeds that all have, as runs with the same seed share clients and wrong labels.
-
-    If they share no seed, or a mean is NaN, these are the means over each one's own seeds.
-
-    Args:
-        several: Those of methods or columns that are compared.
-    """
-    parts = [[word.partition("=") for word in values_of_method.by_seed.split()] for values_of_method in several]
-    values = [{seed: float(value) for seed, _, value in pairs} for pairs in parts]
-    shared = set.intersection(*map(set, values))
-    if not shared or any(math.isnan(values_of_method.mean) for values_of_method in several):
-        return [values_of_method.mean for values_of_method in several]
-    return [fmean(of[seed] for seed in sorted(shared)) for of in values]
-
-
-def measure_lead(first: SeedValues, second: SeedValues) -> float:
-    """Measure the lead of the first over the second in points, over the seeds that both have (`shared_means`)."""
-    first_mean, second_mean = shared_means(first, second)
-    return round(first_mean - second_mean, 9)  # equal means are equal, whatever their sums
+    means = first["ours_mean"], second["ours_mean"]
+    values, others = (_by_seed(row["ours_by_seed"], float) for row in (first, second))
+    if (shared := sorted(values.keys() & others.keys())) and not any(map(math.isnan, means)):
+        means = fmean(values[seed] for seed in shared), fmean(others[seed] for seed in shared)
+    return round(means[0] - means[1], 9)  # equal means are equal, whatever their sums
 
 
 def _select_rows(frame: pd.DataFrame, claim: Mapping[str, Any]) -> pd.DataFrame:

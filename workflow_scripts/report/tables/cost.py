@@ -82,7 +82,7 @@ def _lay_out_cost(frame: pd.DataFrame, spec: Spec) -> Grid:
                 for key, (_, digits) in SHOWN.items()
             ]
             sizes = " / ".join(format_number(float(size), 0) for size in str(row["parameters"]).split(" / ") if size)
-            rows.append(GridRow(marked_method(row.to_frame().T), [Cell(sizes or MISSING), *cells]))
+            rows.append(GridRow(marked_method(row), [Cell(sizes or MISSING), *cells]))
     devices = ", ".join(sorted({word for names in frame["device"] for word in str(names).split(", ") if word}))
     caption = (
         f"Cost of one run: mean ± standard deviation over settings and seeds ({count_words(frame['runs'], 'run')})."

@@ -88,7 +88,7 @@ def _lay_out_diagnostics(frame: pd.DataFrame, spec: Spec) -> Grid:
         rows.append(GridRow(f"{title_of(block)}: realised noise rate {rate}", [], "group"))
         for _, row in block.iterrows():
             cells = [Cell(_format_estimate(row, name, digits)) for name in estimates]
-            rows.append(GridRow(marked_method(row.to_frame().T), cells))
+            rows.append(GridRow(marked_method(row), cells))
     caption = "What the clean labels say about each method's verdicts after the last round."
     notes = [
         f"{MISSING} the method makes no such estimate; methods without any and settings without wrong labels are left "

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-LAST = 10  # evaluations
-LEVEL = 0.95  # of all comparisons of a claim together (Bonferroni)
+from workflow_scripts.report.runs.frames import LAST
+from workflow_scripts.report.runs.statistics import LEVEL
+
 PROCESSOR = 1.0
 """Points by which two runs of one cell differ on two kinds of processor.
 
@@ -97,7 +98,7 @@ def find_interval(
         weights: Of the runs in a difference, such as 1 and -1.
         swings: Of each seed the variance that the swing between evaluations gives the difference (`measure_swing`).
         spread: Of the paper's runs.
-        comparisons: How many the claim makes.
+        comparisons: How many the claim makes, which share the level (Bonferroni).
 
     Returns:
         Its ends; infinite where no method has two seeds, as then nothing is known of the spread.

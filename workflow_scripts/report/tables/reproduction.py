@@ -13,20 +13,14 @@ from pydantic import Field
 
 from fednoise_core.io import ArtifactError, read_texts
 from fednoise_core.settings.declare import Settings
+from workflow_scripts.paths import resolve_user_file
 from workflow_scripts.report.runs import frames
-from workflow_scripts.report.runs.csv_files import resolve_user_file
 from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.run import RecordedRun, Setting
 from workflow_scripts.report.runs.selection import Metric, RunSelection
 from workflow_scripts.report.runs.statistics import summarize_seeds
-from workflow_scripts.report.tables.claims import (
-    NO_VALUES,
-    ClaimSettings,
-    format_by_seed,
-    measure_lead,
-    read_values,
-)
+from workflow_scripts.report.tables.claims import ClaimSettings, format_by_seed, measure_lead
 from workflow_scripts.report.tables.intervals import find_peak, is_collapsed, measure_swing
 from workflow_scripts.report.tables.kind import HeadWords, Spec, TableKind
 from workflow_scripts.report.tables.reproduction_layout import lay_out_reproduction
@@ -156,15 +150,16 @@ def _add_comparisons(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFra
     """The frame with gains and ranks."""
     main, columns = frame[frame["ceiling"] == 0], [key for key in KEYS if key != "method"]
     in_both = main["ours_mean"].notna() & main["paper_mean"].notna()
-    base = main["method"] == spec["baseline"]
-    places = list(main[columns].itertuples(index=False, name=None))
-    for source in ("ours", "paper"):
-        values = read_values(main, source)
-        compared = {place: value for place, value, is_base in zip(places, values, base, strict=True) if is_base}
-        leads = [
-            measure_lead(value, compared.get(place, NO_VALUES)) for place, value in zip(places, values, strict=True)
-        ]
-        gain = pd.Series(leads, main.index, dtype=float).mask(base)
+    rows = main.to_dict("records")
+    bases = {tuple(row[key] for key in columns): row for row in rows if row["method"] == spec["baseline"]}
+    none = {"ours_mean": math.nan, "ours_by_seed": "", "paper_mean": math.nan}
+    pairs = [(row, bases.get(tuple(row[key] for key in columns), none)) for row in rows]
+    gains = {
+        "ours": [measure_lead(row, base) for row, base in pairs],
+        "paper": [round(row["paper_mean"] - base["paper_mean"], 9) for row, base in pairs],
+    }
+    for source, values in gains.items():
+        gain = pd.Series(values, main.index, dtype=float).mask(main["method"] == spec["baseline"])
         rank = main[in_both].groupby(columns)[f"{source}_mean"].rank(ascending=False, method="min")
         frame = frame.assign(**{f"{source}_gain": gain, f"{source}_rank": rank})
     return frame

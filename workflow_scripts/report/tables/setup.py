@@ -7,7 +7,7 @@ import pandas as pd
 from pydantic import Field
 
 from fednoise_core.io import ArtifactError, read_texts
-from workflow_scripts.report.runs.csv_files import resolve_user_file
+from workflow_scripts.paths import resolve_user_file
 from workflow_scripts.report.runs.run import RecordedRun
 from workflow_scripts.report.runs.selection import OutputTitle
 from workflow_scripts.report.tables.kind import HeadWords, Spec, TableKind

@@ -95,14 +95,13 @@ def method_words(group: pd.DataFrame) -> str:
     return append_marks(str(group["method_label"].iloc[0]), merge_marks(group["marks"]))
 
 
-def marked_method(group: pd.DataFrame) -> str:
+def marked_method(row: pd.Series) -> str:
     """A method's label with its marks and how many of its runs diverged, for tables whose cells have no room for it.
 
     Args:
-        group: As for `method_words`.
+        row: With the columns `method_label` and `marks`, and those of `diverged_words`.
     """
-    lost = diverged_words(group.iloc[0])
-    return f"{method_words(group)}, {lost}" if lost else method_words(group)
+    return ", ".join(filter(None, [append_marks(str(row["method_label"]), row["marks"]), diverged_words(row)]))
 
 
 def diverged_words(row: pd.Series) -> str:

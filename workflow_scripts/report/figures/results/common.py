@@ -19,7 +19,7 @@ from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.ranking import is_compared, leading_methods
 from workflow_scripts.report.runs.run import RecordedRun, Setting
-from workflow_scripts.report.text.cells import METRIC_WORDS, format_number, format_signed
+from workflow_scripts.report.text.cells import METRIC_WORDS, format_number, format_signed, in_setting
 from workflow_scripts.report.text.footnotes import (
     NO_MEMBERS,
     WORDS,
@@ -123,7 +123,7 @@ def of_setting(table: pd.DataFrame, setting: Setting) -> pd.DataFrame:
         table: Columns `dataset`, `noise` and `partition`.
         setting: Their ids.
     """
-    return table[(table["dataset"] == setting[0]) & (table["noise"] == setting[1]) & (table["partition"] == setting[2])]
+    return table[in_setting(table, setting)]
 
 
 def in_settings(table: pd.DataFrame, panels: Collection[Setting]) -> pd.DataFrame:

@@ -34,7 +34,11 @@ def label_classes(axis: Any, setting: SettingArtifacts) -> None:
 
 
 def _varying_parts(panels: Sequence[SettingArtifacts], setting: SettingArtifacts, parts: Sequence[str]) -> list[str]:
-    return [setting.words[PARTS.index(part)] for part in parts if len({getattr(panel, part) for panel in panels}) > 1]
+    return [
+        setting.words[PARTS.index(part)]
+        for part in parts
+        if len({getattr(panel.setting, part) for panel in panels}) > 1
+    ]
 
 
 def panel_title(

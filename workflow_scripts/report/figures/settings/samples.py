@@ -43,7 +43,7 @@ def _draw_samples(panels: Sequence[SettingArtifacts], settings: SamplesSettings)
         for axis, row in zip(axes[start:].flat, rows.to_dict("records"), strict=False):
             _draw_sample(axis, setting, row)
     caption = f"Training images, n = {len(index)}, with the given label above each. {settings_caption([setting])}"
-    alt = f"{len(index)} training images of {setting.dataset}. "
+    alt = f"{len(index)} training images of {setting.setting.dataset}. "
     alt += ". ".join(f"{head}: {len(rows)}" for head, rows in groups.items())
     return finish_figure(figure, [table], settings, "Samples", {"caption": caption, "alt": f"{alt}."})
 

@@ -56,7 +56,7 @@ _Panel = tuple[SettingArtifacts, str, np.ndarray | None]
 
 
 def _draw_transition(panels: Sequence[SettingArtifacts], settings: TransitionSettings) -> Drawn:
-    once = {setting.labels_file: setting for setting in reversed(panels)}
+    once = {setting.files.get("labels"): setting for setting in reversed(panels)}
     panels = list(reversed(once.values()))
     rows = [_list_matrices(setting) for setting in panels]
     wide = max(map(len, rows))
@@ -141,7 +141,9 @@ def _describe_transition(panels: Sequence[SettingArtifacts], off: Sequence[float
 def _matrix_frame(setting: SettingArtifacts, kind: str, matrix: np.ndarray) -> pd.DataFrame:
     clean, noisy = np.indices(matrix.shape)
     cells = {"matrix": kind, "clean": clean.ravel(), "given": noisy.ravel()}
-    return pd.DataFrame({"dataset": setting.dataset, "noise": setting.noise, **cells, "probability": matrix.ravel()})
+    return pd.DataFrame(
+        {"dataset": setting.setting.dataset, "noise": setting.setting.noise, **cells, "probability": matrix.ravel()}
+    )
 
 
 def _list_matrices(setting: SettingArtifacts) -> list[tuple[str, np.ndarray | None]]:

@@ -30,7 +30,6 @@ const curves = (data) => {
   for (const place of places) setting.append(make("option", { value: place }, data.settings[place].title));
   setting.closest("label").hidden = places.length < 2;
   seeds.closest("label").hidden = new Set(data.runs.map((run) => run.seed)).size < 2;
-  smoothed.checked = data.metric === "last10_mean";
   if (data.runs.every((run) => data.xs[run.x].round.every((round, i) => Math.abs(round - data.xs[run.x].work[i]) < 0.05))) by.closest("label").hidden = true;
 
   const grouped = (place) => {

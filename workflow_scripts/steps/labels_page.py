@@ -6,7 +6,6 @@ real federation, which has all of these.
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
         texts = [finding["text"] for finding in findings]
         return "\n".join([*texts, f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"])
 
-    return common.run_step("labels-page", write_page, lambda steps: ["workflow_scripts/commands/labels_page.py"], args)
+    return common.run_step("labels_page", write_page, args)
 
 
 def _load_site(folder: Path) -> tuple[Arrays, Labels]:
@@ -96,7 +95,3 @@ def _donor_images(arrays: Arrays, labels: Labels, donor: Path | None) -> np.ndar
     if donor is not None:
         return Arrays.load(donor).x_train
     return arrays.x_public if labels.spec.get("noise", {}).get("donor", "public") == "public" else None
-
-
-if __name__ == "__main__":
-    sys.exit(main())
