@@ -21,7 +21,6 @@ from types import MappingProxyType
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
 from workflow_scripts import paths
 from workflow_scripts.config.project import Project
-from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.machine.locks import is_locked
 from workflow_scripts.provenance.checksums import SUMS, find_damage, read_sums
 from workflow_scripts.provenance.dvc_record import MISSING, find_forgeries, is_record_missing, read_record
@@ -59,7 +58,7 @@ def running_process() -> str:
 
 def find_missing_copies() -> list[str]:
     """List the copies of the configured studies that are not in results/ although the store has them."""
-    targets = Targets(Project(read_yaml("config/config.yaml")))
+    targets = Targets(Project.load())
     copies: dict[str, str] = {}
     for name in targets.project.studies:
         copies |= targets.list_copies(targets.load_study(name))

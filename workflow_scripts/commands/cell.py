@@ -13,7 +13,6 @@ from fednoise_core.io import SpecError
 from fednoise_core.settings.declare import did_you_mean
 from workflow_scripts.commands.run import start_snakemake
 from workflow_scripts.config.project import Project
-from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.study import Study
 
@@ -68,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scale", default="paper", help="paper, or a file of config/scales (default: paper)")
     parser.add_argument("--show", action="store_true", help="print Snakemake's command line and run nothing")
     args = parser.parse_args(arguments)
-    run = resolve_run(Project({**read_yaml("config/config.yaml"), "scale": args.scale}), vars(args))
+    run = resolve_run(Project.load(scale=args.scale), vars(args))
     command = ["--cores", "1", run.plan.sums_file, "--config", f"scale={args.scale}", f"studies=[{args.paper}]"]
     print(shlex.join(["snakemake", *command]), flush=True)
     return 0 if args.show else start_snakemake(command)

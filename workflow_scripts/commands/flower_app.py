@@ -12,7 +12,6 @@ from pathlib import Path
 from fednoise_core.io import SpecError
 from workflow_scripts.commands.cell import FIELDS, find_only_run
 from workflow_scripts.config.project import Project
-from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.study import Study
 
@@ -55,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="new folder to write to")
     parser.add_argument("--server", default="", help="path of the server's folder where it runs (default: in --out)")
     args = parser.parse_args(arguments)
-    study = Study(Project({**read_yaml("config/config.yaml"), "scale": args.scale}), args.study)
+    study = Study(Project.load(scale=args.scale), args.study)
     write_run(find_only_run(study, list(study.runs), vars(args), str(study.place.file)), args.out, args.server)
     print(f"{args.out}: app, server and the folders of the sites. Give each site its own, and to nobody else")
     return 0

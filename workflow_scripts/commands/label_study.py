@@ -26,7 +26,6 @@ from fednoise_core.data.user_npz import arrays_in, is_given
 from fednoise_core.io import ArtifactError, SpecError, open_atomic, safe_cell
 from workflow_scripts import paths
 from workflow_scripts.config.project import STUDIES, Project
-from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.steps.common import report_error
 from workflow_scripts.study.study import Study
 
@@ -111,7 +110,7 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
     try:
         with open_atomic(file) as out:
             out.write(STUDY.format(**values))
-        (run,) = Study(Project(read_yaml("config/config.yaml")), name).runs
+        (run,) = Study(Project.load(), name).runs
     except (SpecError, ArtifactError, OSError):
         file.unlink(missing_ok=True)
         raise

@@ -309,7 +309,7 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_intermixed_args(arguments)
 
     def make_study(name: str) -> Study:
-        return Study(Project({**read_yaml("config/config.yaml"), "scale": args.scale}), name)
+        return Study(Project.load(scale=args.scale), name)
 
     if args.choose:
         write_tuned(choose_settings(make_study(TUNING)), Path(TUNED, f"{BOARD}.yaml"))

@@ -23,7 +23,6 @@ from typing import Any
 
 from fednoise_core.io import SpecError, canonical_json
 from workflow_scripts.config.project import Project
-from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.machine.device import visible_gpus
 from workflow_scripts.machine.locks import is_locked
 from workflow_scripts.steps.common import INTERRUPTED
@@ -210,7 +209,7 @@ def plan_runs(targets: list[str], config: dict[str, Any]) -> dict[str, list[Plan
     Raises:
         SpecError: The config has a mistake, or a study is unknown.
     """
-    project = Project({**read_yaml("config/config.yaml"), **config})
+    project = Project.load(**config)
     studies = [name for target in targets for name in (project.paper_names if target == "papers" else [target])]
     names = studies or project.studies
     planned = {project.results_folder(name).removeprefix("results/"): Study(project, name).runs for name in names}

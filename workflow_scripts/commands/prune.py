@@ -13,12 +13,12 @@ import datetime
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts import paths
 from workflow_scripts.commands.audit import DISCARDED, discard_path, find_folders, running_process
 from workflow_scripts.config.project import Project
-from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.study.grid import AllAbsent
 from workflow_scripts.study.targets import Targets
 
@@ -28,11 +28,11 @@ def _find_unnamed() -> list[Path]:
 
     Raises SpecError, ArtifactError or OSError if a study cannot be planned: what it names is not known then.
     """
-    config = {**read_yaml("config/config.yaml"), "subset": None}
-    scales = ["paper", *Project({**config, "scale": "paper", "overlay": {}}).scale_names]
+    scales = ["paper", *Project.load(subset=None, scale="paper", overlay={}).scale_names]
     named: set[Path] = set()
     for scale in scales:
-        targets = Targets(Project({**config, "scale": scale, **({"overlay": {}} if scale == "paper" else {})}))
+        overlay: dict[str, Any] = {"overlay": {}} if scale == "paper" else {}
+        targets = Targets(Project.load(subset=None, scale=scale, **overlay))
         project = targets.project
         for name in project.study_files:
             with contextlib.suppress(AllAbsent):  # there was never data to make a result from

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Collection
 
 from workflow_scripts.commands.audit import audit_store, running_process
-from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.config.project import Project
 from workflow_scripts.provenance.dvc_record import MISSING, is_record_missing, read_record
 
 CURE = "`fednoise audit --remove && snakemake` makes them again"
@@ -22,7 +22,7 @@ def _refusal_reason(accepted: Collection[str]) -> str | None:
     """Why the results cannot be recorded now, or None. Folders that are `accepted` may differ from the record."""
     if reason := running_process():
         return reason
-    if (scale := read_yaml("config/config.yaml").get("scale", "paper")) != "paper":
+    if (scale := Project.load().scale) != "paper":
         return f"config/config.yaml: scale: DVC records results of scale paper, got {scale}"
     recorded = read_record()
     if is_record_missing(recorded):

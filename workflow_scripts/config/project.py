@@ -55,6 +55,11 @@ class Project:
         self.facts = functools.cache(self._read_facts)
         self._dataset_places: dict[str, ConfigPath] = {}
 
+    @classmethod
+    def load(cls, folder: str | Path = ".", **config: Any) -> "Project":
+        """The project in a folder, with `config` laid over its config/config.yaml."""
+        return cls({**read_yaml(Path(folder, "config/config.yaml")), **config}, folder)
+
     @functools.cached_property
     def study_files(self) -> dict[str, str]:
         """Study → its file, for every study there is, papers last."""

@@ -26,7 +26,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fednoise_core.io import ArtifactError, SpecError, json_digest, open_atomic, raise_all, read_texts, write_json
 from workflow_scripts.config.project import Project
-from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.docgen.published_runs import RUNS, pack_runs, read_packed, unpack_runs
 from workflow_scripts.provenance.checksums import SUMS, find_damage
 from workflow_scripts.provenance.dvc_record import find_forgeries, read_record
@@ -74,9 +73,8 @@ def find_study(root: str, folder: str | Path = ".") -> Study:
     Raises:
         SpecError: No study has this results folder.
     """
-    config = read_yaml(Path(folder, "config/config.yaml"))
-    for scale in ["paper", *Project(config, folder).scale_names]:
-        project = Project({**config, "scale": scale}, folder)
+    for scale in ["paper", *Project.load(folder).scale_names]:
+        project = Project.load(folder, scale=scale)
         if root in project.studies_by_folder:
             return Study(project, project.studies_by_folder[root])
     raise SpecError(f"results/{root}: no study has this results folder")

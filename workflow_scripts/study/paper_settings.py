@@ -97,7 +97,7 @@ def _setting_row(study: StudyGrid, keys: Keys, source: str) -> dict[str, str]:
 
 
 def _scaled_value(study: StudyGrid, keys: Keys) -> Any:
-    """The value at the present scale; GONE where the scale has a grid of its own, so that there is none."""
+    """The value at the present scale; ABSENT where the scale has a grid of its own, so that there is none."""
     if keys[0] != "grid":
         return _value_at(study.data, keys)
     if study.data["grid"] != study.full["grid"] or len(keys) < 3:
