@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from workflow_scripts.report.runs.settings import SettingArtifacts
 
-ShownMetric = Annotated[Metric, Field(description="Best round, last round, or mean of the last ten evaluations.")]
-
 
 class FigureSettings(RunSelection):
     """Settings of every kind of figure."""
@@ -32,7 +30,9 @@ class FigureSettings(RunSelection):
 class AccuracySettings(FigureSettings):
     """Settings of figures that show one accuracy of each run."""
 
-    metric: ShownMetric = "last10_mean"
+    metric: Annotated[Metric, Field(description="Best round, last round, or mean of the last ten evaluations.")] = (
+        "last10_mean"
+    )
 
 
 @dataclass

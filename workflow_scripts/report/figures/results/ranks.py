@@ -7,7 +7,7 @@ from matplotlib.lines import Line2D
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from workflow_scripts.report.figures.kind import Drawn, FigureKind, FigureSettings, ShownMetric
+from workflow_scripts.report.figures.kind import AccuracySettings, Drawn, FigureKind
 from workflow_scripts.report.figures.results.common import name_rows
 from workflow_scripts.report.figures.style import DOT, HOLLOW, QUIET, SIZE, Look, add_legend_below, make_panels
 from workflow_scripts.report.runs.leaderboard import judge_methods
@@ -16,13 +16,12 @@ from workflow_scripts.report.text.cells import METRIC_WORDS, count_words, format
 from workflow_scripts.report.text.escape import wrap_text
 
 
-class RanksSettings(FigureSettings):
+class RanksSettings(AccuracySettings):
     """Mean rank of every method of a leaderboard with a bootstrap interval over settings and seeds; the best on top.
 
     Hollow: a method that Wilcoxon's test over settings places behind the first.
     """
 
-    metric: ShownMetric = "last10_mean"
     baseline: Annotated[str, Field(description="The method that has a run in every block of runs that are ranked.")] = (
         "fedavg"
     )
