@@ -65,7 +65,7 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
     tuned = gains[~gains["method"].str.endswith(DEFAULT)]
     rows = _judge_by_setting(tuned, metric)
     ranks = _rank_blocks(scores[~scores["method"].str.endswith(DEFAULT)], metric, baseline)
-    by_method = _summarize_ranks(ranks, _pivot_blocks(scores, metric), baseline)
+    by_method = _summarize_ranks(ranks, scores.pivot(index=BLOCK, columns="method", values=metric), baseline)
     base = results[results["method"] == baseline].set_index(BLOCK)
     at_defaults = gains[gains["method"].str.endswith(DEFAULT)]
     by_method["default_gain"] = at_defaults.groupby(at_defaults["method"].str.removesuffix(DEFAULT))["gain"].mean()
@@ -134,13 +134,9 @@ def _judge_by_setting(gains: pd.DataFrame, metric: str) -> pd.DataFrame:
     return frame.assign(ahead=np.where(is_found, np.sign(frame["gain"]), 0).astype(int))
 
 
-def _pivot_blocks(scores: pd.DataFrame, metric: str) -> pd.DataFrame:
-    return scores.pivot(index=BLOCK, columns="method", values=metric)
-
-
 def _rank_blocks(scores: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
     """Rank in each block of the baseline; 1 is the best. Methods that lack a block are left out."""
-    table = _pivot_blocks(scores, metric)
+    table = scores.pivot(index=BLOCK, columns="method", values=metric)
     table = table[table[baseline].notna()].dropna(axis="columns")
     return table.rank(axis="columns", ascending=False)
 

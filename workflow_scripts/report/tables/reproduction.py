@@ -112,7 +112,8 @@ def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
         ArtifactError: For a damaged reference.
     """
     printed, measured = _read_paper_numbers(spec), _own_numbers(runs, spec)
-    cells = {**dict.fromkeys(_list_cells(spec)), **dict.fromkeys(printed)}
+    clients = ["", *map(str, range(spec["clients"]))]  # the mean, and each client that has a column
+    cells = {**dict.fromkeys((*cell, client) for cell in spec["cells"] for client in clients), **dict.fromkeys(printed)}
     names, substitutes, parts = _label_cells(spec, cells), spec["dataset_substitutes"], spec["parts"]
     clean = {name for name, noise_spec in parts.get("noise", {}).items() if is_noiseless(noise_spec)}
     method_counts = {name: len({key[3] for key in cells if key[1] == name}) for name in {key[1] for key in cells}}
@@ -178,12 +179,6 @@ def _judge_cell(row: Mapping[str, Any], absent: bool) -> str:
     if math.isnan(row["paper_mean"]):
         return "not in paper" if row["paper"] == "absent" else "paper unreadable"
     return compare_numbers((row["ours_mean"], row["ours_std"]), (row["paper_mean"], row["paper_std"]))
-
-
-def _list_cells(spec: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The study's cells, with one for each client that has a column, and one for their mean."""
-    clients = ["", *map(str, range(spec["clients"]))]
-    return [(*cell, client) for cell in spec["cells"] for client in clients]
 
 
 def _read_paper_numbers(spec: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:

@@ -149,10 +149,6 @@ class _Board:
             levels.append([(labels[key[-1]], len(list(group))) for key, group in groups])
         return levels
 
-    def find_column(self, key: Sequence[str]) -> int:
-        """Which column a claim's column is."""
-        return self.columns.index(tuple(key[:3]))
-
 
 def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
     """Draw a panel a table, below each other. width: inches."""
@@ -195,13 +191,14 @@ def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
 def _draw_claim(axis: Axes, board: _Board, claim: Claim, middle: float, step: float) -> None:
     """Draw a claim's signs around the height `middle`. step: inches from a column to the next."""
     for key, ours, theirs in zip(claim.keys, claim.ours.values(), claim.theirs.values(), strict=True):
+        column = board.columns.index(key[:3])
         printed = NOT_RUN if theirs is None else AGREES if theirs else DISAGREES
         for state, y in ((ours, middle - SIDE / 2), (printed, middle + SIDE / 2)):
             size = (72 * step - 2.5) * (1 if SIGNS[state]["marker"] == "s" else 0.7)
             sign = {"linestyle": "none", "markersize": size, "alpha": 1 if y < middle else 0.5, **SIGNS[state]}
-            axis.plot([board.find_column(key)], [y], **sign)
+            axis.plot([column], [y], **sign)
             if state == DISAGREES:  # in a grey print the stroke tells the two colours apart
-                axis.plot([board.find_column(key)], [y], **{**sign, **STROKE})
+                axis.plot([column], [y], **{**sign, **STROKE})
 
 
 def _state_words(claim: Claim, narrow: bool) -> str:
