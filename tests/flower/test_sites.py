@@ -33,7 +33,8 @@ from fednoise_core.ops.weights import Entry, Layout, Weights
 from fednoise_core.testing import world
 from fednoise_core.testing.compare import same_state
 from fednoise_core.testing.subject import Subject
-from workflow_scripts.commands import apply_decisions, labels_page
+from workflow_scripts.commands import apply_decisions
+from workflow_scripts.steps import labels_page
 
 FEDAVG = {"class": "fednoise_core.methods.fedavg:FedAvg", "fields": {}}
 

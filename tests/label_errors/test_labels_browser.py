@@ -19,7 +19,8 @@ from label_run import SITES, LabelRun, label_run
 from fednoise_core.io import plain_cell
 from fednoise_core.label_errors.csv_rows import read_rows
 from fednoise_core.label_errors.decisions import DECISIONS, Suspect
-from workflow_scripts.commands import apply_decisions, labels_page
+from workflow_scripts.commands import apply_decisions
+from workflow_scripts.steps import labels_page
 
 By = pytest.importorskip("selenium.webdriver.common.by").By
 Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
