@@ -97,13 +97,21 @@ def inject(
 ) -> Labels:
     """Noisy labels for the n training samples of `data`: an `Arrays`, a `LabelledData`, or the path of an artifact.
 
-    spec: `{"kind": …, settings…}` as in docs/reference.md, or the kind's name alone where it needs no settings.
-    seed: a whole number from 0; draws come from stream(noise_seed or seed, "noise"). partition: required by noise that
-    differs between clients (`needs_partition`); for other noise it only adds the rates per client. donor: the arrays
-    (or their path) of the data set that `needs_donor` names.
+    Args:
+        data: The data, whose training labels are taken.
+        spec: `{"kind": …, settings…}` as in docs/reference.md, or the kind's name alone where it needs no settings.
+        seed: A whole number from 0. Draws come from stream(noise_seed or seed, "noise").
+        partition: Required by noise that differs between clients (`needs_partition`). For other noise it only adds the
+            rates per client.
+        donor: The arrays (or their path) of the data set that `needs_donor` names.
 
-    Raises SpecError for a spec that is wrong or does not fit the data, and for a partition of other data; TypeError
-    for arguments of another type; ArtifactError for a damaged file.
+    Returns:
+        The labels.
+
+    Raises:
+        SpecError: The spec is wrong or does not fit the data, or the partition is of other data.
+        TypeError: An argument is of another type.
+        ArtifactError: A file is damaged.
     """
     source, donor = LabelledData.of(data), None if donor is None else LabelledData.of(donor, "donor")
     spec, seed = spec_of(spec, "kind", "noise"), seed_of(seed)

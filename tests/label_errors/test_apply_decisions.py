@@ -114,6 +114,7 @@ def test_accept_all_refuses_what_would_not_help_and_drops_instead(
     table = pd.read_csv(path, keep_default_na=False)
     named = table["verdict"] == "wrong"
     table.loc[named, ["p_wrong", "p_proposed"]] = 0.6, 0.3
+    table.loc[named.idxmax(), "blank"] = 1  # dropped with the others, although it would not be relabelled
     table.to_csv(path, index=False)
     assert accept_all(found) == 2
     assert "relabelling would not help" in capsys.readouterr().err

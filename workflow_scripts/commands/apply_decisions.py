@@ -75,7 +75,7 @@ def _accept_all(suspects: Path, drop: bool) -> list[Decision]:
     """Every verdict "wrong", by its first row, which is the most suspect one: relabelled, or dropped.
 
     All other rows keep their label, so that their given labels are compared with the data, too. What is out of
-    scope or blank has no right label.
+    scope or blank has no right label, so it keeps the given one unless it is dropped.
     """
     from fednoise_core.label_errors.scope import FAR  # imports torch
 
@@ -84,7 +84,7 @@ def _accept_all(suspects: Path, drop: bool) -> list[Decision]:
     out = {
         suspect.source
         for suspect in rows
-        if suspect.verdict == "wrong" and (suspect.out_of_scope > FAR or suspect.blank)
+        if suspect.verdict == "wrong" and (suspect.out_of_scope > FAR or suspect.blank) and not drop
     }
     if out:
         print(f"{suspects}: {len(out):,} with the verdict wrong are out of scope or blank, and keep their label")

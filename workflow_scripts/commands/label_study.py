@@ -29,7 +29,7 @@ from workflow_scripts.config.project import STUDIES, Project
 from workflow_scripts.steps.common import report_error
 from workflow_scripts.study.study import Study
 
-# docs/wrong_labels.md has the studies that chose these. Of feature vectors a discriminant is made of sums, in one round
+# of feature vectors a discriminant is made of sums, in one round
 IMAGES = {"fit": "", "net": "{name: small_cnn, width: 16}", "rounds": 8}
 VECTORS = {"fit": "fit: sums, ", "net": "linear", "rounds": 1}
 HOLDOUT = 0.1  # share of the given data that stands in for a trusted test set; its labels are not judged

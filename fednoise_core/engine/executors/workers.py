@@ -6,7 +6,7 @@ The processes are forked once, when the world is built and before anything is tr
 copy-on-write. Weights travel through a pipe as the bytes of their flat buffers: torch's own way, a shared-memory file
 and a message about it for every tensor, is slower for small nets, holds a file open for as long as the tensor lives (a
 thousand clients that keep something reach the system's limit), and needs room in /dev/shm. Two threads in one process
-would wait for each other at every small kernel (docs/performance.md).
+would wait for each other at every small kernel.
 """
 
 import ctypes
