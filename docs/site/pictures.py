@@ -1,9 +1,10 @@
-"""Draw the pictures of the study page in docs/pictures anew.
+"""Draw the pictures of pages in docs/pictures anew, of a study and of suspect labels.
 
 snakemake --cores 2 quick
-python docs/site/pictures.py [results/quick/report.html]
+python docs/site/pictures.py results/quick/report.html
+python docs/site/pictures.py build/labels/…/labels.html
 
-It needs Chromium with its chromedriver. The pictures of suspects are not among them.
+It needs Chromium with its chromedriver.
 """
 
 import io
@@ -17,9 +18,9 @@ from selenium import webdriver
 from workflow_scripts.report.pages.images import few_colours
 
 PICTURES = Path("docs/pictures")
-PAGE = Path("results/quick/report.html")
 RUN = "[...document.querySelectorAll('#runs-table th a')].find((one) => one.textContent.includes('FedCorr')).click()"
 PART = "document.documentElement.style.scrollBehavior = 'auto'; document.getElementById('{}').scrollIntoView()"
+LIST = "scrollBy({top: document.querySelector('select').getBoundingClientRect().top - 40, behavior: 'instant'})"
 
 
 def photograph_page(
@@ -47,22 +48,27 @@ def photograph_page(
 
 
 def main(page: Path) -> None:
-    """Write the pictures.
+    """Write the pictures of a page.
 
     Args:
-        page: The page of the study.
+        page: The page of a study, or labels.html.
     """
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     for flag in ("--headless=new", "--no-sandbox", "--hide-scrollbars"):
         options.add_argument(flag)
     service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))  # else one is searched for online
-    made = {"page_phone": Image.new("RGB", (1210, 844), "#80848c")}
+    made = {}
     with webdriver.Chrome(options=options, service=service) as driver:
-        made["page"] = photograph_page(driver, page, 1280, 1620, "", "light")
-        made["page_dark"] = photograph_page(driver, page, 1280, 1250, RUN, "dark")
-        for left, part in ((0, "theme"), (410, "plot-keys"), (820, "table-main")):
-            made["page_phone"].paste(photograph_page(driver, page, 390, 844, PART.format(part), "light"), (left, 0))
+        if page.name == "labels.html":
+            made["labels-sites"] = photograph_page(driver, page, 1000, 1268, "", "light")
+            made["labels"] = photograph_page(driver, page, 1000, 900, LIST, "light")
+        else:
+            made["page"] = photograph_page(driver, page, 1280, 1620, "", "light")
+            made["page_dark"] = photograph_page(driver, page, 1280, 1250, RUN, "dark")
+            made["page_phone"] = Image.new("RGB", (1210, 844), "#80848c")
+            for left, part in ((0, "theme"), (410, "plot-keys"), (820, "table-main")):
+                made["page_phone"].paste(photograph_page(driver, page, 390, 844, PART.format(part), "light"), (left, 0))
     for name, image in made.items():
         file = io.BytesIO()
         image.save(file, "PNG")
@@ -70,4 +76,4 @@ def main(page: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if sys.argv[1:] else PAGE)
+    main(Path(sys.argv[1]))
