@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from browser import driver as driver
@@ -18,6 +19,7 @@ from browser import find_violations, prefer_dark
 
 import fednoise_core as fn
 from workflow_scripts.report.figures.draw import FIGURES
+from workflow_scripts.report.runs.leaderboard import SETTING
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE = {
@@ -137,6 +139,22 @@ def test_the_readme_and_the_first_page_say_what_was_found_and_how_to_start() -> 
     shown = [cell for row in rows for cell in row]
     assert len(shown) == 21
     assert all(cell in board for cell in shown)
+
+
+def test_the_page_of_more_seeds_counts_what_lies_in_the_intervals() -> None:
+    folder = ROOT / "docs/results/leaderboard-repeat"
+    first, second = (
+        pd.read_csv(folder / f"{name}.csv").set_index(["method", *SETTING]) for name in ("first", "second")
+    )
+    rivals = first.index.get_level_values("method") != "fedavg"
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    for words, column, rows in (
+        ("mean rank", "rank", ~first.index.get_level_values("method").duplicated()),
+        ("mean gain over FedAvg", "mean_gain", rivals & ~first.index.get_level_values("method").duplicated()),
+        ("gain in one setting", "gain", rivals),
+    ):
+        inside = second[column].reindex(first.index).between(first[f"{column}_low"], first[f"{column}_high"])[rows]
+        assert f"| {words} | {inside.sum()} of {len(inside)} |" in page
 
 
 def test_the_gallery_has_every_kind_of_figure_with_its_picture_and_lines() -> None:
