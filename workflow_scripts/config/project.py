@@ -124,8 +124,8 @@ class Project:
 
     @property
     def _data_folders(self) -> list[str]:
-        """Folders searched for data sets."""
-        return [place for place in (self.data_root, os.environ.get("FEDNOISE_DATA")) if place]
+        """The folder that is searched for data sets, as jobs find it in FEDNOISE_DATA (`export_environment`)."""
+        return [place for place in (self.data_root or os.environ.get("FEDNOISE_DATA"),) if place]
 
     @functools.cached_property
     def datasets(self) -> dict[str, Any]:

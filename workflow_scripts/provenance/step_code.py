@@ -61,8 +61,8 @@ def read_registry(root: str | Path, file: str, name: str) -> dict[str, str]:
     raise LookupError(f"{file}: no dict literal named {name}")
 
 
-def sources_of(spec: Mapping[str, Any]) -> list[str]:
-    """The sources that the arrays of a data set are made from: its own, and perhaps that of its public images.
+def list_sources(spec: Mapping[str, Any]) -> list[str]:
+    """List the sources that the arrays of a data set are made from: its own, and perhaps that of its public images.
 
     Args:
         spec: The settings of the data set.

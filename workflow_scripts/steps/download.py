@@ -11,7 +11,7 @@ from fednoise_core.data import sources
 from fednoise_core.data.arrays import SIDE_BYTES
 from fednoise_core.io import NAMED, write_json
 from workflow_scripts.provenance.checksums import write_sums
-from workflow_scripts.provenance.step_code import sources_of
+from workflow_scripts.provenance.step_code import list_sources
 from workflow_scripts.steps import common
 
 
@@ -54,4 +54,4 @@ def main(arguments: list[str] | None = None) -> int:
         damaged = f"; {len(arrays.left_out)} damaged images left out: {names}" if arrays.left_out else ""
         return f"{options.out}: {counts}, clean labels {truth}{damaged}"
 
-    return common.run_step("download", write_arrays, options, dataset=sources_of(options.spec))
+    return common.run_step("download", write_arrays, options, dataset=list_sources(options.spec))

@@ -23,7 +23,7 @@ from workflow_scripts.config.file_contents import hash_contents
 from workflow_scripts.config.nets import net_code
 from workflow_scripts.config.project import Project
 from workflow_scripts.machine.versions import Versions, installed_versions, versions_text
-from workflow_scripts.provenance.step_code import ROOT, StepCode, sources_of
+from workflow_scripts.provenance.step_code import ROOT, StepCode, list_sources
 from workflow_scripts.study.plan import Plan
 
 Settings = Mapping[str, Any]
@@ -64,7 +64,7 @@ class Store:
             versions: Versions of torch and numpy; the installed ones if left out.
         """
         spec = self.project.normalize_dataset(dataset)
-        code = hash_step("download", dataset=tuple(sources_of(spec)))
+        code = hash_step("download", dataset=tuple(list_sources(spec)))
         base = "store" if load_source(self.project.datasets[dataset]["source"]).redistributable else "data"
         fingerprint = self.project.dataset_fingerprint(dataset)
         where = f"{base}/arrays/{_path_word(spec['source'])}"

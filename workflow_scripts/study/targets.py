@@ -130,7 +130,7 @@ class Targets:
     def _missing_data(self, name: str) -> list[str]:
         """Arrays and weights of a study that are missing."""
         inputs = [plan for run in self.load_study(name).runs for plan in (run.plan, *run.plan.inputs)]
-        arrays = {plan.sums_file for plan in inputs if "/arrays/" in plan.folder and not plan.is_finished}
+        arrays = {plan.sums_file for plan in inputs if plan.folder.split("/")[1] == "arrays" and not plan.is_finished}
         return sorted(arrays | {file for plan in inputs for file in plan.files if not os.path.exists(file)})
 
     def missing_runs(self, name: str) -> list[str]:
@@ -225,7 +225,10 @@ class Targets:
     def _page_sources(self, study: Study) -> dict[str, str]:
         """File of a study's page and numbers → the file of the store."""
         page, summary = output_plans.plan_page(study).folder, output_plans.plan_summary(study).folder
-        return {file: f"{page if 'html' in file else summary}/{source}" for file, source in paths.STUDY_FILES.items()}
+        return {
+            file: f"{page if source == 'report.html' else summary}/{source}"
+            for file, source in paths.STUDY_FILES.items()
+        }
 
     def _output_targets(self, name: str, part: str) -> list[str]:
         """Files of a table or figure that is asked for by its own name.
