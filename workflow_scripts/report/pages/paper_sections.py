@@ -200,9 +200,12 @@ def _largest_gain(
     label, table = spec["labels"].get(base, base), titles[row["table"]].split(":")[0]
     cells = gains.drop_duplicates(KEYS[:4])  # tables share cells
     paper, ours = (format_signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
+    frame = frames[row["table"]]
+    alone = frame[in_setting(frame, tuple(row[KEYS[:3]])) & (frame["method"] == base) & (frame["member"] == "")].iloc[0]
     return [
         f"In the paper {row['method_label']}'s largest gain over {label} in a cell that was run is {paper} points "
-        f"({table}, {where}), and ours there is {ours}.",
+        f"({table}, {where}), and ours there is {ours}. {label} has {alone['ours_mean']:.1f} % there, and "
+        f"{alone['paper_mean']:.1f} in the paper.",
         f"Of all gains in the cells that were run, {cells['same'].sum()} of {len(cells)} have the paper's sign.",
     ]
 
@@ -216,8 +219,10 @@ def _describe_certainty(claims: Sequence[Claim]) -> list[str]:
     if not seeds:
         return []
     one, most = seeds.count(1), max(seeds)
-    which = "all from one seed" if most == 1 else f"{one} from one seed and the others from up to {most}"
-    return [f"They rest on {100 * LEVEL:g} % intervals. Paired differences: {len(seeds)}, {which}."]
+    which = (
+        "each from one seed" if most == 1 else f"{one} of {len(seeds)} from one seed and the others from up to {most}"
+    )
+    return [f"They rest on {100 * LEVEL:g} % intervals of paired differences, {which}."]
 
 
 def _turning_claims(claims: Sequence[Claim]) -> list[str]:

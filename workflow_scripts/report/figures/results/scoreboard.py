@@ -107,7 +107,7 @@ def _describe_boards(boards: Sequence[_Board]) -> tuple[str, str]:
     gone = {board.title: len(board.claims) - len(board.ran) for board in boards if len(board.claims) > len(board.ran)}
     caption = (
         "A sign is a column of the paper's table. Filled: it agrees. Struck through: it disagrees. Hollow: undecided. "
-        "Cross: void. Dot: not run, or not printed."
+        "Cross: void (the paper's own numbers contradict it, or a method fell to chance). Dot: not run, or not printed."
     )
     caption += f" Claims without a verdict: {sum(gone.values())} ({', '.join(gone)})." if gone else ""
     alt = f"{states_words(claim for board in boards for claim in board.claims)} "
