@@ -160,6 +160,8 @@ def test_a_method_is_entered_where_only_the_published_runs_are(board: Workflow) 
     assert '<p class="lead">Weak: mean rank ' in page
     assert '<tr class="own">\n<th scope="row">Weak</th>' in page
     assert "<code>sce</code>" not in page  # which has no published run
+    assert "<dt>digits · my-weak</dt><dd>share: 0.25</dd>\n<dt>digits · fedavg</dt><dd>train: {&#34;lr&#34;" in page
+    assert "Run so far" not in board.path("build/leaderboard/weak/README.md").read_text()  # of an entry all is made
     assert board.path("docs/results/leaderboard/runs.json.xz").read_bytes() == first
     done = board.finished("train")
     board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.25", "--cores", "2", "--settings", "sym20")

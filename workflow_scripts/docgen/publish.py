@@ -164,7 +164,9 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
             with open_atomic(html) as opened:
                 opened.write(study_page.study_page(metadata | {"tables": tables}, listed, root, commit))
         write_json(out / "metrics.json", metrics.study_metrics(tabulate_results(runs)))
-        texts = {"README.md": _page_markdown(study, metadata, paper, runs, table_names, texts_by_figure, out, commit)}
+        # an entry in a leaderboard is complete without the board's other runs
+        progress = "" if published else _progress_sentence(study, paper, runs, commit)
+        texts = {"README.md": _page_markdown(metadata, paper, runs, table_names, texts_by_figure, out, progress)}
         if paper:
             texts |= {"origins.csv": paper["origin_csv"], "claims.csv": csv_text(paper["comparisons"])}
     for name, text in texts.items():
@@ -234,21 +236,19 @@ def _draw_figures(root: Path, specs: Mapping[str, Mapping[str, Any]], listed: Se
 
 
 def _page_markdown(
-    study: Study,
     metadata: Mapping[str, Any],
     paper: Mapping[str, Any] | None,
     runs: Sequence[RecordedRun],
     tables: Sequence[str],
     texts_by_figure: Mapping[str, Sequence[Any]],
     out: Path,
-    commit: str,
+    progress: str,
 ) -> str:
     """The page as Markdown. texts_by_figure: of each figure its title, caption and alternative text."""
     kinds = {name: draw.find_figure_kind(metadata["figures"][name]) for name in texts_by_figure}
     board = next((name for name in kinds if kinds[name].at_top and kinds[name].of_a_paper == bool(paper)), "")
     picture = _picture_markdown(board, texts_by_figure[board]) if board else ""
     text = study_page.split_paragraphs(metadata["text"])
-    progress = _progress_sentence(study, paper, runs, commit)
     hand_written = _hand_written(out / "README.md")
     if paper:
         parts = [render_section("first", paper, picture), render_section("top", paper)]
@@ -256,7 +256,6 @@ def _page_markdown(
         notes = "\n".join(f"- {line}" for line in list_limits(metadata, runs))
         first, *settings = summary_lines(runs) or [""]
         by_setting = "\n".join(f"- {line}" for line in settings)
-        progress += _missing_sentence(study, runs)
         parts = [progress, first, picture, hand_written, *text, by_setting, "## Notes and limits", notes]
     hardware = _hardware_sentence(runs)
     parts += [*([] if paper else [hardware]), *_tables_markdown(metadata["tables"], tables, out)]
@@ -303,6 +302,7 @@ def _progress_sentence(study: Study, paper: Mapping[str, Any] | None, runs: Sequ
     return (
         f"Run so far: {count} of {len(planned):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "
         f"Published at commit `{commit or 'unknown'}`.{by_others if others else ''}"
+        f"{'' if paper else _missing_sentence(study, runs)}"
     )
 
 

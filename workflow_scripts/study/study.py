@@ -1,5 +1,6 @@
 """One study: its planned runs, and the tables and figures that show them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from fednoise_core.io import Problems
@@ -62,6 +63,7 @@ class Study(StudyGrid):
             "train": self.data["train"],
             **({"set": self.project.set} if self.project.set else {}),
             **({"blocks": blocks} if (blocks := self._own_training()) else {}),
+            **({"tuned": self._tuned_settings()} if "tuned" in self.data else {}),
             "tables": self.tables,
             "figures": {name: {key: spec[key] for key in spec if key != "of"} for name, spec in self.figures.items()},
             "left_out": paper_tables.skipped_figures(self, self.figures),
@@ -76,3 +78,9 @@ class Study(StudyGrid):
                 settings = self.train_settings(number)
                 blocks.append({**block, "train": {key: settings[key] for key in block["train"]}})
         return blocks
+
+    def _tuned_settings(self) -> list[tuple[str, str, Mapping[str, Any]]]:
+        """(data set, method, settings) of what `tuned` or an entry sets, once for each block of the grid."""
+        blocks = [block for block in self.data["grid"] if "settings" in block]
+        rows = [(block, id_, block["settings"].get(id_)) for block in blocks for id_ in block["methods"]]
+        return [(block["datasets"][0], id_, settings) for block, id_, settings in rows if settings]

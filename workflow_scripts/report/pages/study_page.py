@@ -82,7 +82,7 @@ def study_page(study: Mapping[str, Any], listed: Sequence[ListedRun], root: str 
         data=json_text(page_data(study, runs, commit or "unknown")),
         limits=list_limits(study, runs),
         parts=_list_definitions(study, runs),
-        train=_list_training(study),
+        train=_list_training(study, runs),
         commit=commit or "unknown",
         left_out=study.get("left_out", {}),
         paper=paper,
@@ -130,12 +130,15 @@ def _list_definitions(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> 
     ]
 
 
-def _list_training(study: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The training settings in words, those of a block of the grid under what the block contains."""
+def _list_training(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[tuple[str, str]]:
+    """The training settings in words, those of a block of the grid under what it contains, and what was tuned."""
     rows = rows_of(study.get("train", {}))
     for block in study.get("blocks", ()):
         place = " · ".join(", ".join(block[key]) for key in DEFINITIONS)
         rows.append((place, _format_spec(block["train"])))
+    used = {(run.listed.dataset, run.listed.method) for run in runs}
+    tuned = [row for row in study.get("tuned", ()) if tuple(row[:2]) in used]
+    rows += dict.fromkeys((f"{dataset} · {method}", _format_spec(settings)) for dataset, method, settings in tuned)
     return rows
 
 
