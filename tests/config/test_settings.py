@@ -200,6 +200,13 @@ def test_tuned_settings_are_laid_over_methods_and_default_settings_stand_beside(
     assert (tuned.spec["method"]["mu"], tuned.spec["train"]["lr"]) == (0.5, 0.3)
     assert (default.spec["method"].get("mu"), default.spec["train"].get("lr", 0.1)) == (None, 0.1)
     assert (tuned.label, default.label) == ("FedProx", "FedProx, default settings")
+    scales = {"smoke": {"dataset_substitutes": {"digits": "larger"}}}  # which has settings of its own
+    study |= {"datasets": {"larger": {"source": "digits", "public": 0}}, "scales": scales}
+    write(folder, "config/tuned/mine.yaml", {"digits": {"fedprox": {"mu": 0.5}}, "larger": {"fedavg": {"train": {}}}})
+    write(folder, "config/studies/toy.yaml", study | {"grid": [block]})
+    small = Study(project(folder, scale="smoke"), "toy")
+    assert {run.method for run in small.runs} == {"fedavg", "gce", "fedavg-default", "fedprox-default"}
+    assert small.page_metadata()["tuned"] == [("larger", "fedavg", {"train": {}}), ("larger", "gce", {"q": 0.5})]
     write(folder, "config/studies/toy.yaml", study | {"grid": [{**block, "datasets": ["digits", "mnist"]}]})
     with pytest.raises(SpecError, match=r"grid\[0\].datasets: expected one data set, as config/tuned/mine.yaml"):
         Study(project(folder), "toy")

@@ -172,6 +172,7 @@ def apply_tuned(study: FileAtScale) -> dict[str, Any]:
         SpecError: A block has several data sets, or the file is missing.
     """
     data, file = study.data, f"{TUNED}/{study.data['tuned']}.yaml"
+    substitutes = data.get("dataset_substitutes", {})
     by_dataset = read_yaml(study.project.folder / file)
     methods, grid = dict(data.get("methods", {})), []
     for number, block in enumerate(data["grid"]):
@@ -179,7 +180,8 @@ def apply_tuned(study: FileAtScale) -> dict[str, Any]:
             raise (study.place / "grid" / number / "datasets").error(
                 f"expected one data set, as {file} has it by these"
             )
-        chosen = {id_: by_dataset.get(block["datasets"][0], {}).get(id_) for id_ in block["methods"]}
+        by_method = by_dataset.get(substitutes.get(block["datasets"][0], block["datasets"][0]), {})
+        chosen = {id_: by_method.get(id_) for id_ in block["methods"]}
         settings = {id_: spec for id_, spec in chosen.items() if spec is not None} | block.get("settings", {})
         if settings:
             grid.append(
@@ -210,11 +212,8 @@ def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
         SpecError: Something in it is wrong.
     """
     file = project.study_file(name)
-    written = FileAtScale(project, ConfigPath(file), read_yaml(project.folder / file))
-    written.check_contents()
-    if "tuned" in written.data:
-        written = FileAtScale(project, written.place, apply_tuned(written))
-        written.check_contents()
+    data = read_yaml(project.folder / file)
+    written = _check_at_scale(project, ConfigPath(file), data)
     for subset, boxes in written.data.get("subsets", {}).items():
         for number in range(len(boxes)):
             written.check_box(subset, number, (*AXES, "seeds"))  # a scale may have other seeds
@@ -227,7 +226,16 @@ def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
         overlay = project.overlay if scale == project.scale else project.read_overlay(f"{SCALES}/{scale}.yaml")
         files[scale] = written
         if overlay or scales.get(scale):
-            data = deep_merge(deep_merge(written.data, overlay), scales.get(scale, {}))
-            files[scale] = FileAtScale(project, ConfigPath(f"{file} at scale {scale}"), data)
-            files[scale].check_contents()
+            scaled = deep_merge(deep_merge(data, overlay), scales.get(scale, {}))
+            files[scale] = _check_at_scale(project, ConfigPath(f"{file} at scale {scale}"), scaled)
     return files
+
+
+def _check_at_scale(project: Project, place: ConfigPath, data: dict[str, Any]) -> FileAtScale:
+    """The checked contents of a file, with tuned settings if it asks for them."""
+    study = FileAtScale(project, place, data)
+    study.check_contents()
+    if "tuned" in data:
+        study = FileAtScale(project, place, apply_tuned(study))
+        study.check_contents()
+    return study

@@ -83,4 +83,5 @@ class Study(StudyGrid):
         """(data set, method, settings) of what `tuned` or an entry sets, once for each block of the grid."""
         blocks = [block for block in self.data["grid"] if "settings" in block]
         rows = [(block, id_, block["settings"].get(id_)) for block in blocks for id_ in block["methods"]]
-        return [(block["datasets"][0], id_, settings) for block, id_, settings in rows if settings]
+        used = self.dataset_substitutes
+        return [(used.get(block["datasets"][0], block["datasets"][0]), id_, spec) for block, id_, spec in rows if spec]
