@@ -72,11 +72,3 @@ def test_whole_rounds_against_a_second_implementation():
         assert sorted(own) == sorted(state.clients)
         for c, v in own.items():
             toy64.close(state.clients[c]["personal"], v)
-
-
-@pytest.mark.parametrize("strength", [0.0, 0.1, 0.7])
-def test_002s_form_is_fedprox_with_twice_the_weight_bit_for_bit(strength):
-    a = toy.play("ditto_efc", method={"strength": strength}).outcome.state
-    b = toy.play("fedprox", method={"mu": 2 * strength}).outcome.state
-    assert toy.same_state(a, b)
-    assert len(a.clients) == 0

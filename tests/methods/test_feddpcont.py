@@ -221,12 +221,6 @@ def test_the_schedule_stands_in_metrics_and_phases():
     assert rows == [(1, "plain", 0), (2, "plain", 0), (3, "rise", 0), (4, "rise", 2), (5, "contrast", 2)]
 
 
-def test_before_the_rise_it_is_fedavg_bit_for_bit():
-    fields = {"beta_schedule": "cores", "beta_start": 2, "beta_rise": 1, "beta_lr": True}
-    made, plain = toy.play("feddpcont", method=fields), toy.play("fedavg")
-    assert toy.same_state(made.outcome.state.server["model"], plain.outcome.state.server["model"])
-
-
 def test_the_schedule_in_worker_processes():
     fields = {"beta_schedule": "cores", "beta_start": 1, "beta_rise": 2, "beta_lr": True, "draw": "local"}
     runs = [toy.play("feddpcont", method=fields, rounds=4, **how) for how in ({}, {"executor": "workers"})]

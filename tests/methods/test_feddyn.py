@@ -10,14 +10,6 @@ from fednoise_core.methods import method_class
 from fednoise_core.settings.declare import build_settings
 
 
-def test_alpha_zero_is_fedavg_with_equal_weights_bit_for_bit():
-    base = toy.play("fedavg", method={"weighting": "uniform"}).outcome.state.server["model"]
-    off = toy.play("feddyn", method={"alpha": 0.0}).outcome.state.server["model"]
-    assert torch.equal(off.flat, base.flat)
-    on = toy.play("feddyn", method={"alpha": 1e-9}).outcome.state.server["model"]
-    assert (on.flat - base.flat).abs().max() > 1e-3  # alpha to 0 is not FedAvg: the server's drift stays
-
-
 @pytest.mark.parametrize("how", [{}, {"momentum": 0.5, "weight_decay": 0.01}])
 def test_whole_rounds_against_a_second_implementation(how):
     """Four rounds in float64, the paper's form with g_k and h themselves."""

@@ -4,12 +4,6 @@ import torch
 import toy
 
 
-def test_mu_zero_is_fedavg_with_equal_weights_bit_for_bit():
-    base = toy.play("fedavg", method={"weighting": "uniform"}).outcome.state.server["model"].flat
-    assert torch.equal(toy.play("feddyn_efc", method={"mu": 0.0}).outcome.state.server["model"].flat, base)
-    assert not torch.equal(toy.play("feddyn_efc", method={"mu": 0.01}).outcome.state.server["model"].flat, base)
-
-
 def test_rounds_by_hand():
     """c_k += theta_g - theta_k; theta_g <- mean theta_k - mu sum c_k over the cohort, whoever was drawn before."""
     fed, method, state = toy.started("feddyn_efc", {"mu": 0.3}, net=toy.toy_net(toy.normed_body), train={"lr": 0.05})

@@ -29,9 +29,3 @@ def test_two_steps_by_hand():
     _, (update,) = fed.fit(method, state, [0], method.make_broadcast(fed, state))
     torch.testing.assert_close(update["model"].flat.double(), flat, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(state.clients[0]["targets"].double(), t, rtol=1e-4, atol=1e-6)
-
-
-def test_strength_zero_is_fedavg():
-    """log(1 - <p, t>) times 0 adds nothing to the gradient."""
-    a, b = toy.play("fedelr", method={"strength": 0.0}), toy.play("fedavg")
-    torch.testing.assert_close(a.outcome.state.server["model"].flat, b.outcome.state.server["model"].flat)

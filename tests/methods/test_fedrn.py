@@ -27,11 +27,6 @@ def posterior(loss: torch.Tensor, seed: int) -> np.ndarray:
     return gmm.predict_proba(x)[:, int(gmm.means_[:, 0].argmin())]
 
 
-def test_the_warm_up_is_fedavg_bit_for_bit():
-    ours = toy.play("fedrn", method={"warmup": 3}).outcome.state.server["model"]
-    assert torch.equal(ours.flat, toy.play("fedavg").outcome.state.server["model"].flat)
-
-
 @pytest.mark.parametrize("p", [0.0, 1.0])
 def test_if_every_posterior_is_1_or_none_above_a_half_it_is_fedavg_bit_for_bit(p, monkeypatch):
     base = toy.play("fedavg").outcome.state.server["model"]

@@ -118,14 +118,3 @@ def test_the_servers_step_is_fedavgs(name):
     whole, half = merged(name, models), merged(name, models, server_lr=0.5)
     torch.testing.assert_close(half[: LAYOUT.trained], whole[: LAYOUT.trained] / 2, rtol=0, atol=1e-6)
     assert torch.equal(half[LAYOUT.trained :], whole[LAYOUT.trained :])
-
-
-def test_what_leaves_nobody_out_is_fedavg_bit_for_bit():
-    base = toy.play("fedavg").outcome.state.server["model"].flat
-    assert torch.equal(toy.play("rfa", method={"iterations": 0}).outcome.state.server["model"].flat, base)
-    even = toy.play("fedavg", method={"weighting": "uniform"}).outcome.state.server["model"].flat
-    everybody = {"average": 0, "faulty": 0.0}
-    assert torch.equal(toy.play("krum", method=everybody).outcome.state.server["model"].flat, even)
-    torch.testing.assert_close(
-        toy.play("trimmed_mean", method={"trim": 0.0}).outcome.state.server["model"].flat, even, rtol=0, atol=1e-5
-    )
