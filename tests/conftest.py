@@ -2,7 +2,9 @@
 
 import gc
 import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -67,6 +69,15 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for name, part in parts.items():
         part.save(folder / f"{name}.npz")
     return {name: str(folder / f"{name}.npz") for name in parts}
+
+
+@pytest.fixture
+def config_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder: a copy of config/ to edit, and no data."""
+    shutil.copytree(Path(__file__).parents[1] / "config", tmp_path / "config")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDNOISE_DATA", raising=False)
+    return tmp_path
 
 
 @pytest.fixture(params=EXECUTORS)

@@ -41,16 +41,11 @@ Edit = Callable[[dict[str, Any]], Any]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(config_copy: Path) -> Path:
     """A project with the real schemas, catalogue and data sets, and one study."""
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    (tmp_path / "fednoise_core/nets").mkdir(parents=True)
-    shutil.copy(ROOT / "fednoise_core/nets/__init__.py", tmp_path / "fednoise_core/nets")
-    write(tmp_path, "config/config.yaml", CONFIG)
-    write(tmp_path, "config/studies/toy.yaml", STUDY)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FEDNOISE_DATA", raising=False)
-    return tmp_path
+    write(config_copy, "config/config.yaml", CONFIG)
+    write(config_copy, "config/studies/toy.yaml", STUDY)
+    return config_copy
 
 
 def write(folder: Path, file: str, value: Any) -> None:
@@ -94,7 +89,7 @@ def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(
 ) -> None:
     named = "contract_methods:Pulled"
     shutil.copy(ROOT / "tests/support/contract_methods.py", folder)
-    shutil.copytree(ROOT / "fednoise_core/methods", folder / "fednoise_core/methods")
+    (folder / "fednoise_core").symlink_to(ROOT / "fednoise_core")
 
     def planned(spec: dict[str, Any]) -> Any:
         own = {"methods": {"own": spec}, "grid": [{**STUDY["grid"][0], "methods": ["own"]}]}
@@ -427,6 +422,19 @@ BAD = {
         at("tables", "runs", to={"kind": "accuracy"}),
         "toy.yaml: tables.runs: toy_runs is already a target",
     ),
+    "own data of no source": (
+        at("datasets", to={"few": {"source": "digit"}}),
+        "toy.yaml: datasets.few.source: unknown dataset 'digit'",
+    ),
+    "unknown key of own data": (
+        at("datasets", to={"few": {"source": "digits", "tset": 9}}),
+        "toy.yaml: datasets.few.tset: unknown key",
+    ),
+    "own data without their file": (
+        at("datasets", to={"digits": {"source": "npz", "path": "x.npz"}}),
+        "toy.yaml: datasets.digits: dataset npz",
+    ),
+    "list for data sets": (at("datasets", to=[]), "toy.yaml: datasets: expected "),
 }
 
 
@@ -456,22 +464,6 @@ def test_a_study_declares_its_own_data_sets(folder: Path) -> None:
     folders = [study.plan_setting("digits", "mine", "open", 0)[0].folder for study in (here, other)]
     assert folders[0] != folders[1]
     assert here.page_metadata()["datasets"] == own
-
-
-@pytest.mark.parametrize(
-    ("own", "message"),
-    [
-        ({"few": {"source": "digit"}}, "config/studies/toy.yaml: datasets.few.source: unknown dataset 'digit'"),
-        ({"few": {"source": "digits", "tset": 9}}, "config/studies/toy.yaml: datasets.few.tset: unknown key"),
-        ({"digits": {"source": "npz", "path": "x.npz"}}, "config/studies/toy.yaml: datasets.digits: dataset npz"),
-        ([], "config/studies/toy.yaml: datasets: expected "),
-    ],
-)
-def test_a_wrong_data_set_of_a_study_is_named_there(folder: Path, own: Any, message: str) -> None:
-    write(folder, "config/studies/toy.yaml", {**STUDY, "datasets": own})
-    with pytest.raises(SpecError) as error:
-        Study(project(folder), "toy")
-    assert str(error.value).startswith(message)
 
 
 def test_overrides_make_other_runs_in_a_folder_of_their_own(folder: Path) -> None:
@@ -623,9 +615,8 @@ def test_a_misspelt_key_or_id_anywhere_in_a_study_is_refused(folder: Path) -> No
     ],
 )
 def test_bad_config(folder: Path, config: dict[str, Any], message: str) -> None:
-    with pytest.raises(SpecError) as error:
+    with pytest.raises(SpecError, match=f"^{re.escape(message)}"):
         project(folder, **config)
-    assert str(error.value).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -641,9 +632,8 @@ def test_bad_config(folder: Path, config: dict[str, Any], message: str) -> None:
 def test_broken_config_file(folder: Path, text: str, message: str) -> None:
     """Also where the command line replaces what is wrong."""
     (folder / "config/config.yaml").write_text(text)
-    with pytest.raises(SpecError) as error:
+    with pytest.raises(SpecError, match=f"^config/config.yaml: {re.escape(message)}"):
         Project(CONFIG)
-    assert str(error.value).startswith(f"config/config.yaml: {message}")
 
 
 def test_mistakes_name_their_file(folder: Path) -> None:
@@ -813,9 +803,8 @@ def test_entries_of_the_catalogue_that_no_study_uses_are_checked(folder: Path) -
         ("methods", {"name": "fedavg", "train": {"net": "mpl"}}, "methods.unused.train.net: unknown net 'mpl'"),
     ):
         write(folder, "config/catalogue.yaml", {**found, key: {**found[key], "unused": spec}})
-        with pytest.raises(SpecError) as error:
+        with pytest.raises(SpecError, match=f"^config/catalogue.yaml: {message}"):
             _ = project(folder).catalogue
-        assert str(error.value).startswith(f"config/catalogue.yaml: {message}")
 
 
 @pytest.mark.parametrize(
@@ -831,9 +820,8 @@ def test_a_mistake_in_an_overlay_names_study_and_scale(folder: Path, overlay: di
     made = Project(
         {**CONFIG, "scale": "mine", "overlay": overlay}, folder, ("config/config.yaml", "config/scales/mine.yaml")
     )
-    with pytest.raises(SpecError) as error:
+    with pytest.raises(SpecError, match=f"^config/studies/toy.yaml at scale mine: {re.escape(message)}"):
         Study(made, "toy")
-    assert str(error.value).startswith(f"config/studies/toy.yaml at scale mine: {message}")
 
 
 def test_an_overlay_without_a_scale_of_its_own_is_refused(folder: Path) -> None:

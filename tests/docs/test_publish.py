@@ -5,27 +5,21 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fake_runs import write_run
+from fake_runs import finish_run
 
 from fednoise_core.io import ArtifactError
 from workflow_scripts.commands import main
 from workflow_scripts.docgen import publish
-from workflow_scripts.provenance.checksums import write_sums
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("dataset", "noise", "partition", "method", "seed")
 
 
-def test_a_study_is_published_as_far_as_it_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    monkeypatch.chdir(tmp_path)
-    study, out = publish.find_study("quick"), tmp_path / "out"
+def test_a_study_is_published_as_far_as_it_was_run(config_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, out = publish.find_study("quick"), config_copy / "out"
     study.figures = {"dots": study.figures["dots"]}
     for run in study.runs:
         if (run.noise, run.partition) == ("sym40", "iid") and run.method in ("fedavg", "scaffold"):
-            ids = {"study": study.name} | {key: getattr(run, key) for key in PARTS}
-            write_run(Path(run.folder), ids, dict(run.spec), rounds=12)
-            write_sums(run.folder)
+            finish_run(study.name, run)
     own = "<!-- written by hand -->\nA busy machine.\n<!-- end of what is written by hand -->\n"
     out.mkdir()
     (out / "README.md").write_text(f"# Earlier\n\n{own}", encoding="utf-8")
@@ -46,32 +40,23 @@ def test_a_study_is_published_as_far_as_it_was_run(tmp_path: Path, monkeypatch: 
     assert re.search(rf"### .+\n\n!\[.+\]\({figure}\.png\)\n\n\*.+\*\n", page)  # its title, itself, its caption
 
 
-def test_a_table_without_a_run_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    monkeypatch.chdir(tmp_path)
-    study, out = publish.find_study("quick"), tmp_path / "out"
+def test_a_table_without_a_run_is_left_out(config_copy: Path) -> None:
+    study, out = publish.find_study("quick"), config_copy / "out"
     study.figures, study.tables = {}, {"main": {"kind": "accuracy"}, "other": {"kind": "cost", "noises": ["random40"]}}
     run = next(run for run in study.runs if (run.noise, run.method) == ("sym40", "fedavg"))
-    write_run(
-        Path(run.folder), {"study": study.name} | {key: getattr(run, key) for key in PARTS}, dict(run.spec), rounds=3
-    )
-    write_sums(run.folder)
-    publish.publish_study(study, out, tmp_path / "page.html")
+    finish_run(study.name, run, rounds=3)
+    publish.publish_study(study, out, config_copy / "page.html")
     assert (out / "main.md").is_file()
     assert not (out / "other.md").exists()
-    assert "table-other" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "table-other" not in (config_copy / "page.html").read_text(encoding="utf-8")
 
 
-def test_what_cannot_be_made_again_here_is_never_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_made_again_here_is_never_removed(config_copy: Path) -> None:
     """A clone without data cannot draw pictures of clients; the published ones and their page stay."""
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    monkeypatch.chdir(tmp_path)
-    study, out = publish.find_study("quick"), tmp_path / "out"
+    study, out = publish.find_study("quick"), config_copy / "out"
     study.figures, study.tables = {"samples": study.figures["samples"]}, {"main": {"kind": "accuracy"}}
     run = next(run for run in study.runs if (run.noise, run.method) == ("sym40", "fedavg"))
-    ids = {"study": study.name} | {key: getattr(run, key) for key in PARTS}
-    write_run(Path(run.folder), ids, dict(run.spec), rounds=3)
-    write_sums(run.folder)
+    finish_run(study.name, run, rounds=3)
     out.mkdir()
     for name in ("samples.png", "README.md"):
         (out / name).write_text("published")
@@ -87,22 +72,16 @@ def test_a_folder_of_no_study_is_refused(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == "publish: results/nothing: no study has this results folder\n"
 
 
-def test_a_leaderboard_says_what_is_missing_and_is_made_again_from_its_published_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    monkeypatch.chdir(tmp_path)
+def test_a_leaderboard_says_what_is_missing_and_is_made_again_from_its_published_runs(config_copy: Path) -> None:
     Path("config/tuned/leaderboard.yaml").write_text(
         "fmnist-6k: {fedavg: {train: {lr: 0.03}}, gce: {train: {lr: 0.3}}}\n"
     )
-    study, out = publish.find_study("leaderboard"), tmp_path / "out"
+    study, out = publish.find_study("leaderboard"), config_copy / "out"
     settings = {("sym40", "iid"), ("clean", "iid")}
     for run in study.runs:
         if run.dataset == "fmnist-6k" and (run.noise, run.partition) in settings and not run.method.startswith("sce"):
-            ids = {"study": study.name} | {key: getattr(run, key) for key in PARTS}
-            write_run(Path(run.folder), ids, dict(run.spec), rounds=12)
-            write_sums(run.folder)
-    publish.publish_study(study, out, tmp_path / "page.html")
+            finish_run(study.name, run)
+    publish.publish_study(study, out, config_copy / "page.html")
     page = (out / "README.md").read_text(encoding="utf-8")
     assert "fmnist-6k · sym40 · iid (1 of 56)" in page  # sce at its default settings
     assert "fmnist-6k · sym40 · dir05 (56 of 56)" in page

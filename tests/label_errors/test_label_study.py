@@ -1,7 +1,6 @@
 """label_study: from the user's file to a planned run and its page; what cannot be leaves the config as it was."""
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +23,12 @@ from workflow_scripts.study.study import Study
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with the real config."""
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    (tmp_path / "fednoise_core/nets").mkdir(parents=True)
-    shutil.copy(ROOT / "fednoise_core/nets/__init__.py", tmp_path / "fednoise_core/nets")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FEDNOISE_DATA", raising=False)
-    return tmp_path
-
-
 def planned(name: str) -> PlannedRun:
     (run,) = Study(Project(read_yaml("config/config.yaml")), name).runs
     return run
 
 
-def test_the_documentation_s_arrays_become_a_study(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_documentation_s_arrays_become_a_study(config_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "docs/clean_your_labels.md").read_text(encoding="utf-8")
     code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     exec(compile(code, "docs/clean_your_labels.md", "exec"), {})
@@ -61,7 +49,7 @@ def test_the_documentation_s_arrays_become_a_study(folder: Path, capsys: pytest.
     assert links == {"mine · cross_fitted, seed 0": f"../../{run.labels_page}"}
 
 
-def test_labels_without_owners_or_with_a_test_set(folder: Path) -> None:
+def test_labels_without_owners_or_with_a_test_set(config_copy: Path) -> None:
     y = np.arange(60) % 3
     images = np.zeros((60, 8, 8), np.uint8)
     np.savez("one place.npz", x_train=images, y_train=y, x_test=images, y_test=y)
@@ -72,7 +60,7 @@ def test_labels_without_owners_or_with_a_test_set(folder: Path) -> None:
     assert run.spec["train"]["net"] == {"name": "small_cnn", "width": 16.0}
 
 
-def test_feature_vectors_get_a_linear_net(folder: Path) -> None:
+def test_feature_vectors_get_a_linear_net(config_copy: Path) -> None:
     draw = np.random.default_rng(0)
     np.savez("vectors.npz", x_train=draw.normal(0, 1, (60, 5)).astype(np.float32), given=np.arange(60) % 3)
     assert label_study.main(["vectors.npz"]) == 0
@@ -81,13 +69,13 @@ def test_feature_vectors_get_a_linear_net(folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["npz", "folder"])
 def test_images_become_vectors_by_a_pretrained_net(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str
+    config_copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     y, images = np.arange(40) % 2, np.arange(40 * 64, dtype=np.int64).reshape(40, 8, 8) % 251
     if kind == "npz":
         np.savez("mine.npz", x_train=images.astype(np.uint8), given=y)
     for row, image in enumerate(images if kind == "folder" else ()):
-        path = folder / f"photos/{'ab'[y[row]]}" / f"{row:02}.png"
+        path = config_copy / f"photos/{'ab'[y[row]]}" / f"{row:02}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(image.astype(np.uint8)).save(path)
     data, size = {"npz": ("mine.npz", 8), "folder": ("photos", 16)}[kind]
@@ -105,14 +93,14 @@ def test_images_become_vectors_by_a_pretrained_net(
     np.testing.assert_array_equal(np.asarray(find_images(arrays, [])).reshape(36, -1), arrays.x_train.reshape(36, -1))
 
 
-def test_a_folder_with_a_csv(folder: Path) -> None:
+def test_a_folder_with_a_csv(config_copy: Path) -> None:
     lines = ["file,label,client"]
     for i in range(40):
-        path = folder / "photos/train" / f"{i}.png"
+        path = config_copy / "photos/train" / f"{i}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((9, 9, 3), i, np.uint8)).save(path)
         lines.append(f"{i}.png,{'cat' if i % 2 else 'dog'},site {i % 4}")
-    (folder / "photos/labels.csv").write_text("\n".join(lines))
+    (config_copy / "photos/labels.csv").write_text("\n".join(lines))
     assert label_study.main(["photos", "--given", "labels.csv", "--size", "16"]) == 0
     spec = planned("photos").spec
     assert spec["dataset"]["given"] == "labels.csv"
@@ -134,16 +122,16 @@ def test_a_folder_with_a_csv(folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_leaves_the_config_as_it_was(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    config_copy: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     np.savez("mine.npz", x_train=np.zeros((30, 8, 8), np.uint8), given=np.arange(30) % 3)
     np.savez("bad.npz", x_train=np.zeros((30, 8, 8), np.uint8))
-    before = {path: path.read_bytes() for path in sorted((folder / "config").rglob("*.yaml"))}
+    before = {path: path.read_bytes() for path in sorted((config_copy / "config").rglob("*.yaml"))}
     assert label_study.main(arguments) == 2
     said = capsys.readouterr().err
     assert message in said
     assert len(said.splitlines()) == 1
-    assert {path: path.read_bytes() for path in sorted((folder / "config").rglob("*.yaml"))} == before
+    assert {path: path.read_bytes() for path in sorted((config_copy / "config").rglob("*.yaml"))} == before
 
 
 def table_of(n: int = 120) -> pd.DataFrame:
@@ -155,7 +143,7 @@ def table_of(n: int = 120) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_a_table_from_the_command_to_corrected_data(folder: Path, tmp_path_factory: Any, ending: str) -> None:
+def test_a_table_from_the_command_to_corrected_data(config_copy: Path, tmp_path_factory: Any, ending: str) -> None:
     """The page shows its pictures, and no other cell of the corrected table changes."""
     table, elsewhere = table_of(), tmp_path_factory.mktemp("elsewhere")
     Image.fromarray(np.full((9, 12, 3), 7, np.uint8)).save(elsewhere / "a.png")
@@ -179,7 +167,7 @@ def test_a_table_from_the_command_to_corrected_data(folder: Path, tmp_path_facto
         f"{row},{row},0,Ulm,{arrays.names.index(given)},{given},{word},{arrays.names.index(label)},{label},{digest}"
         for row, (given, word, label) in rows.items()
     ]
-    decided = folder / "decisions.csv"
+    decided = config_copy / "decisions.csv"
     decided.write_text("\n".join([",".join(DECISIONS), *lines]))
     arguments = ["--decisions", str(decided), "--data", str(file), "--labels", "animal", "--out", str(out)]
     assert apply_decisions.main(arguments) == 0
@@ -204,15 +192,15 @@ def test_a_table_from_the_command_to_corrected_data(folder: Path, tmp_path_facto
     assert apply_decisions.main([*arguments[:3], str(out), *arguments[4:-1], str(elsewhere / f"3.{ending}")]) == 2
 
 
-def write_images(folder: Path, names: list[str]) -> None:
+def write_images(config_copy: Path, names: list[str]) -> None:
     for number, name in enumerate(names):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.full((9, 9, 3), number, np.uint8)).save(folder / name)
+        (config_copy / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((9, 9, 3), number, np.uint8)).save(config_copy / name)
 
 
 @pytest.mark.parametrize("sites", [("Ulm/", "Bonn/"), ("",)])
 def test_folders_of_sites_and_classes_outside_the_project(
-    folder: Path, tmp_path_factory: Any, sites: tuple[str]
+    config_copy: Path, tmp_path_factory: Any, sites: tuple[str]
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "photos"
     write_images(
@@ -228,7 +216,7 @@ def test_folders_of_sites_and_classes_outside_the_project(
         f"/{arrays.names[label]}/" in f"/{path}" for label, path in zip(arrays.y_train, arrays.origin, strict=True)
     )
     path = arrays.origin[0]
-    (folder / "decisions.csv").write_text(
+    (config_copy / "decisions.csv").write_text(
         f"{','.join(DECISIONS)}\n0,{path},0,x,0,cat,relabel,1,dog,{data_digest(arrays.source_sha256)}\n"
     )
     made = ["--data", "data/photos-labels.csv", "--out", "data/photos-2.csv"]
@@ -238,10 +226,10 @@ def test_folders_of_sites_and_classes_outside_the_project(
     assert (second.first != second.y_train).sum() <= 1
 
 
-def test_a_csv_beside_its_images(folder: Path) -> None:
-    write_images(folder / "photos", [f"{i}.png" for i in range(40)])
+def test_a_csv_beside_its_images(config_copy: Path) -> None:
+    write_images(config_copy / "photos", [f"{i}.png" for i in range(40)])
     lines = [f"{i}.png,{'cat' if i % 2 else 'dog'}" for i in range(40)]
-    (folder / "photos/labels.csv").write_text("\n".join(["file,label", *lines]))
+    (config_copy / "photos/labels.csv").write_text("\n".join(["file,label", *lines]))
     assert label_study.main(["photos/labels.csv", "--size", "8"]) == 0
     assert fn.dataset(planned("labels").spec["dataset"]).n == 36
 
@@ -260,7 +248,7 @@ def test_a_csv_beside_its_images(folder: Path) -> None:
     ],
 )
 def test_a_table_that_cannot_be_read(
-    folder: Path, capsys: pytest.CaptureFixture[str], table: pd.DataFrame, arguments: list[str], message: str
+    config_copy: Path, capsys: pytest.CaptureFixture[str], table: pd.DataFrame, arguments: list[str], message: str
 ) -> None:
     table.to_csv("mine.csv", index=False)
     assert label_study.main(["mine.csv", *arguments]) == 2
@@ -270,7 +258,7 @@ def test_a_table_that_cannot_be_read(
     assert "mine.parquet: not readable as .parquet" in capsys.readouterr().err
 
 
-def test_the_documentation_s_data_frame_becomes_corrected_data(folder: Path) -> None:
+def test_the_documentation_s_data_frame_becomes_corrected_data(config_copy: Path) -> None:
     text = (ROOT / "docs/clean_your_labels.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
     table = table_of().rename(columns={"animal": "diagnosis", "client": "hospital"})

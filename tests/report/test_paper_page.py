@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from fake_runs import write_run
+from fake_runs import finish_run
 from layout_check import problems
 
 from benchmarks.verdicts import judge_folder
@@ -32,17 +32,6 @@ from workflow_scripts.study.study import Study
 
 ROOT = Path(__file__).parents[2]
 CONFIG = read_yaml(ROOT / "config/config.yaml")
-PARTS = ("dataset", "noise", "partition", "method", "seed")
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the config, as the working folder."""
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    (tmp_path / "fednoise_core").symlink_to(ROOT / "fednoise_core")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FEDNOISE_DATA", raising=False)
-    return tmp_path
 
 
 def ran(root: str, figures: tuple[str, ...] = (), **chosen: Any) -> Study:
@@ -51,9 +40,7 @@ def ran(root: str, figures: tuple[str, ...] = (), **chosen: Any) -> Study:
     study.figures = {name: study.figures[name] for name in figures}
     for run in study.runs:
         if all(getattr(run, key) in values for key, values in chosen.items()):
-            ids = {"study": study.name} | {key: getattr(run, key) for key in PARTS}
-            write_run(Path(run.folder), ids, dict(run.spec), rounds=12)
-            write_sums(run.folder)
+            finish_run(study.name, run)
     return study
 
 
@@ -75,9 +62,9 @@ def section(text: str, head: str) -> str:
     return text.split(f"\n## {head}\n", 1)[1].split("\n## ", 1)[0]
 
 
-def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_paper_is_published_as_far_as_it_was_run(config_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = ran("fedmixcon-cpu", ("figure6", "figure7", "scoreboard", "gains"), **THREE)
-    out = folder / "out"
+    out = config_copy / "out"
     with pytest.raises(ArtifactError, match="no run of the study is finished"):
         publish_study(find_study("fedmixcon"), out)
     sums = Path(finished_runs(study)[0].dir, "SHA256SUMS")
@@ -85,7 +72,7 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
     sums.unlink()
     assert len(finished_runs(study)) == 5  # a run that was killed while it wrote its files is none
     sums.write_text(text)
-    publish_study(study, out, folder / "page.html")
+    publish_study(study, out, config_copy / "page.html")
     text = (out / "README.md").read_text(encoding="utf-8")
     table3 = next(line for line in section(text, "Reproduction").splitlines() if line.startswith("| Table 3"))
     assert [cell.strip() for cell in table3.split("|")[2:5]] == ["60", "6", "54"]
@@ -98,7 +85,7 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
     assert "Highest" in figure6.split("](")[0]  # the picture in words, for those who cannot see it
     assert "figure7" not in text
     assert (out / "figure6.png").is_file()
-    html = (folder / "page.html").read_text(encoding="utf-8")
+    html = (config_copy / "page.html").read_text(encoding="utf-8")
     assert (
         html.count("fednoise cell --paper fedmixcon --table 3 --method sce --noise sym40-exact --dataset mnist") == 1
     )  # in the list
@@ -130,12 +117,12 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
     assert capsys.readouterr().err == ""
 
 
-def test_what_is_written_by_hand_stays_and_runs_of_other_settings_do_not_count(folder: Path) -> None:
+def test_what_is_written_by_hand_stays_and_runs_of_other_settings_do_not_count(config_copy: Path) -> None:
     ran("fedmixcon-cpu", **THREE)
-    page = folder / "docs/results/fedmixcon-cpu/README.md"
+    page = config_copy / "docs/results/fedmixcon-cpu/README.md"
     page.parent.mkdir(parents=True)
     page.write_text("<!-- written by hand -->\nSCE helps.\n<!-- end of what is written by hand -->\n")
-    file = folder / "config/papers/fedmixcon.yaml"
+    file = config_copy / "config/papers/fedmixcon.yaml"
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("  - datasets: [mnist]\n", "  - datasets: [mnist]\n    train: {lr: 0.1}\n", 1))
     changed = find_study("fedmixcon-cpu")
@@ -147,17 +134,17 @@ def test_what_is_written_by_hand_stays_and_runs_of_other_settings_do_not_count(f
     assert f"3 of {count_runs(changed)} runs; `snakemake" in text
 
 
-def test_a_publication_counts_the_runs_of_an_earlier_one(folder: Path) -> None:
-    out = folder / "docs/results/fedmixcon-cpu"
+def test_a_publication_counts_the_runs_of_an_earlier_one(config_copy: Path) -> None:
+    out = config_copy / "docs/results/fedmixcon-cpu"
     publish_study(ran("fedmixcon-cpu", ("curves",), **THREE), out)
     before = {name: (out / name).read_bytes() for name in ("table3.csv", "origins.csv", "runs.json.xz", "curves.png")}
     trained = set(read_texts(out / "origins.csv")["run"])
     shutil.rmtree("store")  # another machine
     study = find_study("fedmixcon-cpu")
     study.figures = {"curves": study.figures["curves"]}
-    publish_study(study, out, folder / "page.html")
+    publish_study(study, out, config_copy / "page.html")
     assert {name: (out / name).read_bytes() for name in before} == before
-    html = (folder / "page.html").read_text(encoding="utf-8")
+    html = (config_copy / "page.html").read_text(encoding="utf-8")
     assert "earlier/store" not in html + "".join(map(decoded, re.findall(r"base64,([\w+/=]+)", html)))
     more = ran("fedmixcon-cpu", **(THREE | {"method": ["rofl-oracle", "sce"]}))  # two of them are published, too
     for run in finished_runs(more):
@@ -178,8 +165,8 @@ def decoded(text: str) -> str:
     return base64.b64decode(text).decode("utf-8", "ignore")
 
 
-def test_published_runs_of_other_settings_do_not_count_and_stay(folder: Path) -> None:
-    out, file = folder / "docs/results/fedmixcon-cpu", folder / "config/papers/fedmixcon.yaml"
+def test_published_runs_of_other_settings_do_not_count_and_stay(config_copy: Path) -> None:
+    out, file = config_copy / "docs/results/fedmixcon-cpu", config_copy / "config/papers/fedmixcon.yaml"
     publish_study(ran("fedmixcon-cpu", **THREE), out)
     shutil.rmtree("store")
     text, packed = file.read_text(encoding="utf-8"), (out / "runs.json.xz").read_bytes()
@@ -202,9 +189,9 @@ def test_published_runs_of_other_settings_do_not_count_and_stay(folder: Path) ->
 
 
 def test_published_runs_that_are_damaged_are_refused_and_too_many_are_not_written(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    config_copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study, file = ran("fedmixcon-cpu", **THREE), folder / "out/runs.json.xz"
+    study, file = ran("fedmixcon-cpu", **THREE), config_copy / "out/runs.json.xz"
     publish_study(study, file.parent)
     packed = file.read_bytes()
     runs = json.loads(lzma.decompress(packed))
@@ -227,9 +214,9 @@ def pack(value: Any) -> bytes:
     return lzma.compress(json.dumps(value).encode())
 
 
-def test_what_has_no_run_any_more_is_no_longer_published(folder: Path) -> None:
+def test_what_has_no_run_any_more_is_no_longer_published(config_copy: Path) -> None:
     study = ran("fedmixcon-cpu", **THREE)
-    out = folder / "docs/results/fedmixcon-cpu"
+    out = config_copy / "docs/results/fedmixcon-cpu"
     publish_study(study, out)
     old = [out / "table1.csv", out / "table1.md", out / "figure1.png", out / "notes.txt"]
     for path in old:  # table 1 and figure 1 have no run now
@@ -241,9 +228,9 @@ def test_what_has_no_run_any_more_is_no_longer_published(folder: Path) -> None:
     assert (out / "table3.csv").is_file()
 
 
-def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(folder: Path) -> None:
+def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(config_copy: Path) -> None:
     study = ran("fedmixcon", noise=["sym40-exact"], partition=["classes3"], method=["fedavg", "sce", "fedlsr"])
-    out = folder / "docs/results/fedmixcon"
+    out = config_copy / "docs/results/fedmixcon"
     publish_study(study, out)
     shown = score_table(read_csv(out / "table3.csv"))
     assert sum(shown.cells[name] for name in JUDGED) == shown.ran == 6
@@ -255,8 +242,8 @@ def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(folder: Path) -> N
     assert "What scale" not in (out / "README.md").read_text()
 
 
-def test_who_says_so_is_read_from_the_sources(folder: Path) -> None:
-    project = {scale: Project({**CONFIG, "scale": scale}, folder) for scale in ("paper", "cpu")}
+def test_who_says_so_is_read_from_the_sources(config_copy: Path) -> None:
+    project = {scale: Project({**CONFIG, "scale": scale}, config_copy) for scale in ("paper", "cpu")}
     study = Study(project["cpu"], "fedmixcon")
     rows = {(row["part"], row["name"]): row for row in settings_provenance(study)["settings"]}
     assert rows["train", "net"] | {"note": ""} == {
@@ -298,16 +285,15 @@ def test_who_says_so_is_read_from_the_sources(folder: Path) -> None:
         ("train.fraction: papers", "sources.train.fraction: "),
     ],
 )
-def test_a_source_of_nothing_is_refused(folder: Path, line: str, message: str) -> None:
-    file = folder / "config/papers/fedmixcon.yaml"
+def test_a_source_of_nothing_is_refused(config_copy: Path, line: str, message: str) -> None:
+    file = config_copy / "config/papers/fedmixcon.yaml"
     file.write_text(file.read_text(encoding="utf-8").replace("train.fraction: paper", line), encoding="utf-8")
-    with pytest.raises(SpecError) as error:
-        settings_provenance(Study(Project({**CONFIG, "scale": "paper"}, folder), "fedmixcon"))
-    assert str(error.value).startswith(f"config/papers/fedmixcon.yaml: {message}")
+    with pytest.raises(SpecError, match=f"^config/papers/fedmixcon.yaml: {re.escape(message)}"):
+        settings_provenance(Study(Project({**CONFIG, "scale": "paper"}, config_copy), "fedmixcon"))
 
 
-def test_changes_of_a_scale_are_told(folder: Path) -> None:
-    found = settings_provenance(Study(Project({**CONFIG, "scale": "smoke"}, folder), "fedmixcon"))["changes"]
+def test_changes_of_a_scale_are_told(config_copy: Path) -> None:
+    found = settings_provenance(Study(Project({**CONFIG, "scale": "smoke"}, config_copy), "fedmixcon"))["changes"]
     changes = {row["name"]: (row["value"], row["scaled"]) for row in found if row["name"] != "data"}
     assert changes["train.rounds"] == ("100", "2")
     assert changes["partitions.iid.clients"] == ("100", "10")
@@ -335,9 +321,9 @@ def test_scores_add_up() -> None:
     assert [both.cells[name] for name in JUDGED] == [0, 2, 4]
 
 
-def test_the_page_counts_claims_as_its_csv_and_the_list_of_papers_do(folder: Path) -> None:
+def test_the_page_counts_claims_as_its_csv_and_the_list_of_papers_do(config_copy: Path) -> None:
     study = ran("fedmixcon-cpu", **THREE)
-    results = folder / "docs/results"
+    results = config_copy / "docs/results"
     publish_study(study, results / "fedmixcon-cpu")
     rows = read_texts(results / "fedmixcon-cpu/claims.csv")
     states = list(rows[rows["reading"] == ""].drop_duplicates(["table", "claim"])["state"])
@@ -375,26 +361,26 @@ def test_published_verdicts_are_those_of_a_second_implementation() -> None:
         assert len(shown) == folder.name.endswith("-cpu")
 
 
-def test_why_is_shown_beside_the_claim_that_disagrees(folder: Path) -> None:
-    file = folder / "config/papers/fedmixcon.yaml"
+def test_why_is_shown_beside_the_claim_that_disagrees(config_copy: Path) -> None:
+    file = config_copy / "config/papers/fedmixcon.yaml"
     text = re.sub(r"    why:\n(      .*\n)+", "", file.read_text(encoding="utf-8"))  # the scales' reasons
     file.write_text(text)
     study = ran("fedmixcon-cpu", **THREE)
-    publish_study(study, folder / "before")
-    rows = read_texts(folder / "before/claims.csv")
+    publish_study(study, config_copy / "before")
+    rows = read_texts(config_copy / "before/claims.csv")
     claim = rows[(rows["table"] == "table3") & (rows["state"] == "undecided")]["claim"].iloc[0]
     reason = "At a third of the rate it agrees."
-    assert reason not in (folder / "before/README.md").read_text(encoding="utf-8")
+    assert reason not in (config_copy / "before/README.md").read_text(encoding="utf-8")
     file.write_text(text.replace("train:\n", f"why: {{table3: {{{claim}: {reason}}}}}\ntrain:\n", 1))
     again = find_study("fedmixcon-cpu")
     again.figures = {}
-    publish_study(again, folder / "after")
-    page = (folder / "after/README.md").read_text(encoding="utf-8")
+    publish_study(again, config_copy / "after")
+    page = (config_copy / "after/README.md").read_text(encoding="utf-8")
     number = rows.loc[rows["claim"] == claim, "number"].iloc[0]
     assert f"- **{number}, undecided.** {reason}" in section(page, "The paper's claims")
 
 
-def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> None:
+def test_the_scoreboard_and_the_gains_say_what_the_tables_do(config_copy: Path) -> None:
     study = ran("fedmixcon-cpu", **THREE)
     paper = find_study("fedmixcon-cpu")
     found = finished_runs(study)

@@ -2,7 +2,6 @@
 
 import csv
 import re
-import shutil
 import time
 from pathlib import Path
 
@@ -58,15 +57,6 @@ def project(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("FEDNOISE_DATA", raising=False)
     read = read_yaml("config/config.yaml")
     return lambda scale="paper", folder=ROOT, **more: Project({**read, "scale": scale, **more}, folder)
-
-
-@pytest.fixture
-def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the config to edit."""
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    (tmp_path / "fednoise_core").symlink_to(ROOT / "fednoise_core")
-    monkeypatch.delenv("FEDNOISE_DATA", raising=False)
-    return tmp_path
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -150,22 +140,24 @@ def test_absent_data_leaves_cells_not_run_unless_there_is_nothing_else(project, 
     assert paths.reference_files(study.tables["table12"]) == ["config/papers/tables/feddpcont.csv"]
 
 
-def test_a_figure_of_absent_data_says_so_in_the_page_and_is_an_error_by_its_own_name(copied: Path, project) -> None:
-    file = copied / "config/papers/feddpcont.yaml"
+def test_a_figure_of_absent_data_says_so_in_the_page_and_is_an_error_by_its_own_name(
+    config_copy: Path, project
+) -> None:
+    file = config_copy / "config/papers/feddpcont.yaml"
     more = 'figures:\n  shop: {kind: curves, title: "Clothes", datasets: [clothing1m-public]}\n'
     file.write_text(file.read_text().replace("figures:\n", more, 1))
-    study = Study(project(folder=copied), "feddpcont")
+    study = Study(project(folder=config_copy), "feddpcont")
     assert study.page_metadata()["left_out"] == {"Clothes": "not run (data absent)"}
     with pytest.raises(SpecError, match=r"feddpcont.yaml: figures\.shop: shows only clothing1m-public"):
         study.check_present("shop")
 
 
-def test_data_of_other_studies_may_not_be_absent(copied: Path, project, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (copied / "config/papers/feddpcont.yaml").read_text()
-    (copied / "config/papers/feddpcont.yaml").unlink()
-    (copied / "config/studies/mine.yaml").write_text(text)
+def test_data_of_other_studies_may_not_be_absent(project, config_copy: Path) -> None:
+    text = (config_copy / "config/papers/feddpcont.yaml").read_text()
+    (config_copy / "config/papers/feddpcont.yaml").unlink()
+    (config_copy / "config/studies/mine.yaml").write_text(text)
     with pytest.raises(SpecError, match=r"clothing1m-public: .*does not exist"):
-        Study(project(folder=copied), "mine")
+        Study(project(folder=config_copy), "mine")
 
 
 LISTS = {  # paper → a list of methods of its grid, and the tables that share it
@@ -177,16 +169,15 @@ LISTS = {  # paper → a list of methods of its grid, and the tables that share 
 
 
 @pytest.mark.parametrize("paper", LISTS)
-def test_a_further_method_is_one_word_in_one_line(paper: str, copied: Path, project, monkeypatch) -> None:
+def test_a_further_method_is_one_word_in_one_line(paper: str, project, config_copy: Path) -> None:
     """It adds its own runs, and cells to the tables that show it; every other run and table stays as it is."""
-    monkeypatch.chdir(copied)
-    before = Study(project(folder=copied), paper)
+    before = Study(project(folder=config_copy), paper)
     (ending, shown_in, count), new = LISTS[paper], "rhfl" if paper == "fedhnl" else "gce"
-    file = copied / f"config/papers/{paper}.yaml"
+    file = config_copy / f"config/papers/{paper}.yaml"
     text = file.read_text()
     assert text.count(ending) == 1
     file.write_text(text.replace(ending, ending.replace("]", f", {new}]"), 1))
-    after = Study(project(folder=copied), paper)
+    after = Study(project(folder=config_copy), paper)
     old = {run.folder: run.spec for run in before.runs}
     now = {run.folder: run.spec for run in after.runs}
     assert {folder: spec for folder, spec in now.items() if folder in old} == old
@@ -232,10 +223,10 @@ def changed(folder: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
-def test_a_subset_holds_what_lies_in_one_of_its_boxes(project, copied: Path) -> None:
+def test_a_subset_holds_what_lies_in_one_of_its_boxes(project, config_copy: Path) -> None:
     boxes = "[{noises: [sym20-seed0], methods: [fedhnl-hma], seeds: [1]}, {methods: [fedmd], seeds: [0]}]"
-    changed(copied, "  first: [{seeds: [0]}]", f"  first: {boxes}")
-    kept = Study(project("cpu", copied, subset="first"), "fedhnl").runs
+    changed(config_copy, "  first: [{seeds: [0]}]", f"  first: {boxes}")
+    kept = Study(project("cpu", config_copy, subset="first"), "fedhnl").runs
     every = ["pair10-seed0", "pair20-seed0", "sym10-seed0", "sym20-seed0"]
     assert sorted((run.method, run.noise, run.seed) for run in kept) == [
         ("fedhnl-hma", "sym20-seed0", 1),
@@ -260,10 +251,10 @@ def test_a_subset_holds_what_lies_in_one_of_its_boxes(project, copied: Path) -> 
         ),
     ],
 )
-def test_a_subset_that_cannot_be(project, copied: Path, subset: str, box: str, message: str) -> None:
-    changed(copied, "  first: [{seeds: [0]}]", f"  first: [{box}]")
+def test_a_subset_that_cannot_be(project, config_copy: Path, subset: str, box: str, message: str) -> None:
+    changed(config_copy, "  first: [{seeds: [0]}]", f"  first: [{box}]")
     with pytest.raises(SpecError, match=re.escape(message)):
-        Study(project("cpu", copied, subset=subset), "fedhnl")
+        Study(project("cpu", config_copy, subset=subset), "fedhnl")
 
 
 @pytest.mark.parametrize(
@@ -303,10 +294,10 @@ def test_a_subset_that_cannot_be(project, copied: Path, subset: str, box: str, m
         ),
     ],
 )
-def test_a_claim_that_cannot_be(project, copied: Path, old: str, new: str, message: str) -> None:
-    file = copied / "config/papers/fedhnl.yaml"
+def test_a_claim_that_cannot_be(project, config_copy: Path, old: str, new: str, message: str) -> None:
+    file = config_copy / "config/papers/fedhnl.yaml"
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new, 1))
     with pytest.raises(SpecError, match=re.escape(message)):
-        Study(project(folder=copied), "fedhnl")
+        Study(project(folder=config_copy), "fedhnl")

@@ -14,6 +14,7 @@ from fednoise_core.io import json_digest, save_npz, write_json
 from fednoise_core.methods import METHODS as REGISTERED
 from fednoise_core.methods import method_class
 from fednoise_core.rng import stream
+from workflow_scripts.provenance.checksums import write_sums
 
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg", "label": "FedAvg"},
@@ -384,3 +385,10 @@ def shown_files(root: Path) -> str:
     """A study's tables and figures, as its page is told where they lie."""
     files = [file for folder in ("tables", "figures") for file in root.glob(f"{folder}/*")]
     return json.dumps({f"{file.parent.name}/{file.name}": str(file) for file in files})
+
+
+def finish_run(study: str, run: Any, rounds: int = 12) -> None:
+    """Write a planned run's folder with its checksums, as if it had been trained."""
+    ids = {key: getattr(run, key) for key in ("dataset", "noise", "partition", "method", "seed")}
+    write_run(Path(run.folder), {"study": study, **ids}, dict(run.spec), rounds=rounds)
+    write_sums(run.folder)
