@@ -8,37 +8,27 @@ import toy
 
 from fednoise_core.engine.client_store import ClientStore
 from fednoise_core.engine.evaluate import ClientEntry, Evaluator
-from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import SERVER
-from fednoise_core.engine.loop import Saving, Stopped, run_loop
+from fednoise_core.engine.loop import Saving, Stopped
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.state import load_checkpoint
-from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
-from fednoise_core.methods import make_method
 
 
 def held_out() -> tuple[Pool, torch.Tensor]:
     return Pool(toy.arrays().x_test, (0.25,), (0.2,)), torch.from_numpy(toy.arrays().y_test)
 
 
-def play(saving: Saving | None = None):
-    made = toy.toy_world({"rounds": 5})
-    truth = Truth(toy.toy_labels().clean, toy.toy_labels().noisy, [toy.toy_partition().of(c) for c in range(8)], 5)
-    method = make_method({"name": "feddpcont", "keep": 0.6}, made.train)
-    return run_loop(made, Sequential(made), method, truth, *held_out(), saving=saving, label="x")
-
-
 def test_a_stop_has_the_last_rounds_rows_in_its_checkpoint(tmp_path):
     asked = iter([False, False, True])
     saving = Saving(tmp_path / "checkpoint.pt", "key", seconds=1e9, stop=lambda: next(asked))
     with pytest.raises(Stopped):
-        play(saving)
+        toy.play("feddpcont", rounds=5, saving=saving)
     _, log = load_checkpoint(saving.path, "key", torch.device("cpu"))
     assert {row[0] for row in log["metrics"] if row[3]} == {0, 1, 2, 3}
-    resumed = play(Saving(saving.path, "key"))
+    resumed, whole = (toy.play("feddpcont", rounds=5, saving=one).outcome for one in (Saving(saving.path, "key"), None))
     assert resumed.resumed == 3
-    assert toy.same_state(resumed.record, play().record)
+    assert toy.same_state(resumed.record, whole.record)
 
 
 def test_a_model_of_two_views_is_evaluated_once(monkeypatch):

@@ -1,18 +1,14 @@
 """Executors: order of results, errors, dead workers."""
 
-import contextlib
-
 import pytest
 import torch
 import toy
+from toy_jobs import jobs
 
-from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
-from fednoise_core.engine.fit import FitRequest
 from fednoise_core.engine.local import Local
 from fednoise_core.io import SpecError
-from fednoise_core.methods import make_method
 
 
 class Falls(Local):
@@ -32,39 +28,27 @@ class Falls(Local):
         super().train_step(net, carry, batch, broadcast, client_state)
 
 
-def jobs(made, local=None, clients=(0, 1, 3, 4, 5, 6, 7), **more) -> list[FitRequest]:
-    model = made.net(0).fresh(torch.Generator().manual_seed(0))
-    local = local or make_method({"name": "fedavg"}, made.train)
-    return [FitRequest(local, c, 1, 2, {"model": model, "lr": 0.1}, **more) for c in clients]
-
-
 def test_results_come_in_the_order_of_the_jobs(executor):
     made = toy.toy_world()
     expected = {
         job.client: r.update["model"].flat for job, r in zip(jobs(made), Sequential(made).run(jobs(made)), strict=True)
     }
-    runner = executor_for(made, executor)
-    for clients in ([1, 0, 3], [5, 1, 7, 6, 4, 0, 3], [0]):
-        for client, result in zip(clients, runner.run(jobs(made, clients=clients)), strict=True):
-            torch.testing.assert_close(result.update["model"].flat, expected[client], rtol=0, atol=1e-5)
-    runner.close()
+    with toy.federation_on(executor) as fed:
+        for clients in ([1, 0, 3], [5, 1, 7, 6, 4, 0, 3], [0]):
+            for client, result in zip(clients, fed.executor.run(jobs(made, clients=clients)), strict=True):
+                torch.testing.assert_close(result.update["model"].flat, expected[client], rtol=0, atol=1e-5)
 
 
 def test_nothing_to_do_is_done_at_once(executor):
-    made = toy.toy_world()
-    runner = executor_for(made, executor)
-    assert list(runner.run([])) == []
-    assert list(runner.call(lambda client, broadcast: 1, [], [])) == []
-    runner.close()
+    with toy.federation_on(executor) as fed:
+        assert list(fed.executor.run([])) == []
+        assert list(fed.executor.call(lambda client, broadcast: 1, [], [])) == []
 
 
 @pytest.mark.parametrize("when", ["prepare", "step"])
 def test_an_error_on_a_client_reaches_the_run(executor, when):
-    made = toy.toy_world()
-    runner = executor_for(made, executor)
-    with pytest.raises(ArithmeticError, match="no such luck"):
-        list(runner.run(jobs(made, Falls(made.train, when))))
-    runner.close()
+    with toy.federation_on(executor) as fed, pytest.raises(ArithmeticError, match="no such luck"):
+        list(fed.executor.run(jobs(fed.world, Falls(fed.train, when))))
 
 
 def test_workers_end_with_the_run():
@@ -86,14 +70,11 @@ def test_workers_are_for_the_cpu():
 
 
 def test_a_client_without_samples_takes_no_step(executor):
-    made = toy.toy_world()
-    runner = executor_for(made, executor)
-    job = jobs(made, clients=[2])[0]
-    result = next(iter(runner.run([job])))
+    with toy.federation_on(executor) as fed:
+        (job,) = jobs(fed.world, clients=[2])
+        (result,) = fed.executor.run([job])
     assert result.steps == 0
     assert torch.equal(result.update["model"].flat, job.broadcast["model"].flat)
-    with contextlib.suppress(Exception):
-        runner.close()
 
 
 def test_the_callers_thread_count_neither_counts_nor_changes():

@@ -12,7 +12,6 @@ from toy import Plain
 
 from fednoise_core.engine import federation as engine
 from fednoise_core.engine.client_store import WireError
-from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import SERVER, Federation
 from fednoise_core.engine.state import State, load_checkpoint, save_checkpoint
@@ -136,13 +135,9 @@ def test_what_belongs_to_clients_raises_on_the_server():
 
 
 def test_a_client_sees_its_own_samples_only(executor):
-    fed, state = toy.toy_federation(), State()
-    runner = executor_for(fed.world, executor)
-    fed.executor = runner
-    model = fed.init_weights("model")
-
-    said = fed.run_on_clients(state, [3, 2, 1], look, {"model": model})
-    runner.close()
+    with toy.federation_on(executor) as fed:
+        model = fed.init_weights("model")
+        said = fed.run_on_clients(State(), [3, 2, 1], look, {"model": model})
     assert [s["id"] for s in said] == [3, 2, 1]
     for s, client in zip(said, (3, 2, 1), strict=True):
         x, given = toy.images_of(fed.world, client)
@@ -155,12 +150,10 @@ def test_a_client_sees_its_own_samples_only(executor):
 
 
 def test_what_a_client_keeps_and_relabels_stays_with_it(executor):
-    fed, state = toy.toy_federation(), State(round=1)
-    fed.executor = executor_for(fed.world, executor)
-
-    fed.run_on_clients(state, [3, 4], keep, per_client=[{"add": 1}, {"add": 10}])
-    fed.run_on_clients(state, [3], keep, {"add": 5})
-    fed.executor.close()
+    state = State(round=1)
+    with toy.federation_on(executor) as fed:
+        fed.run_on_clients(state, [3, 4], keep, per_client=[{"add": 1}, {"add": 10}])
+        fed.run_on_clients(state, [3], keep, {"add": 5})
     assert state.clients == {3: {"seen": 6}, 4: {"seen": 10}}
     assert state.relabelled.keys() == {3}
     _, given = toy.images_of(fed.world, 3)
@@ -178,23 +171,20 @@ def test_targets_must_be_as_many_as_samples():
 
 
 def test_bytes_and_work_by_hand(executor):
-    fed, state = toy.toy_federation(), State(round=1)
-    fed.executor = executor_for(fed.world, executor)
-    model = fed.init_weights("model")
-
-    each = [{"level": torch.zeros(())}, {"level": 0.5}]
-    clients, updates = fed.fit(Chatty(fed.train), state, [0, 4], {"model": model}, per_client=each, epochs=3)
-    assert clients == [0, 4]
-    assert fed.bytes_down == 2 * PARAMETERS * 4 + 4 + 8  # the learning rate is a setting, not traffic
-    assert fed.bytes_up == 2 * (PARAMETERS * 4 + 8 + 24)
-    assert fed.passes == 3 * (17 + 9)  # epochs times samples
-    assert [update["steps"] for update in updates] == [3 * 4, 3 * 2]  # of 17 and 9 samples in batches of 5
-    assert "client_state" not in updates[0]
-    assert state.clients[4]["secret"].shape == (1000,)
-    fed.run_on_clients(state, [0, 1, 3], count, {"a": torch.zeros(5)})
+    state, each = State(round=1), [{"level": torch.zeros(())}, {"level": 0.5}]
+    with toy.federation_on(executor) as fed:
+        model = fed.init_weights("model")
+        clients, updates = fed.fit(Chatty(fed.train), state, [0, 4], {"model": model}, per_client=each, epochs=3)
+        assert clients == [0, 4]
+        assert fed.bytes_down == 2 * PARAMETERS * 4 + 4 + 8  # the learning rate is a setting, not traffic
+        assert fed.bytes_up == 2 * (PARAMETERS * 4 + 8 + 24)
+        assert fed.passes == 3 * (17 + 9)  # epochs times samples
+        assert [update["steps"] for update in updates] == [3 * 4, 3 * 2]  # of 17 and 9 samples in batches of 5
+        assert "client_state" not in updates[0]
+        assert state.clients[4]["secret"].shape == (1000,)
+        fed.run_on_clients(state, [0, 1, 3], count, {"a": torch.zeros(5)})
     assert fed.bytes_down == 2 * PARAMETERS * 4 + 12 + 3 * 20
     assert fed.bytes_up == 2 * (PARAMETERS * 4 + 32) + 3 * 8
-    fed.executor.close()
 
 
 def test_public_training_is_work_of_clients_and_the_server_has_neither_work_nor_traffic():

@@ -12,14 +12,11 @@ import torch
 import toy
 
 from fednoise_core.engine import loop as loop_module
-from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.loop import Saving, run_loop
+from fednoise_core.engine.loop import Saving
 from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.record import Progress, Record
 from fednoise_core.engine.state import State, load_checkpoint, save_checkpoint
-from fednoise_core.engine.truth import Truth
 from fednoise_core.io import ArtifactError
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.settings.train import Train
@@ -53,20 +50,13 @@ class Phased(FedAvg):
         return go
 
 
-def play(method: FedAvg, train: dict[str, Any] | None = None, **options):
-    made = toy.toy_world(train)
-    truth = Truth(toy.toy_labels().clean, toy.toy_labels().noisy, [toy.toy_partition().of(c) for c in range(8)], 5)
-    test = Pool(toy.arrays().x_test, (0.25,), (0.2,))
-    return run_loop(made, Sequential(made), method, truth, test, torch.from_numpy(toy.arrays().y_test), **options)
-
-
-def phased(*plan) -> Phased:
-    return Phased(train=Train(**toy.TRAIN), plan=plan)
+def phased(*plan, **train) -> Phased:
+    return Phased(train=Train(**{**toy.TRAIN, **train}), plan=plan)
 
 
 def test_phases_follow_each_other_and_are_entered_once():
     method = phased(("a", 2, None), ("b", 3, None), ("c", 5, None))
-    outcome = play(method)
+    outcome = toy.run_method(method)
     assert method.calls == ["enter a after 0", "a1", "a2", "enter b after 2", "b3", "enter c after 3", "c4", "c5"]
     assert outcome.state.notes == {"a": 0, "b": 2, "c": 3}
     assert outcome.state.round == 5
@@ -76,7 +66,7 @@ def test_phases_follow_each_other_and_are_entered_once():
 
 def test_a_phase_ends_when_its_condition_holds_after_at_least_one_round():
     method = phased(("a", 9, lambda state: state.round >= 2), ("b", 9, lambda state: True), ("c", 5, None))
-    play(method)
+    toy.run_method(method)
     assert [c for c in method.calls if not c.startswith("enter")] == ["a1", "a2", "b3", "c4", "c5"]
 
 
@@ -84,7 +74,7 @@ def test_a_phase_ends_when_its_condition_holds_after_at_least_one_round():
 def test_phases_are_recorded_for_figures_to_mark(every):
     """Also of rounds that are not evaluated; not of a phase that had none, nor of the start."""
     plan = (("a", 9, lambda state: state.round >= 2), ("b", 2, None), ("c", 3, None), ("d", 6, None))
-    record = play(phased(*plan), {"eval_every": every}).record
+    record = toy.run_method(phased(*plan, eval_every=every)).record
     assert record.phases() == [
         {"name": "a", "first": 1, "last": 2},
         {"name": "c", "first": 3, "last": 3},
@@ -94,7 +84,7 @@ def test_phases_are_recorded_for_figures_to_mark(every):
 
 
 def test_every_round_reports_work_and_traffic_of_all_since_the_last():
-    outcome = play(phased(("a", 2, None), ("b", 3, None)))
+    outcome = toy.run_method(phased(("a", 2, None), ("b", 3, None)))
     by = {(row[0], row[5]): row for row in outcome.record.metrics if row[3] == ""}
     # a round of FedAvg is 4 clients times 2 epochs times 72/7 samples = 576/7 passes: 576 passes are 7 of them
     assert [by[r, "bytes_up"][1] for r in range(4)] == pytest.approx([0.0, 7.0, 14.0, 21.0], rel=1e-12)
@@ -105,12 +95,12 @@ def test_every_round_reports_work_and_traffic_of_all_since_the_last():
 
 @pytest.mark.parametrize(("every", "seen"), [(1, [0, 1, 2, 3, 4, 5]), (2, [0, 2, 4, 5]), (10, [0, 5])])
 def test_evaluation_is_due_every_so_many_rounds_and_at_the_end(every, seen):
-    outcome = play(phased(("a", 5, None)), {"eval_every": every})
+    outcome = toy.run_method(phased(("a", 5, None), eval_every=every))
     assert [r for r, _ in outcome.record.curve("global")] == seen
 
 
 def test_the_last_rounds_are_all_evaluated_if_so_many_are_asked_for():
-    outcome = play(phased(("a", 5, None), ("b", 9, None)), {"eval_every": 4, "eval_last": 3})
+    outcome = toy.run_method(phased(("a", 5, None), ("b", 9, None), eval_every=4, eval_last=3))
     assert [r for r, _ in outcome.record.curve("global")] == [0, 4, 7, 8, 9]
 
 
@@ -125,7 +115,7 @@ def test_evaluation_in_bf16_changes_predictions_a_little_and_no_training():
 
 
 def test_the_last_round_is_evaluated_also_if_phases_without_rounds_follow():
-    outcome = play(phased(("a", 3, None), ("b", 3, None)), {"eval_every": 10})
+    outcome = toy.run_method(phased(("a", 3, None), ("b", 3, None), eval_every=10))
     assert [r for r, _ in outcome.record.curve("global")] == [0, 3]
 
 
@@ -173,7 +163,7 @@ def test_another_key_is_ignored_and_no_file_is_no_checkpoint(tmp_path):
     assert load_checkpoint(path, "other", torch.device("cpu")) is None
     assert load_checkpoint(tmp_path / "none.pt", "key", torch.device("cpu")) is None
     assert load_checkpoint(path, "key", torch.device("cpu"))[0].round == 3
-    outcome = play(phased(("a", 2, None)), saving=Saving(path, "new settings"))
+    outcome = toy.run_method(phased(("a", 2, None)), saving=Saving(path, "new settings"))
     assert outcome.resumed == 0
 
 
@@ -195,13 +185,13 @@ def test_checkpoints_are_written_when_due_and_not_after_the_last_round(tmp_path,
     monkeypatch.setattr(
         "fednoise_core.engine.loop.save_checkpoint", lambda path, key, state, log: saved.append(state.round)
     )
-    play(phased(("a", 7, None)), saving=Saving(tmp_path / "c.pt", "key", seconds=1e9, rounds=3))
+    toy.run_method(phased(("a", 7, None)), saving=Saving(tmp_path / "c.pt", "key", seconds=1e9, rounds=3))
     assert saved == [3, 6]
     saved.clear()
-    play(phased(("a", 3, None)), saving=Saving(tmp_path / "c.pt", "key", seconds=0.0))
+    toy.run_method(phased(("a", 3, None)), saving=Saving(tmp_path / "c.pt", "key", seconds=0.0))
     assert saved == [1, 2]
     saved.clear()
-    play(phased(("a", 3, None)), saving=Saving(tmp_path / "c.pt", "key", seconds=1e9))
+    toy.run_method(phased(("a", 3, None)), saving=Saving(tmp_path / "c.pt", "key", seconds=1e9))
     assert saved == []
 
 
@@ -210,13 +200,8 @@ def test_checkpoints_are_written_when_due_and_not_after_the_last_round(tmp_path,
 
 def test_one_line_a_round_on_the_console_and_as_json(tmp_path):
     console, path = io.StringIO(), tmp_path / "work" / "progress.jsonl"
-    play(
-        phased(("warm", 1, None), ("rest", 3, None)),
-        {"eval_every": 3},
-        label="mine/seed4",
-        console=console,
-        progress=path,
-    )
+    method = phased(("warm", 1, None), ("rest", 3, None), eval_every=3)
+    toy.run_method(method, label="mine/seed4", console=console, progress=path)
     lines = console.getvalue().splitlines()
     assert len(lines) == 3
     assert lines[0].startswith("mine/seed4  warm  round 1/3")

@@ -11,7 +11,7 @@ from toy import Plain
 
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.local import Work
-from fednoise_core.engine.loop import Saving
+from fednoise_core.engine.loop import Saving, Stopped
 from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.state import State, load_checkpoint, save_checkpoint
 from fednoise_core.io import SpecError
@@ -203,16 +203,11 @@ class Enters(FedAvg):
 
 
 def test_a_fit_on_the_way_into_a_phase_has_draws_of_its_own(tmp_path):
-    from test_engine_loop import play
-
-    whole = play(Enters(train=toy.toy_federation().train))
-    saving = Saving(tmp_path / "checkpoint.pt", "key", rounds=1)
-    stop = iter([True])
-    from fednoise_core.engine.loop import Stopped
-
+    method, path, stop = Enters(train=toy.toy_federation().train), tmp_path / "checkpoint.pt", iter([True])
+    whole = toy.run_method(method)
     with pytest.raises(Stopped):
-        play(Enters(train=toy.toy_federation().train), saving=Saving(saving.path, "key", stop=lambda: next(stop)))
-    resumed = play(Enters(train=toy.toy_federation().train), saving=saving)
+        toy.run_method(method, saving=Saving(path, "key", stop=lambda: next(stop)))
+    resumed = toy.run_method(method, saving=Saving(path, "key", rounds=1))
     assert toy.same_state(resumed.state, whole.state)
 
 
@@ -231,9 +226,7 @@ class Loses(Enters):
 
 
 def test_what_is_dropped_on_the_way_into_a_phase_is_reported():
-    from test_engine_loop import play
-
-    record = play(Loses(train=toy.toy_federation().train)).record
+    record = toy.run_method(Loses(train=toy.toy_federation().train)).record
     assert [(row[0], row[6]) for row in record.metrics if row[5] == "dropped_updates"] == [(2, 1.0)]
 
 

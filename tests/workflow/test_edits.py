@@ -1,5 +1,6 @@
 """What runs again after an edit, counted from `snakemake -n`: exactly the jobs that depend on it."""
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -164,13 +165,7 @@ def made(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Workflow:
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edit_makes_what_depends_on_it(made: Workflow, name: str) -> None:
     edits, expected = EDITS[name]
-    before = {file: made.path(file).read_text(encoding="utf-8") for file, _, _ in edits}
-    try:
-        for file, old, new in edits:
-            text = made.path(file).read_text(encoding="utf-8")
-            assert old in text, f"{file} has no {old!r}"
-            made.path(file).write_text(text.replace(old, new, 1), encoding="utf-8")
+    with contextlib.ExitStack() as stack:
+        for edit in edits:
+            stack.enter_context(made.edited(*edit))
         assert made.stale() == expected
-    finally:
-        for file, text in before.items():
-            made.path(file).write_text(text, encoding="utf-8")
