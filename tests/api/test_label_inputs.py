@@ -200,5 +200,6 @@ def test_relabelling_that_would_not_help_is_refused() -> None:
 
 def test_training_settings_are_used() -> None:
     frame = find(X, Y, rounds=2, lr=0.01)
-    assert set(frame["sample"].head(20).tolist()) <= WRONG | set(range(N))
     assert len(frame) == N
+    for other in ({"rounds": 3, "lr": 0.01}, {"rounds": 2, "lr": 0.02}):
+        assert not frame["p_wrong"].equals(find(X, Y, **other)["p_wrong"])

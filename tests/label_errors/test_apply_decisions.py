@@ -47,10 +47,13 @@ def write(path: Path, rows: list[Row]) -> Path:
     return path
 
 
+def apply_to(data: Path, rows: list[Row], out: Path, *more: str) -> int:
+    decisions = write(out.parent / "decisions.csv", rows)
+    return apply_decisions.main(["--decisions", str(decisions), "--data", str(data), "--out", str(out), *more])
+
+
 def apply(run: LabelRun, rows: list[Row], *more: str) -> int:
-    decisions = write(run.folder / "decisions.csv", rows)
-    arguments = ["--decisions", str(decisions), "--data", str(run.folder / "mine.npz")]
-    return apply_decisions.main([*arguments, "--out", str(run.folder / "out.npz"), *more])
+    return apply_to(run.folder / "mine.npz", rows, run.folder / "out.npz", *more)
 
 
 def test_an_npz_is_corrected_row_by_row(found: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,10 +185,9 @@ def test_a_site_of_a_federation_may_lack_a_class(found: LabelRun) -> None:
 
 
 def test_the_original_is_never_written_over(found: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
-    data = str(found.folder / "mine.npz")
-    decisions = write(found.folder / "decisions.csv", [decide(found, 7, "drop")])
-    for out in (data, str(found.folder), str(found.folder / "out.csv")):
-        assert apply_decisions.main(["--decisions", str(decisions), "--data", data, "--out", out]) == 2
+    data = found.folder / "mine.npz"
+    for out in (data, found.folder, found.folder / "out.csv"):
+        assert apply_to(data, [decide(found, 7, "drop")], out) == 2
         assert f"--out: expected a new file .npz, got {out}" in capsys.readouterr().err
 
 
@@ -223,13 +225,11 @@ def counts(arrays: Arrays) -> np.ndarray:
     return np.bincount(np.append(arrays.y_train, arrays.y_test))
 
 
-def test_a_csv_of_labels_is_corrected_and_read_again(photos: Path, tmp_path: Path) -> None:
+def test_a_csv_of_labels_is_corrected_and_read_again(photos: Path) -> None:
     before = arrays_of(photos, given="labels.csv")
     data = data_digest(before.source_sha256)
     rows = [photo("dog/0.png", "relabel", "dog", "=cat"), photo("=cat/1.png", "drop", "=cat", "=cat")]
-    decisions = write(tmp_path / "decisions.csv", [row | {"data": data} for row in rows])
-    arguments = ["--decisions", str(decisions), "--data", str(photos / "labels.csv")]
-    assert apply_decisions.main([*arguments, "--out", str(photos / "corrected.csv")]) == 0
+    assert apply_to(photos / "labels.csv", [row | {"data": data} for row in rows], photos / "corrected.csv") == 0
     old, new = ((photos / name).read_text().splitlines() for name in ("labels.csv", "corrected.csv"))
     assert [f"{line},{line.split(',')[1]}," for line in old[3:]] == new[3:]  # what was not decided stays as it is
     with open(photos / "corrected.csv", newline="", encoding="utf-8") as file:
@@ -254,10 +254,8 @@ def test_a_csv_of_labels_is_corrected_and_read_again(photos: Path, tmp_path: Pat
     assert changed == ([] if at is None else ["dog/0.png"])
 
 
-def test_folders_that_are_labels_give_a_csv(photos: Path, tmp_path: Path) -> None:
-    decisions = write(tmp_path / "decisions.csv", [photo("dog/0.png", "relabel", "dog", "=cat")])
-    arguments = ["--decisions", str(decisions), "--data", str(photos), "--out", str(photos / "corrected.csv")]
-    assert apply_decisions.main(arguments) == 0
+def test_folders_that_are_labels_give_a_csv(photos: Path) -> None:
+    assert apply_to(photos, [photo("dog/0.png", "relabel", "dog", "=cat")], photos / "corrected.csv") == 0
     assert counts(arrays_of(photos)).tolist() == [6, 6]
     assert counts(arrays_of(photos, given="corrected.csv")).tolist() == [7, 5]
     assert (photos / "corrected.csv").read_text().splitlines()[:2] == [
@@ -278,8 +276,6 @@ def test_folders_that_are_labels_give_a_csv(photos: Path, tmp_path: Path) -> Non
 def test_a_wrong_line_for_a_csv_is_named(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], row: Row, message: str
 ) -> None:
-    decisions = write(tmp_path / "decisions.csv", [row])
-    arguments = ["--decisions", str(decisions), "--data", str(photos / "labels.csv")]
-    assert apply_decisions.main([*arguments, "--out", str(tmp_path / "out.csv")]) == 2
+    assert apply_to(photos / "labels.csv", [row], tmp_path / "out.csv") == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out.csv").exists()

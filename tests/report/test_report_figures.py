@@ -538,16 +538,19 @@ def test_transition_shows_both_matrices_once_per_noise(root: Path) -> None:
     assert numbers == {".60", ".04"}
 
 
+def small_setting(folder: Path, partition: dict[str, Any], classes: int, n: int, name: str) -> SettingArtifacts:
+    """Of these many samples, 40 % of them labelled wrong. name: what names of classes begin with."""
+    y = write_arrays(folder / "arrays.npz", classes=classes, n=n, names=[f"{name}{k}" for k in range(classes)])
+    noisy = write_labels(folder / "labels.npz", y, NOISES["sym40"], classes=classes)
+    write_partition(folder / "partition.npz", noisy, partition)
+    return SettingArtifacts(SETTING, 0, {part: folder / f"{part}.npz" for part in ("arrays", "labels", "partition")})
+
+
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> SettingArtifacts:
     """100 classes with long names over 300 clients."""
-    folder = tmp_path_factory.mktemp("wide")
-    names = [f"rather_long_class_{k}" for k in range(100)]
-    y = write_arrays(folder / "arrays.npz", classes=100, n=6000, names=names)
-    noisy = write_labels(folder / "labels.npz", y, NOISES["sym40"], classes=100)
-    write_partition(folder / "partition.npz", noisy, {"kind": "openset", "mode": "uniform", "clients": 300})
-    files = {name: folder / f"{name}.npz" for name in ("arrays", "labels", "partition")}
-    return SettingArtifacts(Setting("wide", "sym40", "openset"), 0, files)
+    split = {"kind": "openset", "mode": "uniform", "clients": 300}
+    return small_setting(tmp_path_factory.mktemp("wide"), split, 100, 6000, "rather_long_class_")
 
 
 @pytest.mark.parametrize("kind", SETTING_FIGURES)
@@ -566,13 +569,9 @@ def test_a_histogram_says_that_clients_are_left_out(wide: SettingArtifacts) -> N
 
 @pytest.mark.parametrize("classes", [2, 12, 20])
 def test_heat_maps_with_numbers_fit(tmp_path: Path, classes: int) -> None:
-    names = [f"class number {k}" for k in range(classes)]
-    y = write_arrays(tmp_path / "arrays.npz", classes=classes, n=600, names=names)
-    noisy = write_labels(tmp_path / "labels.npz", y, NOISES["sym40"], classes=classes)
-    write_partition(tmp_path / "partition.npz", noisy, PARTITIONS["iid"])
-    files = {name: tmp_path / f"{name}.npz" for name in ("arrays", "labels", "partition")}
+    one = small_setting(tmp_path, PARTITIONS["iid"], classes, 600, "class number ")
     with style.use_house_style():
-        made = draw.draw_setting_figure([SettingArtifacts(SETTING, 0, files)], {"kind": "transition"})
+        made = draw.draw_setting_figure([one], {"kind": "transition"})
         assert problems(made.figure) == []
     assert len(made.frame) == 2 * classes**2
 

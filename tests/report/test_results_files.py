@@ -129,14 +129,12 @@ def test_the_models_metadata(runs):
         assert (found["mean"], found["std"]) == (list(data.mean), list(data.std))
 
 
-def test_what_only_the_workflow_writes(tmp_path):
+def test_what_only_the_workflow_writes(inputs, tmp_path):
     """The keys of spec.json that need a planned job."""
     from workflow_scripts.steps.training_run import RunFiles, TrainingOptions, train_job
 
-    for name, part in (("arrays", toy.arrays()), ("labels", toy.toy_labels()), ("partition", toy.toy_partition())):
-        part.save(tmp_path / f"{name}.npz")
     method, how = toy.settings("fedavg", rounds=1)
-    files = {name: tmp_path / f"{name}.npz" for name in ("arrays", "labels", "partition")}
+    files = {name: Path(file) for name, file in inputs.items()}
     spec = {"method": method, "train": how, "seed": 0}
     places = RunFiles(**files, out=tmp_path / "run", work=tmp_path / "work")
     train_job(spec, places, TrainingOptions(code="c"), lambda: False)

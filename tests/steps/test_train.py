@@ -22,14 +22,11 @@ import fednoise_core as fn
 from fednoise_core.api import checks, simulate
 from fednoise_core.engine import loop
 from fednoise_core.io import SpecError
+from fednoise_core.testing.test_contract import FILES
 from workflow_scripts.provenance.step_code import StepCode
 from workflow_scripts.steps import train
 
 ROOT = Path(__file__).parents[2]
-KEPT = [
-    *("metrics.parquet", "diagnostics.parquet", "suspects.csv", "sites.csv", "confusion.csv"),
-    *("model.safetensors", "spec.json", "summary.json"),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +50,7 @@ def words(
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {kept: (folder / "out" / kept).read_bytes() for kept in KEPT}
+    return {name: (folder / "out" / name).read_bytes() for name in FILES}
 
 
 def at_round(monkeypatch: pytest.MonkeyPatch, wanted: int, act: Any) -> None:
@@ -106,13 +103,8 @@ def test_ctrl_c_of_the_plain_command_is_one_line(inputs, tmp_path):
 def test_what_is_in_the_way_is_one_line(inputs, tmp_path, capsys):
     (tmp_path / "work/checkpoint.pt").mkdir(parents=True)
     assert train.main(words(tmp_path, inputs, "--checkpoint-rounds=1")) == 2
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b/work").touch()
-    assert train.main(words(tmp_path / "b", inputs)) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 2
-    assert "work/checkpoint.pt" in said[0]
-    assert said[1].endswith("b/work'")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "work/checkpoint.pt" in line
     (tmp_path / "deep.json").write_text('{"a":' * 100_000)
     with pytest.raises(SystemExit, match="2"):
         train.main(words(tmp_path, inputs, "--spec", str(tmp_path / "deep.json")))

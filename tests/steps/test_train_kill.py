@@ -15,11 +15,9 @@ import pytest
 import toy
 from fork_train import ENVIRONMENT, forking_parent, rounds
 
+from fednoise_core.testing.test_contract import FILES
+
 ROOT = Path(__file__).parents[2]
-KEPT = [
-    *("metrics.parquet", "diagnostics.parquet", "suspects.csv", "sites.csv", "confusion.csv"),
-    *("model.safetensors", "spec.json", "summary.json"),
-]
 KILLS = [(2, 0.0), (4, 0.01), (6, 0.03)]  # (round, seconds after it was reported): before, while or after it is saved
 KEEP = ("scaffold", "feddyn", "feddyn_efc", "ditto", "fedmd", "local")  # methods whose clients keep something
 LONGER = {"fedcorr": {"iterations": 2, "tune_rounds": 3, "full_rounds": 4}}
@@ -30,7 +28,7 @@ class Setting:
     """Where a run reads and writes."""
 
     folder: Path
-    inputs: Path
+    inputs: dict[str, str]
     name: str
     keep_mb: int = 2048
     code: str | None = None  # the code's hash, as if the code were another
@@ -54,12 +52,8 @@ class Setting:
 
     def argv(self) -> list[str]:
         method, train = toy.settings(self.name, rounds=9, epochs=12, lr=0.05)
-        spec = {
-            "method": {**method, **LONGER.get(self.name, {})},
-            "train": train,
-            "seed": 0,
-        }
-        files = [f"--{name}={self.inputs / name}.npz" for name in ("arrays", "labels", "partition")]
+        spec = {"method": {**method, **LONGER.get(self.name, {})}, "train": train, "seed": 0}
+        files = [f"--{name}={file}" for name, file in self.inputs.items()]
         return [
             "--spec",
             json.dumps(spec),
@@ -85,15 +79,6 @@ class Setting:
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("inputs")
-    toy.arrays().save(folder / "arrays.npz")
-    toy.toy_labels().save(folder / "labels.npz")
-    toy.toy_partition().save(folder / "partition.npz")
-    return folder
-
-
-@pytest.fixture(scope="module")
 def parent() -> Iterator[Any]:
     """Runs one training process to its end, killed or not, and returns its exit code."""
     with forking_parent() as run:
@@ -101,8 +86,8 @@ def parent() -> Iterator[Any]:
 
 
 def assert_same_files(one: Path, other: Path) -> None:
-    assert {p.name for p in one.iterdir()} == {p.name for p in other.iterdir()} == {*KEPT, "cost.json", "SHA256SUMS"}
-    for name in KEPT:
+    assert {p.name for p in one.iterdir()} == {p.name for p in other.iterdir()} == {*FILES, "cost.json", "SHA256SUMS"}
+    for name in FILES:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
@@ -181,12 +166,9 @@ def test_a_damaged_checkpoint_is_named_and_the_run_starts_over(inputs, parent, t
 
 @pytest.mark.parametrize("what", ["arrays", "labels", "partition"])
 def test_a_damaged_input_is_named(what, inputs, parent, tmp_path):
-    copy = tmp_path / "inputs"
-    copy.mkdir()
-    for file in inputs.iterdir():
-        content = file.read_bytes()
-        (copy / file.name).write_bytes(content[:-40] if file.stem == what else content)
-    setting = Setting(tmp_path / "run", copy, "fedavg")
+    damaged = tmp_path / f"{what}.npz"
+    damaged.write_bytes(Path(inputs[what]).read_bytes()[:-40])
+    setting = Setting(tmp_path / "run", {**inputs, what: str(damaged)}, "fedavg")
     assert parent(setting) == 2
     assert f"{what}.npz: damaged {what} artifact" in setting.log
     assert "Traceback" not in setting.log
