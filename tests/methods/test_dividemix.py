@@ -34,11 +34,6 @@ def client(world, number: int = 0) -> Client:
     return Client(world, number, {}, None, 1)
 
 
-def test_warm_up_is_a_tenth_of_the_rounds_rounded_up():
-    assert [method({"rounds": r}).warm_rounds for r in (1, 10, 11, 300)] == [1, 1, 2, 30]
-    assert method({"rounds": 300}, warmup=7).warm_rounds == 7
-
-
 def test_the_weight_of_the_unlabelled_rises_after_the_warm_up():
     """lambda_u * clip((t - t_warm) / 16, 0, 1)."""
     chosen = method({"rounds": 100}, warmup=10, unlabelled=8.0)

@@ -2,15 +2,12 @@
 
 import math
 
-import pytest
 import torch
 import toy
 import toy64
 from torch.nn import functional as F
 
-from fednoise_core.methods import make_method
 from fednoise_core.methods.fedfixer import pass_sieve
-from fednoise_core.settings.train import Train
 
 
 def test_without_choice_and_regulariser_it_is_ditto_bit_for_bit():
@@ -83,11 +80,6 @@ def test_whole_rounds_against_a_second_implementation():
             torch.testing.assert_close(state.clients[c]["personal"].flat, v, rtol=0, atol=1e-6)
         assert {share for round, share in shares if round < 3} == {1.0}
         assert any(0 < share < 1 for round, share in shares if round > 2)
-
-
-@pytest.mark.parametrize(("rounds", "warm"), [(100, 10), (3, 1), (25, 3)])
-def test_warm_up_is_a_tenth_of_the_rounds_rounded_up(rounds, warm):
-    assert make_method({"name": "fedfixer"}, Train(rounds=rounds)).warm_rounds == warm
 
 
 def test_suspects_are_judged_by_the_mean_of_both_models():

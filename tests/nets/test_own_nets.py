@@ -119,13 +119,8 @@ def test_methods_that_look_at_features_and_heads_run(name: str):
     assert np.isfinite(made.summary["accuracy"]["last"])
 
 
-class Softmaxed(nn.Module):
-    def __init__(self, shape: Any, classes: int) -> None:
-        super().__init__()
-        self.head = nn.Linear(64, classes)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(x.flatten(1)).softmax(1)
+def softmaxed(shape: Any, classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes), nn.Softmax(1))
 
 
 class OwnNoise(nn.Module):
@@ -151,7 +146,7 @@ def wrong_size(shape: Any, classes: int) -> nn.Module:
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        (Softmaxed, "it gives probabilities; leave out its softmax"),
+        (softmaxed, "it gives probabilities; leave out its softmax"),
         (OwnNoise, r"it draws random numbers of its own in training; use torch\.nn\.Dropout"),
         (numpy_drawn, "its factory gives other weights at every call"),
         (wrong_size, r"it gives \(3, 6\) for 3 images; logits \(3, 5\) are needed"),

@@ -3,6 +3,7 @@
 Plain on purpose: activation before pooling, fixed average windows, `nn.Dropout2d`. Tensor names are the library's.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,23 +25,13 @@ def conv_norm(into: int, out: int, kernel: int, stride: int = 1, groups: int = 1
     return nn.Conv2d(into, out, kernel, stride, kernel // 2, groups=groups, bias=False), nn.BatchNorm2d(out)
 
 
-class Linear(nn.Module):
-    def __init__(self, channels: int, side: int, classes: int):
-        super().__init__()
-        self.head = nn.Linear(channels * side * side, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(x.reshape(len(x), -1))
+def make_linear(channels: int, side: int, classes: int) -> nn.Module:
+    return nn.Sequential(OrderedDict(flat=nn.Flatten(), head=nn.Linear(channels * side * side, classes)))
 
 
-class MLP(nn.Module):
-    def __init__(self, channels: int, side: int, classes: int):
-        super().__init__()
-        self.hidden = nn.Linear(channels * side * side, 64)
-        self.head = nn.Linear(64, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(torch.relu(self.hidden(x.reshape(len(x), -1))))
+def make_mlp(channels: int, side: int, classes: int) -> nn.Module:
+    hidden, head = nn.Linear(channels * side * side, 64), nn.Linear(64, classes)
+    return nn.Sequential(OrderedDict(flat=nn.Flatten(), hidden=hidden, act=nn.ReLU(), head=head))
 
 
 class SmallCNN(nn.Module):
@@ -239,7 +230,7 @@ def eager(name: str, channels: int, side: int, classes: int, **options: Any) -> 
     if name in blocks:
         return ResNet(channels, side, classes, blocks[name], **options)
     modules: dict[str, Any] = {
-        "linear": Linear, "mlp": MLP, "small_cnn": SmallCNN, "lenet": LeNet, "cnn9": CNN9, "mobilenet_v1": MobileNetV1,
-        "mobilenet_v2": MobileNetV2, "shufflenet": ShuffleNet,
+        "linear": make_linear, "mlp": make_mlp, "small_cnn": SmallCNN, "lenet": LeNet, "cnn9": CNN9,
+        "mobilenet_v1": MobileNetV1, "mobilenet_v2": MobileNetV2, "shufflenet": ShuffleNet,
     }  # fmt: skip
     return modules[name](channels, side, classes, **options)
