@@ -231,9 +231,12 @@ def _describe_certainty(claims: Sequence[Claim]) -> list[str]:
 def _turning_claims(claims: Sequence[Claim]) -> list[str]:
     """Name the claims whose verdict another reading of the paper changes."""
     chosen = {claim.number: claim.state for claim in claims if not claim.reading}
-    turns = {claim.number: "" for claim in claims if claim.state != chosen[claim.number]}
-    numbers = ", ".join(map(str, turns))
-    return [f"With another reading of the paper the verdict on {numbers} is another (see By reading)."] if turns else []
+    turns: dict[str, list[str]] = {}
+    for claim in claims:
+        if claim.state != chosen[claim.number]:
+            turns.setdefault(f"{claim.state} ({claim.reading})", []).append(str(claim.number))
+    changes = ", ".join(f"{', '.join(numbers)} to {state}" for state, numbers in turns.items())
+    return [f"Verdicts that change with another reading of the paper: {changes}."] if turns else []
 
 
 def _not_run(scores: Mapping[str, Score], titles: Mapping[str, str]) -> str:
