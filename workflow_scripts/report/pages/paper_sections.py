@@ -70,8 +70,7 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         `citation` and `cited`: Title, authors, venue and year of the paper, and these in words.
         `scale` and `scale_words`: Scale of the runs, and a sentence with its reductions.
         `made`: Seeds, hours and number of runs.
-        `sentences`: The claims' states, the claims that turn with a reading, and the largest gain.
-        `coverage`: The cells that were not run, and how many gains have the paper's sign.
+        `sentences`: The claims' states, those that turn with a reading, the cells not run, and gains.
         `intervals`: How intervals are made.
         `why`: Claim, and the reason why it disagrees, is undecided or void.
         `readings`: Claims whose state depends on a reading of the paper, with their state in each.
@@ -103,15 +102,19 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
     specs = {name: tables[name] for name in scores}
     claims = judge_claims({name: frames[name] for name in specs}, specs)
     codes = origins.groupby(["method", "code", "device", "versions"], sort=False)["run"].nunique()
-    gain = _largest_gain(str(study["id"]), frames, specs, titles)
     return {
         "citation": paper["citation"],
         "cited": _cite_paper(paper["citation"]),
         "scale": scale,
         "scale_words": _scale_words(paper, scale),
         "made": _describe_runs(runs),
-        "sentences": [states_words(claims), *_describe_certainty(claims), *_turning_claims(claims), *gain[:1]],
-        "coverage": " ".join([_not_run(scores, titles), *gain[1:]]),
+        "sentences": [
+            states_words(claims),
+            *_describe_certainty(claims),
+            *_turning_claims(claims),
+            _not_run(scores, titles),
+            *_largest_gain(str(study["id"]), frames, specs, titles),
+        ],
         "why": _list_reasons(claims, paper["why"]),
         "readings": _readings_table(claims),
         "ranks": [(titles[name], *table) for name in scores if len((table := _rank_table(frames[name]))[1]) > 1],
@@ -228,9 +231,12 @@ def _describe_certainty(claims: Sequence[Claim]) -> list[str]:
 def _turning_claims(claims: Sequence[Claim]) -> list[str]:
     """Name the claims whose verdict another reading of the paper changes."""
     chosen = {claim.number: claim.state for claim in claims if not claim.reading}
-    turns = {claim.number: "" for claim in claims if claim.state != chosen[claim.number]}
-    numbers = ", ".join(map(str, turns))
-    return [f"With another reading of the paper the verdict on {numbers} is another (see By reading)."] if turns else []
+    turns: dict[str, list[str]] = {}
+    for claim in claims:
+        if claim.state != chosen[claim.number]:
+            turns.setdefault(f"{claim.state} ({claim.reading})", []).append(str(claim.number))
+    changes = ", ".join(f"{', '.join(numbers)} to {state}" for state, numbers in turns.items())
+    return [f"Verdicts that change with another reading of the paper: {changes}."] if turns else []
 
 
 def _not_run(scores: Mapping[str, Score], titles: Mapping[str, str]) -> str:
@@ -317,7 +323,9 @@ def _claim_row(claim: Claim, words: Sequence[str]) -> list[str]:
         return [*head, MISSING, MISSING, MISSING]
     low, high = (format_signed(end, 1) if math.isfinite(end) else "" for end in one.interval)
     interval = f"{low} to {high}" if low and high else "none"
-    return [*head, f"{one.words}: {format_signed(one.mean, 1)}", str(len(one.differences)), interval]
+    several = claim.comparisons.items() if len(claim.comparisons) > 1 else ()
+    where = "".join(f" ({column})" for column, parts in several if one in parts)
+    return [*head, f"{one.words}{where}: {format_signed(one.mean, 1)}", str(len(one.differences)), interval]
 
 
 def _settings_table(rows: Sequence[Mapping[str, str]], scale: str) -> tuple[list[str], list[list[str]]]:

@@ -149,7 +149,7 @@ class Comparison:
         """The difference in words, such as "FedEFC − FedAvg"."""
         named = [f"{term.cell.label or term.method}{' at its peak' * (term.what == 'peak')}" for term in self.terms]
         if len(named) == 4:
-            return f"({named[0]} − {named[1]}, last) − (first)"
+            return f"change of {named[0]} − {named[1]}"
         return " − ".join(named)
 
     @property

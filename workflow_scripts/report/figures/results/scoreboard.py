@@ -204,8 +204,8 @@ def _draw_claim(axis: Axes, board: _Board, claim: Claim, middle: float, step: fl
 def _state_words(claim: Claim, narrow: bool) -> str:
     ours = list(claim.ours.values())
     counted = len(ours) - ours.count(VOID) - ours.count(NOT_RUN)
-    noun = "" if narrow else f" column{'s' * (counted != 1)}"
-    return f"{claim.state}\n{ours.count(AGREES)} of {counted}{noun}" if counted else claim.state
+    verb = "" if narrow else f" agree{'s' * (counted == 1)}"
+    return f"{claim.state}\n{ours.count(AGREES)} of {counted}{verb}" if counted else claim.state
 
 
 def _tables_beside(name: str, table: Mapping[str, Any]) -> list[str]:
