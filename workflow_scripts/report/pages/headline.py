@@ -85,7 +85,8 @@ def headline_of(runs: Sequence[RecordedRun]) -> Headline:
     """
     tuned = [run for run in runs if not run.listed.method.endswith(DEFAULT)] or runs
     results, untrusted = tabulate_results(tuned), agreement.untrusted_datasets(tuned)
-    baseline, of_a_board = find_baseline(tuned), len(tuned) < len(runs) or any(map(_is_entry, tuned))
+    has_entry = any(run.listed.method.startswith(OWN) for run in tuned)
+    baseline, of_a_board = find_baseline(tuned), has_entry or len(tuned) < len(runs)
     noisy = {run.listed.method for run in tuned if not is_noiseless(run.spec.get("noise", {}))}
     judged = judge_methods(tuned, METRIC, baseline) if of_a_board and baseline and baseline in noisy else None
     first = make_headline(results, baseline, untrusted, _methods_by_baseline(tuned), judged)
@@ -94,10 +95,6 @@ def headline_of(runs: Sequence[RecordedRun]) -> Headline:
     if judged is not None and baseline:
         found = _describe_entry(judged, Names.of_runs(tuned), baseline) or found
     return replace(first, sentence=f"{found} {first.sentence}") if found else first
-
-
-def _is_entry(run: RecordedRun) -> bool:
-    return run.listed.method.startswith(OWN)
 
 
 def _describe_entry(table: pd.DataFrame, names: Names, baseline: str) -> str:

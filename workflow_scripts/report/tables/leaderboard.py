@@ -111,8 +111,9 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
         )
     else:
         found = "" if (ranked["place_low"] > 1).any() else " Here it tells no two methods apart."
-        words = "Place: those that Wilcoxon's test over settings does not exclude, at 5 % false discoveries."
-        notes.append(words + found)
+        notes.append(
+            f"Place: those that Wilcoxon's test over settings does not exclude, at 5 % false discoveries.{found}"
+        )
     if left := list(dict.fromkeys(frame.loc[~frame["method"].isin(ranked["method"]), "method_label"])):
         notes.append(f"Without a rank, as runs are missing or may not be compared: {', '.join(left)}.")
     return Grid(spec["title"] or "Leaderboard", caption, "method", [[(h, 1) for h in HEADS]], rows, notes)
