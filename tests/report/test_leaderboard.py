@@ -20,6 +20,7 @@ from workflow_scripts.report.runs.run import ListedRun, RecordedRun
 from workflow_scripts.report.tables import registry
 from workflow_scripts.report.tables.latex import render_latex
 from workflow_scripts.report.tables.markdown import render_markdown
+from workflow_scripts.report.text.cells import format_interval
 
 LEVELS = {"fedavg": 70.0, "better": 75.0, "same": 70.0, "worse": 60.0}
 CLASSES = {"better": "feddf"}
@@ -131,13 +132,15 @@ def test_too_few_settings_tell_nothing_apart_and_the_table_says_so() -> None:
     assert stats.wilcoxon(np.arange(1.0, leaderboard.LEAST + 1), method="exact").pvalue < 0.05
 
 
-def test_the_first_sentence_is_of_tuned_methods_and_has_an_interval_where_the_table_has_one() -> None:
+def test_the_first_sentence_is_of_tuned_methods_and_has_the_interval_of_the_table() -> None:
     levels = {"fedavg": 70.0, "better": 75.0, "worse": 60.0, "better-default": 76.0}
-    few, enough = (headline_of(make_board(number, 0.1, **levels)).sentence for number in (2, leaderboard.LEAST))
+    boards = [make_board(number, 1.0, **levels) for number in (2, leaderboard.LEAST)]
+    few, enough = (headline_of(board).sentence for board in boards)
     assert few.startswith("Better is above Fedavg in all 6 pairs of runs")
     assert "[" not in few
     assert enough.startswith("Better beats Fedavg in all 18 pairs of runs")
-    assert "The mean gain is +5.0 [+" in enough
+    row = judge_methods(boards[1], "last", "fedavg").set_index("method").loc["better"].iloc[0]
+    assert f"The mean gain is {format_interval(row, 'mean_gain')} points." in enough
     assert "Better-Default" not in few + enough
 
 

@@ -1,6 +1,5 @@
 """One study: its planned runs, and the tables and figures that show them."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from fednoise_core.io import Problems
@@ -79,7 +78,7 @@ class Study(StudyGrid):
                 blocks.append({**block, "train": {key: settings[key] for key in block["train"]}})
         return blocks
 
-    def _tuned_settings(self) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def _tuned_settings(self) -> list[tuple[str, str, Any]]:
         """(data set, method, settings) of what `tuned` or an entry sets, once for each block of the grid."""
         blocks = [block for block in self.data["grid"] if "settings" in block]
         rows = [(block, id_, block["settings"].get(id_)) for block in blocks for id_ in block["methods"]]

@@ -19,7 +19,7 @@ from fednoise_core.label_errors.csv_rows import Site, read_rows
 from workflow_scripts.paths import DEFAULT, OWN
 from workflow_scripts.report.runs import agreement
 from workflow_scripts.report.runs.frames import tabulate_results
-from workflow_scripts.report.runs.leaderboard import LEAST, SETTING, judge_methods
+from workflow_scripts.report.runs.leaderboard import SETTING, judge_methods
 from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.ranking import compared_runs, find_baseline, leading_methods, paired_gains
@@ -84,25 +84,23 @@ def headline_of(runs: Sequence[RecordedRun]) -> Headline:
         runs: All of its runs. Of a leaderboard those at default settings take no part, and an entry comes first.
     """
     tuned = [run for run in runs if not run.listed.method.endswith(DEFAULT)] or runs
-    least = LEAST if len(tuned) < len(runs) else 1
     results, untrusted = tabulate_results(tuned), agreement.untrusted_datasets(tuned)
-    baseline = find_baseline(tuned)
-    first = make_headline(results, baseline, untrusted, _methods_by_baseline(tuned), least)
+    has_entry = any(run.listed.method.startswith(OWN) for run in tuned)
+    baseline, of_a_board = find_baseline(tuned), has_entry or len(tuned) < len(runs)
+    noisy = {run.listed.method for run in tuned if not is_noiseless(run.spec.get("noise", {}))}
+    judged = judge_methods(tuned, METRIC, baseline) if of_a_board and baseline and baseline in noisy else None
+    first = make_headline(results, baseline, untrusted, _methods_by_baseline(tuned), judged)
     asked_labels = all(run.spec.get("noise", {}).get("kind") == "given" for run in runs)
     found = " ".join(filter(None, map(_describe_suspects, runs))) if asked_labels and len(runs) <= NAMED else ""
-    found = _describe_entry(tuned, baseline) or found
+    if judged is not None and baseline:
+        found = _describe_entry(judged, Names.of_runs(tuned), baseline) or found
     return replace(first, sentence=f"{found} {first.sentence}") if found else first
 
 
-def _describe_entry(runs: Sequence[RecordedRun], baseline: str | None) -> str:
+def _describe_entry(table: pd.DataFrame, names: Names, baseline: str) -> str:
     """Rank and gain of the entry in a leaderboard, and where it is ahead; "" if there is none."""
-    noisy = {run.listed.method for run in runs if not is_noiseless(run.spec.get("noise", {}))}
-    entry = next((method for method in noisy if method.startswith(OWN)), None)
-    if not entry or not baseline or baseline not in noisy:
-        return ""
-    table, names = judge_methods(runs, METRIC, baseline), Names.of_runs(runs)
-    rows = table[table["method"] == entry]
-    if rows.empty:  # nowhere compared
+    rows = table[table["method"].str.startswith(OWN)]
+    if rows.empty:
         return ""
     titles = [names.title(Setting(*ids)) for ids in rows[SETTING].itertuples(index=False, name=None)]
     by_sign = ([titles[place] for place in np.flatnonzero(rows["ahead"] == sign)] for sign in (1, -1))
@@ -151,7 +149,7 @@ def make_headline(
     baseline: str | None,
     untrusted: Collection[str] = (),
     by_baseline: Mapping[str, Collection[str]] = MappingProxyType({}),
-    least: int = 1,
+    judged: pd.DataFrame | None = None,
 ) -> Headline:
     """Say which methods beat the baseline, and what is ahead in each setting.
 
@@ -160,7 +158,7 @@ def make_headline(
         baseline: The id of the method to compare with, such as plain averaging.
         untrusted: Ids of the data sets without trusted test labels.
         by_baseline: Where several nets have a baseline, each one and the methods of its net.
-        least: The number of settings from which on gains have an interval.
+        judged: Of a leaderboard what `judge_methods` says, whose intervals these gains have.
     """
     noisy = results[~results["noiseless"].astype(bool)]
     counted = noisy if len(noisy) else results
@@ -179,7 +177,7 @@ def make_headline(
         for ids, group in counted.groupby(["dataset", "noise", "partition"], sort=False)
     ]
     rows = [row for row in rows if row.methods]
-    sentence = " ".join(_gains_sentence(of, base, least) for base, of in parts.items()) or (
+    sentence = " ".join(_gains_sentence(of, base, judged) for base, of in parts.items()) or (
         _leaders_sentence(rows) if rows else _mean_words(counted)
     )
     seeds = count_words(counted.groupby(["dataset", "noise", "partition", "method"])["seed"].size())
@@ -225,16 +223,18 @@ def _leaders_words(row: SettingLeaders, baseline: str) -> str:
     return text + others
 
 
-def _gains_sentence(gains: pd.DataFrame, baseline: str, least: int) -> str:
+def _gains_sentence(gains: pd.DataFrame, baseline: str, judged: pd.DataFrame | None) -> str:
     """Name the methods that are above the baseline in every pair, and their gains.
 
-    These have intervals from three pairs and `least` settings on. Methods beat it if the intervals are above zero.
+    They have intervals from three pairs on, or those of a leaderboard. Methods beat it if the intervals are above zero.
     """
     grouped = gains.assign(won=gains["gain"] > 0).groupby("method", sort=False)
     table = grouped.agg(won=("won", "sum"), pairs=("won", "size"), gain=("gain", "mean"), error=("gain", "sem"))
-    has_interval = (table["pairs"] >= PAIRS) & (len(gains[SETTING].drop_duplicates()) >= least)
-    half = stats.t.ppf((1 + LEVEL) / 2, table["pairs"] - 1) * table["error"].where(has_interval)
+    half = stats.t.ppf((1 + LEVEL) / 2, table["pairs"] - 1) * table["error"].where(table["pairs"] >= PAIRS)
     table["gain_low"], table["gain_high"] = table["gain"] - half, table["gain"] + half
+    if judged is not None:
+        ends = judged.drop_duplicates("method").set_index("method")
+        table[["gain_low", "gain_high"]] = ends[["mean_gain_low", "mean_gain_high"]].reindex(table.index)
     table["words"] = [method_words(group) for _, group in grouped]
     all_won = table[table["won"] == table["pairs"]]
     counted = all_won if len(all_won) else table

@@ -78,7 +78,8 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
     levels, common = levels_of(frame, settings)
     notes = [
         "Intervals of 95 %: by setting of Student's t over seeds, else of the bootstrap over settings and seeds. Ahead "
-        "and behind: settings in which a t test says so, at a false discovery rate of 5 % over all of them.",
+        "and behind: settings in which a t test says so, at a false discovery rate of 5 % over all methods and "
+        "settings.",
         *(frame["note"].head(1) if "note" in frame else ()),
     ]
     for label in frame.loc[frame["method"].str.startswith(OWN), "method_label"].head(1):
@@ -101,14 +102,18 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
     ]
     ranked = frame[frame["rank"].notna()]
     caption = f"Test accuracy ({words}) in {len(settings)} setting{'s' * (len(settings) > 1)}. Gain: points above "
-    caption += f"{base}; traffic and CPU time: relative to {base}'s."
+    caption += f"{base}, bold if the interval is above 0; at defaults: the gain of the untuned method with the first "
+    caption += f"seed, if it was run; traffic and CPU time: relative to {base}'s."
     if len(settings) < LEAST:
         notes.append(
             f"With fewer than {LEAST} settings ranks and gains have no interval over settings, and all methods share a "
             "place."
         )
     else:
-        notes.append("Place: of all that Wilcoxon's test over settings does not exclude, at 5 % false discoveries.")
+        found = "" if (ranked["place_low"] > 1).any() else " Here it tells no two methods apart."
+        notes.append(
+            f"Place: those that Wilcoxon's test over settings does not exclude, at 5 % false discoveries.{found}"
+        )
     if left := list(dict.fromkeys(frame.loc[~frame["method"].isin(ranked["method"]), "method_label"])):
         notes.append(f"Without a rank, as runs are missing or may not be compared: {', '.join(left)}.")
     return Grid(spec["title"] or "Leaderboard", caption, "method", [[(h, 1) for h in HEADS]], rows, notes)
