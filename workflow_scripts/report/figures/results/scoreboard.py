@@ -82,14 +82,13 @@ def _draw_scoreboard(
     claims = judge_claims(
         {name: frame for name, (_, frame) in frames.items()}, {name: spec for name, (spec, _) in frames.items()}
     )
-    boards = [
-        _Board(
-            str(table["title"] or name).split(":")[0],
-            pd.concat([frames[other][1] for other in _tables_beside(name, table) if other in frames]),
-            [claim for claim in claims if claim.table == name and not claim.reading],
-        )
-        for name, (table, _) in frames.items()
-    ]
+    titles = {name: str(table["title"] or name).split(":")[0] for name, (table, _) in frames.items()}
+    boards = []
+    for name, (table, _) in frames.items():
+        tables_of = [other for other in _tables_beside(name, table) if other in frames]
+        title = " and ".join(titles[other] for other in tables_of)
+        frame = pd.concat([frames[other][1] for other in tables_of])
+        boards.append(_Board(title, frame, [claim for claim in claims if claim.table == name and not claim.reading]))
     figure = _draw_boards([board for board in boards if board.ran], width_inches(settings))
     counts = count_states(claims)
     words = {state: state for state in STATES} | {NOT_RUN: "no verdict"}
