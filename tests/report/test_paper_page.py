@@ -359,6 +359,11 @@ def test_published_verdicts_are_those_of_a_second_implementation() -> None:
         shown = [line for line in readme.splitlines() if line.startswith("|") and f"/{folder.name}/README.md)" in line]
         assert all(line.endswith(f"| {cells} |") for line in shown)
         assert len(shown) == folder.name.endswith("-cpu")
+        rows = read_texts(folder / "claims.csv")
+        chosen = rows[rows["reading"] == ""].groupby("number")["state"].first()
+        turns = rows.loc[rows["state"] != rows["number"].map(chosen), "number"].nunique()
+        said = f"Other readings of the paper change {turns} verdict"
+        assert (said in (folder / "README.md").read_text(encoding="utf-8")) == (turns > 0)
 
 
 def test_why_is_shown_beside_the_claim_that_disagrees(config_copy: Path) -> None:
