@@ -424,5 +424,9 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(config_copy: Path) 
     said = said.replace(NOT_RUN, "no verdict")
     assert board.figure.get_suptitle().startswith(f"{len(shown)} claims: {said}\n")
     assert [text.get_text() for text in empty.figure.texts] == ["No claim was run."]
+    aside = {"table4": {**paper.figures["scoreboard"]["of"]["table4"], "void": "the width decides"}}
+    void = draw.draw_figure(found, {**paper.figures["scoreboard"], "of": aside})
+    assert "Cross: void at this scale." in void.caption
+    assert "Cross: void (the paper's own numbers" in board.caption
     assert len(signs) == 2 * sum(len(one.ours) for one in shown if one.state != NOT_RUN)
     assert all(one.says in board.alt for one in shown if one.state != NOT_RUN)
