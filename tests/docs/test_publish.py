@@ -28,6 +28,7 @@ def test_a_study_is_published_as_far_as_it_was_run(config_copy: Path, monkeypatc
     assert set(made) == set(out.iterdir())
     page = (out / "README.md").read_text(encoding="utf-8")
     assert page.startswith(f"# {study.data['title']}\n")
+    assert page.index("Accuracy: ") < page.index("Run so far: ")  # what was found comes first
     assert page.count(own) == 1
     assert (
         f"Run so far: 4 of {len({run.folder for run in study.runs})} runs; `snakemake --cores 2 quick` makes all."

@@ -72,3 +72,7 @@ def test_whole_rounds_against_a_second_implementation():
         assert sorted(own) == sorted(state.clients)
         for c, v in own.items():
             toy64.close(state.clients[c]["personal"], v)
+
+
+def test_the_form_of_fedefc_has_no_personal_models():
+    assert len(toy.play("ditto_efc").outcome.state.clients) == 0

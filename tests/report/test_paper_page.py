@@ -22,7 +22,7 @@ from workflow_scripts.docgen.publish import find_study, finished_runs, publish_s
 from workflow_scripts.docgen.published_runs import pack_runs
 from workflow_scripts.provenance.checksums import write_sums
 from workflow_scripts.report.figures import draw, style
-from workflow_scripts.report.pages.paper_sections import _largest_gain
+from workflow_scripts.report.pages.paper_sections import _describe_gains
 from workflow_scripts.report.runs.csv_files import read_csv
 from workflow_scripts.report.tables.claims import NOT_RUN, STATES, judge_claims
 from workflow_scripts.report.tables.registry import build_table, complete_spec
@@ -96,8 +96,9 @@ def test_a_paper_is_published_as_far_as_it_was_run(config_copy: Path, capsys: py
         assert "Scale cpu: the paper" in page
         assert "a small normalised CNN in place of its nine-layer CNN" in page
         assert "Of the paper's 19 claims" in page.replace("&#39;", "'")
-        assert "Not run: 70 of the 78 cells that the paper prints, among them all of Table 1." in page
+        assert "; 70 of the 78 cells that the paper prints were not run, among them all of Table 1. In" in page
     assert "](scoreboard.png)" in first_screen(text)
+    assert "Gains with the paper's sign, in all cells that were run: " in section(text, "Reproduction")
     assert "CPU hours" in section(text, "Compute")
     heads = re.findall(r"^## (.*)", text, re.M)
     assert heads[:3] == ["The paper's claims", "Tables", "Reproduction"]
@@ -338,7 +339,7 @@ def test_the_page_counts_claims_as_its_csv_and_the_list_of_papers_do(config_copy
     unjudged = chosen["column"].isna() | (chosen["column"] == "")
     assert shown == ["–" if none else state for none, state in zip(unjudged, states, strict=True)]
     said = f"Of the paper's {len(states)} claims {len(states) - expected[5]} have a verdict: "
-    words = first_screen(page).split(said)[1].split(" They rest")[0]
+    words = first_screen(page).split(said)[1].split(" Verdicts rest")[0]
     for state in STATES:
         assert re.search(rf"{state} (\d+)", words)[1] == str(states.count(state))
     assert judge_folder(results / "fedmixcon-cpu")[0] == []  # as the second implementation does
@@ -358,6 +359,11 @@ def test_published_verdicts_are_those_of_a_second_implementation() -> None:
         shown = [line for line in readme.splitlines() if line.startswith("|") and f"/{folder.name}/README.md)" in line]
         assert all(line.endswith(f"| {cells} |") for line in shown)
         assert len(shown) == folder.name.endswith("-cpu")
+        rows = read_texts(folder / "claims.csv")
+        chosen = rows[rows["reading"] == ""].groupby("number")["state"].first()
+        turns = rows.loc[rows["state"] != rows["number"].map(chosen), "number"].nunique()
+        said = f"Other readings of the paper change {turns} verdict"
+        assert (said in (folder / "README.md").read_text(encoding="utf-8")) == (turns > 0)
 
 
 def test_why_is_shown_beside_the_claim_that_disagrees(config_copy: Path) -> None:
@@ -397,8 +403,8 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(config_copy: Path) 
     assert f"{same} of {len(own)} gains over FedAvg have the paper's sign." in gains.alt
     twice = {"table3": table, "again": table}  # a cell that two tables share counts once
     specs = dict.fromkeys(twice, complete_spec(paper.tables["table3"]))
-    _, told = _largest_gain("fedmixcon", twice, specs, dict.fromkeys(twice, "Table 3"))
-    assert f"{same} of {len(own)} have the paper's sign." in told
+    _, told = _describe_gains("fedmixcon", twice, specs, dict.fromkeys(twice, "Table 3"))
+    assert told.endswith(f" {same} of {len(own)}.")
     tables = {name: spec for name, spec in paper.tables.items() if spec["kind"] == "reproduction"}
     made = {name: build_table(found, spec) for name, spec in tables.items()}
     judged = judge_claims(made, {name: complete_spec(spec) for name, spec in tables.items()})
@@ -418,5 +424,9 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(config_copy: Path) 
     said = said.replace(NOT_RUN, "no verdict")
     assert board.figure.get_suptitle().startswith(f"{len(shown)} claims: {said}\n")
     assert [text.get_text() for text in empty.figure.texts] == ["No claim was run."]
+    aside = {"table4": {**paper.figures["scoreboard"]["of"]["table4"], "void": "the width decides"}}
+    void = draw.draw_figure(found, {**paper.figures["scoreboard"], "of": aside})
+    assert "Cross: void at this scale." in void.caption
+    assert "Cross: void (the paper's own numbers" in board.caption
     assert len(signs) == 2 * sum(len(one.ours) for one in shown if one.state != NOT_RUN)
     assert all(one.says in board.alt for one in shown if one.state != NOT_RUN)

@@ -103,8 +103,12 @@ def test_ctrl_c_of_the_plain_command_is_one_line(inputs, tmp_path):
 def test_what_is_in_the_way_is_one_line(inputs, tmp_path, capsys):
     (tmp_path / "work/checkpoint.pt").mkdir(parents=True)
     assert train.main(words(tmp_path, inputs, "--checkpoint-rounds=1")) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "work/checkpoint.pt" in line
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/work").touch()
+    assert train.main(words(tmp_path / "b", inputs)) == 2
+    checkpoint, work = capsys.readouterr().err.splitlines()
+    assert "work/checkpoint.pt" in checkpoint
+    assert work.endswith("b/work'")
     (tmp_path / "deep.json").write_text('{"a":' * 100_000)
     with pytest.raises(SystemExit, match="2"):
         train.main(words(tmp_path, inputs, "--spec", str(tmp_path / "deep.json")))

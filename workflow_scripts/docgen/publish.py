@@ -256,7 +256,7 @@ def _page_markdown(
         notes = "\n".join(f"- {line}" for line in list_limits(metadata, runs))
         first, *settings = summary_lines(runs) or [""]
         by_setting = "\n".join(f"- {line}" for line in settings)
-        parts = [progress, first, picture, hand_written, *text, by_setting, "## Notes and limits", notes]
+        parts = [first, picture, progress, hand_written, *text, by_setting, "## Notes and limits", notes]
     hardware = _hardware_sentence(runs)
     parts += [*([] if paper else [hardware]), *_tables_markdown(metadata["tables"], tables, out)]
     parts += [render_section("ranks", paper)] if paper else []

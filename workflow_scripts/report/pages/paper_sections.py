@@ -70,7 +70,7 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         `citation` and `cited`: Title, authors, venue and year of the paper, and these in words.
         `scale` and `scale_words`: Scale of the runs, and a sentence with its reductions.
         `made`: Seeds, hours and number of runs.
-        `sentences`: The claims' states, those that turn with a reading, the cells not run, and gains.
+        `sentences`: The claims' states, how sure they are, and the largest gain.
         `intervals`: How intervals are made.
         `why`: Claim, and the reason why it disagrees, is undecided or void.
         `readings`: Claims whose state depends on a reading of the paper, with their state in each.
@@ -78,6 +78,7 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         `comparisons`: The rows of claims.csv (`list_comparisons`).
         `legend`: Meaning of the sources of settings.
         `summary`: A row for each table, and one for all.
+        `signs`: How many gains have the paper's sign, or "".
         `claims`: Number, the paper's sentence, its place, state, columns, and the comparison that decides.
         `settings`: The settings with their sources.
         `changes`: Changes of the scale.
@@ -102,6 +103,7 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
     specs = {name: tables[name] for name in scores}
     claims = judge_claims({name: frames[name] for name in specs}, specs)
     codes = origins.groupby(["method", "code", "device", "versions"], sort=False)["run"].nunique()
+    gain, signs = _describe_gains(str(study["id"]), frames, specs, titles)
     return {
         "citation": paper["citation"],
         "cited": _cite_paper(paper["citation"]),
@@ -110,10 +112,9 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         "made": _describe_runs(runs),
         "sentences": [
             states_words(claims),
-            *_describe_certainty(claims),
-            *_turning_claims(claims),
-            _not_run(scores, titles),
-            *_largest_gain(str(study["id"]), frames, specs, titles),
+            _describe_certainty(claims, _count_cells(scores, titles)),
+            *_count_turns(claims),
+            *filter(None, [gain]),
         ],
         "why": _list_reasons(claims, paper["why"]),
         "readings": _readings_table(claims),
@@ -121,6 +122,7 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         "comparisons": list_comparisons(claims).assign(scale=scale),
         "legend": LEGEND,
         "summary": _summary_table(scores, titles, scale),
+        "signs": signs,
         "claims": _claims_table(claims),
         "settings": _settings_table(paper["settings"], scale),
         "changes": (
@@ -181,20 +183,20 @@ def _describe_runs(runs: Sequence[RecordedRun]) -> str:
     return f"{text}; {len(trained):,}"
 
 
-def _largest_gain(
+def _describe_gains(
     method: str,
     frames: Mapping[str, pd.DataFrame],
     specs: Mapping[str, Mapping[str, Any]],
     titles: Mapping[str, str],
-) -> list[str]:
-    """Describe the largest gain of the paper's own method in the cells that were run, and ours there.
+) -> tuple[str, str]:
+    """Describe the largest gain of the paper's own method in the cells that were run, and count gains by their sign.
 
     If no gain of the method (the id of the study) was run, those of the other methods count.
     """
     parts = [compare_gains(frames[name]).assign(table=name) for name in specs if "ours_gain" in frames[name]]
     gains = pd.concat(parts) if parts else pd.DataFrame()
     if gains.empty:
-        return []
+        return "", ""
     rows = gains[gains["method"] == method] if method in set(gains["method"]) else gains
     row = rows.sort_values("paper_gain", ascending=False, kind="stable").iloc[0]
     spec = specs[row["table"]]
@@ -205,51 +207,46 @@ def _largest_gain(
     paper, ours = (format_signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
     frame = frames[row["table"]]
     alone = frame[in_setting(frame, tuple(row[KEYS[:3]])) & (frame["method"] == base) & (frame["member"] == "")].iloc[0]
-    return [
+    return (
         f"In the paper {row['method_label']}'s largest gain over {label} in a cell that was run is {paper} points "
-        f"({table}, {where}), and ours there is {ours}. {label} has {alone['ours_mean']:.1f} % there, and "
-        f"{alone['paper_mean']:.1f} in the paper.",
-        f"Of all gains in the cells that were run, {cells['same'].sum()} of {len(cells)} have the paper's sign.",
-    ]
+        f"({table}, {where}), and ours there is {ours}, with {label} at {alone['ours_mean']:.1f} % where the paper has "
+        f"{alone['paper_mean']:.1f}.",
+        f"Gains with the paper's sign, in all cells that were run: {cells['same'].sum()} of {len(cells)}.",
+    )
 
 
-def _describe_certainty(claims: Sequence[Claim]) -> list[str]:
-    """Say on how many seeds the verdicts rest, or why all are void."""
+def _describe_certainty(claims: Sequence[Claim], cells: str) -> str:
+    """Say on how many seeds the verdicts rest, or why all are void. cells: a clause on those that were not run."""
     ran = [claim for claim in claims if not claim.reading and claim.state != NOT_RUN]
     seeds = [len(one.differences) for claim in ran for one in claim.compared]
     if aside := {claim.set_aside for claim in ran if claim.set_aside}:
-        return [f"All are void at this scale, because {' and '.join(aside)}."]
+        return f"All are void at this scale, because {' and '.join(aside)}; {cells}."
     if not seeds:
-        return []
+        return f"{cells[:1].upper()}{cells[1:]}."
     one, most = seeds.count(1), max(seeds)
-    which = (
-        "each from one seed" if most == 1 else f"{one} of {len(seeds)} from one seed and the others from up to {most}"
-    )
-    return [f"They rest on {100 * LEVEL:g} % intervals of paired differences, {which}."]
+    several = f"{one} of {len(seeds)} from one seed and the others from {'2 to ' * (most > 2)}{most}"
+    which = "each from one seed" if most == 1 else several
+    return f"Verdicts rest on {100 * LEVEL:g} % intervals of paired differences, {which}; {cells}."
 
 
-def _turning_claims(claims: Sequence[Claim]) -> list[str]:
-    """Name the claims whose verdict another reading of the paper changes."""
+def _count_turns(claims: Sequence[Claim]) -> list[str]:
+    """Count the claims whose verdict another reading of the paper changes."""
     chosen = {claim.number: claim.state for claim in claims if not claim.reading}
-    turns: dict[str, list[str]] = {}
-    for claim in claims:
-        if claim.state != chosen[claim.number]:
-            turns.setdefault(f"{claim.state} ({claim.reading})", []).append(str(claim.number))
-    changes = ", ".join(f"{', '.join(numbers)} to {state}" for state, numbers in turns.items())
-    return [f"Verdicts that change with another reading of the paper: {changes}."] if turns else []
+    turns = len({claim.number for claim in claims if claim.state != chosen[claim.number]})
+    return [f"Other readings of the paper change {turns} verdict{'s' * (turns > 1)} (see By reading)."] if turns else []
 
 
-def _not_run(scores: Mapping[str, Score], titles: Mapping[str, str]) -> str:
-    """Count the paper's cells that were not run, and name the tables of which none was."""
+def _count_cells(scores: Mapping[str, Score], titles: Mapping[str, str]) -> str:
+    """Count the paper's cells that were not run, and name the tables of which none was, as a clause."""
     total, ran = (
         sum(sum(score.cells.values()) for score in scores.values()),
         sum(score.ran for score in scores.values()),
     )
     if ran == total:
-        return "Every cell of the paper's tables was run."
+        return "every cell of the paper's tables was run"
     none = [titles[name].split(":")[0] for name, score in scores.items() if not score.ran]
-    text = f"Not run: {total - ran:,} of the {total:,} cells that the paper prints"
-    return f"{text}{', among them all of ' * bool(none)}{', '.join(none)}."
+    text = f"{total - ran:,} of the {total:,} cells that the paper prints were not run"
+    return f"{text}{', among them all of ' * bool(none)}{', '.join(none)}"
 
 
 def _list_reasons(claims: Sequence[Claim], reasons: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]]:

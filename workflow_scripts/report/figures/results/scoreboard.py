@@ -104,9 +104,11 @@ def _draw_scoreboard(
 def _describe_boards(boards: Sequence[_Board]) -> tuple[str, str]:
     """Caption and alternative text."""
     gone = {board.title: len(board.claims) - len(board.ran) for board in boards if len(board.claims) > len(board.ran)}
+    aside = any(claim.set_aside for board in boards for claim in board.claims)
+    void = "at this scale" if aside else "(the paper's own numbers contradict it, or a method fell to chance)"
     caption = (
         "A sign is a column of the paper's table. Filled: it agrees. Struck through: it disagrees. Hollow: undecided. "
-        "Cross: void (the paper's own numbers contradict it, or a method fell to chance). Dot: not run, or not printed."
+        f"Cross: void {void}. Dot: not run, or not printed."
     )
     caption += f" Claims without a verdict: {sum(gone.values())} ({', '.join(gone)})." if gone else ""
     alt = f"{states_words(claim for board in boards for claim in board.claims)} "
