@@ -30,6 +30,7 @@ OUTSIDE = {
 }
 NOTEBOOK = ROOT / "docs/quickstart.ipynb"
 PAGES = [*(ROOT / page for page in OUTSIDE.values()), *sorted((ROOT / "docs").rglob("*.md"))]
+GAIN = r"[+−]\d+\.\d \[\S+, \S+\]"
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PLACED = re.compile(
     r"^## `fn\.(\w+)`\n(?:(?!##).*\n)*?^<!-- generated: ([\w.]+)(?: without members)? -->$", re.MULTILINE
@@ -135,10 +136,21 @@ def test_the_readme_and_the_first_page_say_what_was_found_and_how_to_start() -> 
     assert first.count(f"by {100 * sum(gains) / len(gains):.1f} points on") == 1
     tables = [(ROOT / f"docs/results/leaderboard/{name}.md").read_text(encoding="utf-8") for name in ("gains", "main")]
     board = "".join(tables).replace("\\", "")
-    rows = [re.findall(r"[+−]\d+\.\d \[\S+, \S+\]", line) for line in readme.splitlines() if line.startswith("| ")]
+    rows = [re.findall(GAIN, line) for line in readme.splitlines() if line.startswith("| ")]
     shown = [cell for row in rows for cell in row]
     assert len(shown) == 21
     assert all(cell in board for cell in shown)
+
+
+def test_advice_on_the_leaderboards_page_has_the_gains_of_its_tables() -> None:
+    folder = ROOT / "docs/results/leaderboard"
+    advice = " ".join((folder / "README.md").read_text(encoding="utf-8").split("written by hand -->")[1].split())
+    tables = "".join((folder / f"{name}.md").read_text(encoding="utf-8") for name in ("gains", "main"))
+    rows = tables.replace("\\", "").splitlines()
+    named = re.findall(rf"([\w-]+(?: smoothing| mean)?) \(({GAIN})", advice)
+    assert len(named) == len(re.findall(GAIN, advice)) >= 10
+    for method, gain in named:
+        assert any(row.startswith((f"| {method} |", f"| {method}, ")) and gain in row for row in rows), method
 
 
 def test_the_page_of_more_seeds_counts_what_lies_in_the_intervals() -> None:
