@@ -85,9 +85,9 @@ def _draw_scoreboard(
     titles = {name: str(table["title"] or name).split(":")[0] for name, (table, _) in frames.items()}
     boards = []
     for name, (table, _) in frames.items():
-        tables_of = [other for other in _tables_beside(name, table) if other in frames]
-        title = " and ".join(titles[other] for other in tables_of)
-        frame = pd.concat([frames[other][1] for other in tables_of])
+        ids = [id_ for id_ in _tables_beside(name, table) if id_ in frames]
+        title = " and ".join(titles[id_] for id_ in ids)
+        frame = pd.concat([frames[id_][1] for id_ in ids])
         boards.append(_Board(title, frame, [claim for claim in claims if claim.table == name and not claim.reading]))
     figure = _draw_boards([board for board in boards if board.ran], width_inches(settings))
     counts = count_states(claims)
