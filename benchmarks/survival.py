@@ -29,10 +29,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 import toy
 from fork_train import forking_parent
-from test_train_kill import KEPT, Setting
+from test_train_kill import Setting
 from toy_workflow import ENV, TOY, Workflow, lay_out
 
 from fednoise_core.methods import METHODS
+from fednoise_core.testing.test_contract import FILES
 from workflow_scripts.provenance.checksums import SUMS, read_sums
 
 SNAKEMAKE = ("snakemake", "--cores", "2", "--config", "device=cpu")
@@ -146,7 +147,7 @@ def methods(folder: Path, times: int, seed: int) -> int:
             code = train(run.order())
             different = [
                 file
-                for file in KEPT
+                for file in FILES
                 if not (run.out / file).exists() or (run.out / file).read_bytes() != (reference.out / file).read_bytes()
             ]
             runs += 1
