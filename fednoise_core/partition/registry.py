@@ -181,4 +181,4 @@ def _draw_validation(parts: list[np.ndarray], share: float, rng: np.random.Gener
     if share > 0:
         for chosen in mask:
             chosen[rng.permutation(len(chosen))[: int(share * len(chosen) + 1e-9)]] = True
-    return np.concatenate(mask) if mask else np.zeros(0, bool)
+    return np.concatenate(mask)

@@ -24,6 +24,7 @@ from fednoise_core.engine.output import _is_at_chance, _to_plain, make_summary
 from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError, json_digest
 from fednoise_core.label_errors.files import SITES, SUSPECTS, write_confusion
+from fednoise_core.methods.coteaching import Coteaching
 from fednoise_core.ops.weights import Weights
 from fednoise_core.testing.test_contract import FILES
 
@@ -246,6 +247,15 @@ def test_suspects_are_listed_most_suspect_first(coteaching):
         assert row["verdict"] == ("wrong" if p > 0.5 else "check" if p > 0.2 else "keep")
         assert 0 <= float(row["p_proposed"]) <= p
     assert sorted(s for s, *_ in made.suspects) == list(range(72))
+
+
+def test_scores_of_the_method_order_the_suspects_of_a_site(coteaching, monkeypatch):
+    """How many are wrong says the estimate, with or without them."""
+    monkeypatch.setattr(Coteaching, "suspect_labels", lambda self, client, broadcast: None)
+    pairs = list(zip(coteaching[1].outcome.suspects, toy.play("coteaching").outcome.suspects, strict=True))
+    for scored, plain in pairs:
+        np.testing.assert_array_equal(np.sort(scored.p_wrong), np.sort(plain.p_wrong))
+    assert any((scored.p_wrong != plain.p_wrong).any() for scored, plain in pairs)
 
 
 def test_sites_are_counted(coteaching):

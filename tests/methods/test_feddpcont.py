@@ -219,6 +219,9 @@ def test_the_schedule_stands_in_metrics_and_phases():
     made = toy.play("feddpcont", method=fields, rounds=5)
     rows = [(row[0], row[2], row[6]) for row in made.outcome.record.metrics if row[5] == "beta"]
     assert rows == [(1, "plain", 0), (2, "plain", 0), (3, "rise", 0), (4, "rise", 2), (5, "contrast", 2)]
+    plain = toy.play("fedavg", rounds=5)  # reports the same of a round, but for beta
+    reports = [{row[5] for row in run.outcome.record.metrics} for run in (made, plain)]
+    assert reports[0] == reports[1] | {"beta"}
 
 
 def test_the_schedule_in_worker_processes():
