@@ -259,6 +259,10 @@ BAD = {
     "unknown key": (at("train", "ruonds", to=3), "toy.yaml: train.ruonds: unknown key; did you mean 'rounds'?"),
     "unknown top key": (at("metods", to={}), "toy.yaml: metods: unknown key; did you mean 'methods'?"),
     "wrong type": (at("train", "rounds", to="three"), "toy.yaml: train.rounds: "),
+    "unknown page": (
+        at("scales", to={"smoke": {"page": "smok"}}),
+        "scales.smoke.page: unknown scale; did you mean 'smoke'?",
+    ),
     "missing key": (lambda s: s.pop("grid"), "toy.yaml: the key 'grid' is missing"),
     "no number": (at("train", "lr", to=float("nan")), "toy.yaml: train.lr: expected a finite number, got nan"),
     "keep below chance": (

@@ -16,6 +16,7 @@ from layout_check import problems
 
 from benchmarks.verdicts import judge_folder
 from fednoise_core.io import ArtifactError, SpecError, json_digest, read_texts
+from workflow_scripts.commands import main
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.docgen.publish import find_study, finished_runs, publish_study, write_papers
@@ -24,7 +25,7 @@ from workflow_scripts.provenance.checksums import write_sums
 from workflow_scripts.report.figures import draw, style
 from workflow_scripts.report.pages.paper_sections import _describe_gains
 from workflow_scripts.report.runs.csv_files import read_csv
-from workflow_scripts.report.tables.claims import NOT_RUN, STATES, judge_claims
+from workflow_scripts.report.tables.claims import NOT_RUN, STATES, VOID, judge_claims
 from workflow_scripts.report.tables.registry import build_table, complete_spec
 from workflow_scripts.report.tables.scorecard import JUDGED, score_table
 from workflow_scripts.study.paper_settings import settings_provenance
@@ -186,6 +187,44 @@ def test_published_runs_of_other_settings_do_not_count_and_stay(config_copy: Pat
         text = (out / "README.md").read_text(encoding="utf-8")
         assert f"6 of {count_runs(study)} runs; `snakemake" in text
         assert f"{words} made with another version of the code" in text
+
+
+def test_rows_of_other_scales_stand_beside_those_of_the_page_and_decide_no_claim(
+    config_copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = config_copy / "docs/results/fedmixcon-cpu"
+    publish_study(ran("fedmixcon-cpu", **THREE), out)
+    assert "## At other sizes" not in (out / "README.md").read_text(encoding="utf-8")
+    claims = (out / "claims.csv").read_bytes()
+    printed = {"FedAvg": "38.75", "FedMixCon": "71.33", "mixed prediction": "57.29"}  # the last in table 4 alone
+    methods = ["fedavg", "fedmixcon", "fedmixcon-mixpred"]
+    ran("fedmixcon-cpunarrow", **(THREE | {"dataset": ["fashion_mnist"], "method": methods}))
+    for _ in range(2):
+        study = find_study("fedmixcon-cpu")
+        study.figures = {}
+        publish_study(study, out)
+        shutil.rmtree("store", ignore_errors=True)  # then on another machine
+        told = section((out / "README.md").read_text(encoding="utf-8"), "At other sizes and with other nets")
+        assert "- Scale cpunarrow: the paper's protocol, with its nine-layer CNN at a sixteenth of its width." in told
+        rows = [line.strip("| ").split(" | ") for line in told.splitlines() if line.startswith("| cpunarrow")]
+        assert {row[1] for row in rows} == {"Fashion-MNIST · noise 0.4 · 3 classes a client"}
+        assert {row[2]: row[5] for row in rows} == printed
+        cells = read_csv(out / "table4.csv")
+        (ours,) = cells.loc[(cells["dataset"] == "fashion_mnist") & (cells["seeds"] > 0), "ours_mean"]  # FedAvg
+        assert [row[4] for row in rows] == [f"{ours:.2f} (1)", "not run", "not run"]
+        origins = read_texts(out / "origins.csv")
+        narrow = origins[origins["command"].str.endswith("--scale cpunarrow") & (origins["table"] == "table3")]
+        assert [f"{float(value):.2f} (1)" for value in narrow["accuracy"]] == [row[3] for row in rows]
+        assert (out / "claims.csv").read_bytes() == claims
+    assert main.main(["publish", "--root", "results/fedmixcon-cpunarrow"]) == 2
+    assert "on the page of scale cpu. Publish results/fedmixcon-cpu\n" in capsys.readouterr().err
+
+
+def test_a_scale_with_a_reason_why_claims_are_void_judges_none(config_copy: Path) -> None:
+    publish_study(ran("fedmixcon-cpunarrow", **THREE), config_copy / "out")
+    assert {*read_texts(config_copy / "out/claims.csv")["state"]} == {VOID, NOT_RUN}
+    text = first_screen((config_copy / "out/README.md").read_text(encoding="utf-8"))
+    assert "All are void at this scale, because the width of this net decides" in text
 
 
 def test_published_runs_that_are_damaged_are_refused_and_too_many_are_not_written(

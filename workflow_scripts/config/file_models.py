@@ -112,6 +112,9 @@ class StudyFile(Settings):
     void: Annotated[
         str | MISSING, Field(min_length=1, max_length=300, description="For scales: why the paper's claims are void.")
     ] = MISSING
+    page: Annotated[
+        str | MISSING, Field(description="For scales: the scale on whose published page the rows of this one stand.")
+    ] = MISSING
     paper: Annotated[
         PaperCitation | MISSING, Field(description="The paper that the study repeats, as its page names it.")
     ] = MISSING

@@ -6,6 +6,8 @@ A paper at its own size takes long on one GPU, so what was run so far is publish
 "not run". Runs of an earlier publication count, too, as long as their settings are those of today. They are read from
 runs.json.xz, which has what the page of a paper needs of each run. So a page can grow on several machines.
 
+A scale with `page: cpu` has its rows on the page of scale cpu, whose runs.json.xz has its runs.
+
 What stands between the lines `<!-- written by hand -->` and `<!-- end of what is written by hand -->` of README.md
 stays. A paper's publication below docs/results also writes docs/results/papers.md, a line for each of them.
 """
@@ -138,10 +140,13 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         earlier = read_packed(published or out / RUNS)
-        listed = finished_runs(study, unpack_runs(earlier, root / "earlier"), published_first=published is not None)
+        folders = unpack_runs(earlier, root / "earlier")
+        listed = finished_runs(study, folders, published_first=published is not None)
         if not listed:
             raise ArtifactError(f"{study.root}: no run of the study is finished")
-        refuse_damage([run.dir for run in listed])
+        elsewhere = [(other, found) for other in _list_other_sizes(study) if (found := finished_runs(other, folders))]
+        every = [*listed, *(run for _, found in elsewhere for run in found)]
+        refuse_damage([run.dir for run in every])
         runs, metadata = load(listed), registry.complete_tables(study.page_metadata())
         out.mkdir(parents=True, exist_ok=True)
         table_names, drawn = _write_tables(root, metadata["tables"], listed), _draw_figures(root, study.figures, listed)
@@ -151,7 +156,8 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
                 (out / f"{name}.{ending}").unlink(missing_ok=True)
         metadata["figures"] = {name: spec for name, spec in metadata["figures"].items() if name in drawn}
         tables = {name: spec for name, spec in metadata["tables"].items() if (root / f"tables/{name}.csv").exists()}
-        paper = paper_parts(metadata, runs, root)
+        others = [(registry.complete_tables(other.page_metadata()), load(found)) for other, found in elsewhere]
+        paper = paper_parts(metadata, runs, root, others)
         light = [name for name in drawn if (root / f"figures/{name}.png").stat().st_size <= LIMIT]
         texts_by_figure = {name: read_words(root / f"figures/{name}.svg") for name in light}
         board = "leaderboard" in {spec["kind"] for spec in tables.values()}
@@ -159,7 +165,7 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
         files = [root / f"tables/{name}.{ending}" for name in table_names for ending in endings]
         copies = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
         if (paper or board) and not published:
-            copies += pack_runs(listed, earlier, out / RUNS, LIMIT, scores_only=board)
+            copies += pack_runs(every, earlier, out / RUNS, LIMIT, scores_only=board)
         if html is not None:
             with open_atomic(html) as opened:
                 opened.write(study_page.study_page(metadata | {"tables": tables}, listed, root, commit))
@@ -173,6 +179,12 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
         with open_atomic(out / name) as opened:
             opened.write(text)
     return [*map(Path, copies), out / "metrics.json", *(out / name for name in texts)]
+
+
+def _list_other_sizes(study: Study) -> list[Study]:
+    """List the study at the other scales whose rows stand on its page."""
+    scales = [scale for scale, file in study.files.items() if file.data.get("page") == study.project.scale]
+    return [Study(Project.load(study.project.folder, scale=scale), study.name) for scale in scales]
 
 
 def _refuse_loss(out: Path, metadata: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -382,6 +394,8 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     out = args.out or RESULTS / args.root.name
     study = find_study(args.root.name)
+    if page := study.data.get("page"):
+        raise SpecError(f"{study.root}: has its rows on the page of scale {page}. Publish results/{study.name}-{page}")
     files = publish_study(study, out, args.html)
     if study.name in study.project.paper_names and RESULTS.resolve() in out.resolve().parents:
         files.append(write_papers(RESULTS))

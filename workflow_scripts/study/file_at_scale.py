@@ -218,9 +218,11 @@ def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
         for number in range(len(boxes)):
             written.check_box(subset, number, (*AXES, "seeds"))  # a scale may have other seeds
     scales = written.data.get("scales", {})
-    for scale in scales:
-        if scale not in project.scale_names:
-            raise (written.place / "scales" / scale).error(f"unknown scale{did_you_mean(scale, project.scale_names)}")
+    for scale, part in scales.items():
+        place = written.place / "scales" / scale
+        for where, named in ((place, scale), (place / "page", part.get("page", scale))):
+            if named not in project.scale_names:
+                raise where.error(f"unknown scale{did_you_mean(named, project.scale_names)}")
     files = {"paper": written}
     for scale in dict.fromkeys([*scales, project.scale]):
         overlay = project.overlay if scale == project.scale else project.read_overlay(f"{SCALES}/{scale}.yaml")

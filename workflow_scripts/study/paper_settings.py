@@ -129,7 +129,7 @@ def _scale_changes(study: StudyGrid) -> list[dict[str, str]]:
     if scaled.get("seeds"):
         over["seeds"] = scaled["seeds"]
     changes = []
-    told_apart = ("grid", "dataset_substitutes", "scale_text", "void", "why")
+    told_apart = ("grid", "dataset_substitutes", "scale_text", "void", "page", "why")
     for keys, value in _iter_leaves({key: part for key, part in over.items() if key not in told_apart}):
         before = _value_at(study.full, keys)
         if before is ABSENT or canonical_json(before) != canonical_json(value):

@@ -24,7 +24,8 @@ from workflow_scripts.report.runs.run import RecordedRun, list_timed
 from workflow_scripts.report.runs.statistics import LEVEL
 from workflow_scripts.report.tables.claims import DISAGREES, NOT_RUN, VOID, Claim, judge_claims, list_comparisons
 from workflow_scripts.report.tables.intervals import PROCESSOR
-from workflow_scripts.report.tables.registry import find_kind, select_table_runs
+from workflow_scripts.report.tables.registry import build_table, find_kind, select_table_runs
+from workflow_scripts.report.tables.reproduction_layout import format_ours, format_paper
 from workflow_scripts.report.tables.scorecard import JUDGED, KEYS, Score, score_table, states_words
 from workflow_scripts.report.tables.setup import is_same_value
 from workflow_scripts.report.text.cells import MISSING, format_number, format_signed, in_setting, settings_of
@@ -57,13 +58,19 @@ INTERVALS = (
 )
 
 
-def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str | Path) -> dict[str, Any] | None:
+def paper_parts(
+    study: Mapping[str, Any],
+    runs: Sequence[RecordedRun],
+    root: str | Path,
+    elsewhere: Sequence[tuple[Mapping[str, Any], Sequence[RecordedRun]]] = (),
+) -> dict[str, Any] | None:
     """The sections of a study that is a paper's.
 
     Args:
         study: As the page gets it, with completed tables.
         runs: Those of the study.
         root: Folder with the tables' CSVs, tables/<id>.csv.
+        elsewhere: The study at other scales whose rows stand on this page, each with its runs.
 
     Returns:
         None for a study that is not a paper's (has no `paper`), else its parts by name. Tables are (heads, rows).
@@ -75,6 +82,7 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         `why`: Claim, and the reason why it disagrees, is undecided or void.
         `readings`: Claims whose state depends on a reading of the paper, with their state in each.
         `ranks`: Title and table of the paper's ranks beside ours, for each table.
+        `sizes`, `sizes_words`: Rows of other scales, and a sentence on each of these.
         `comparisons`: The rows of claims.csv (`list_comparisons`).
         `legend`: Meaning of the sources of settings.
         `summary`: A row for each table, and one for all.
@@ -96,7 +104,8 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         for name, spec in study["tables"].items()
         if find_kind(spec).of_a_paper
     }
-    origins, tables = trace_origins(study, runs), study["tables"]
+    origins = pd.concat([trace_origins(*shown) for shown in ((study, runs), *elsewhere)], ignore_index=True)
+    tables = study["tables"]
     scores = {name: score_table(frames[name]) for name, spec in tables.items() if spec["kind"] == "reproduction"}
     titles = {name: str(spec["title"] or name) for name, spec in tables.items()}
     setups = {name: frame for name, frame in frames.items() if name not in scores}
@@ -119,6 +128,8 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         "why": _list_reasons(claims, paper["why"]),
         "readings": _readings_table(claims),
         "ranks": [(titles[name], *table) for name in scores if len((table := _rank_table(frames[name]))[1]) > 1],
+        "sizes": _sizes_table(elsewhere, frames, scale),
+        "sizes_words": [_scale_words(other["paper"], other["scale"]) for other, _ in elsewhere],
         "comparisons": list_comparisons(claims).assign(scale=scale),
         "legend": LEGEND,
         "summary": _summary_table(scores, titles, scale),
@@ -285,6 +296,26 @@ def _rank_table(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     wide = rows.assign(ranks=ranks).pivot(index="method_label", columns=parts, values="ranks")
     wide = wide.reindex(index=rows["method_label"].unique(), columns=columns).fillna(MISSING)
     return ["method", *heads], [[str(method), *cells] for method, *cells in wide.itertuples(name=None)]
+
+
+def _sizes_table(
+    elsewhere: Sequence[tuple[Mapping[str, Any], Sequence[RecordedRun]]], frames: Mapping[str, pd.DataFrame], scale: str
+) -> tuple[list[str], list[list[str]]]:
+    """Each cell that was run at another scale, beside the same cell of this scale's tables and the paper's."""
+    rows = dict[tuple[str, ...], list[str]]()  # a cell that two tables share is shown once, with the paper's number
+    for study, runs in elsewhere:
+        for name, spec in study["tables"].items():
+            if spec["kind"] != "reproduction":
+                continue
+            cells = build_table([run.listed for run in runs], spec)
+            for (_, there), (_, here) in zip(cells.iterrows(), frames[name].iterrows(), strict=True):
+                where, digits = " · ".join(str(there[f"{part}_label"]) for part in KEYS[:3]), spec["digits"]
+                words = (study["scale"], where, there["method_label"])
+                printed = rows.get(words, [MISSING])[-1]
+                if there["seeds"] and not there["member"] and printed == MISSING:
+                    rows[words] = [format_ours(there, digits), format_ours(here, digits), format_paper(there, digits)]
+    heads = ["scale", "data, noise, clients", "method", "accuracy", f"at scale {scale}", "paper"]
+    return heads, [[*words, *numbers] for words, numbers in rows.items()]
 
 
 def _summary_table(

@@ -74,8 +74,8 @@ def _method_rows(
     style: str = "",
 ) -> list[GridRow]:
     rows = [by_column.get(key) for key in columns]
-    ours, verdicts = ([word(row, digits) for row in rows] for word in (_format_ours, _format_verdict))
-    lines, paper = [GridRow(label, [*map(Cell, ours)], style)], [_format_paper(row, digits) for row in rows]
+    ours, verdicts = ([word(row, digits) for row in rows] for word in (format_ours, _format_verdict))
+    lines, paper = [GridRow(label, [*map(Cell, ours)], style)], [format_paper(row, digits) for row in rows]
     if {*paper} == {MISSING}:  # a row of this study alone
         return lines
     lines.append(GridRow("paper", [*map(Cell, paper)], "printed"))
@@ -84,7 +84,13 @@ def _method_rows(
     return [*lines, GridRow("verdict", [*map(Cell, verdicts)], "printed")]
 
 
-def _format_ours(row: pd.Series | None, digits: int) -> str:
+def format_ours(row: pd.Series | None, digits: int) -> str:
+    """Our number with its deviation and, in brackets, the seeds.
+
+    Args:
+        row: Of the frame; None if there is none.
+        digits: Decimals.
+    """
     if row is None:
         return MISSING
     if not row["seeds"]:
@@ -92,7 +98,13 @@ def _format_ours(row: pd.Series | None, digits: int) -> str:
     return diverged_words(row) or f"{mean_std(row['ours_mean'], row['ours_std'], digits)} ({row['seeds']:.0f})"
 
 
-def _format_paper(row: pd.Series | None, digits: int) -> str:
+def format_paper(row: pd.Series | None, digits: int) -> str:
+    """The paper's number with its deviation.
+
+    Args:
+        row: Of the frame; None if there is none.
+        digits: Decimals.
+    """
     if row is None or row["paper"] == "absent":
         return MISSING
     return "unreadable" if row["paper"] == "unreadable" else mean_std(row["paper_mean"], row["paper_std"], digits)
