@@ -1,17 +1,23 @@
-"""The generated parts of docs/: each stands between `<!-- generated: WHAT -->` and `<!-- end -->`."""
+"""The generated parts of docs/: each stands between `<!-- generated: WHAT -->` and `<!-- end -->`.
+
+WHAT is a key of `PARTS`, `leaderboard:ID` for the result of a method by its id there, or a name of the Python API.
+"""
 
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from workflow_scripts.docgen import references, settings_tables
 from workflow_scripts.docgen.python_api import describe_name
 from workflow_scripts.provenance.step_code import ROOT
+from workflow_scripts.report.text.cells import format_interval
 
 PAGES = ROOT / "docs/methods"
+BOARD = "leaderboard:"
 HEAD = """\
 | method | what it changes | traffic | client state | passes | also needs |
 |---|---|---|---|--:|---|
@@ -36,6 +42,21 @@ def _row(name: str, method: str, changes: str, traffic: str, client_state: str, 
     return f"| {' | '.join(map(str, cells))} |\n"
 
 
+def describe_result(method: str) -> str:
+    """The published result of a method on the leaderboard, by its id there."""
+    frame = pd.read_csv(ROOT / "docs/results/leaderboard/main.csv")
+    rows = frame[frame["method"] == method]
+    row, signs = rows.iloc[0], rows["ahead"]
+    verdicts = (
+        f"On the [leaderboard](../results/leaderboard/README.md) {row['method_label']} is ahead of tuned FedAvg in "
+        f"{(signs > 0).sum()} of {len(rows)} settings and behind in {(signs < 0).sum()}."
+    )
+    if pd.isna(row["rank"]):
+        return f"{verdicts} In the others its assumed noise rate is the true one, so it has no rank."
+    gain, ranked = format_interval(row, "mean_gain"), frame.loc[frame["rank"].notna(), "method"].nunique()
+    return f"{verdicts} Its mean gain is {gain} points and its mean rank {row['rank']:.1f} of {ranked}."
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "settings": settings_tables.format_tables,
     "methods": list_methods,
@@ -56,5 +77,8 @@ def list_pages() -> list[Path]:
 
 def _fill_part(part: re.Match[str]) -> str:
     what, brief = part[1], part[2] or ""
-    text = PARTS[what]() if what in PARTS else describe_name(what, members=not brief)
+    if what.startswith(BOARD):
+        text = describe_result(what.removeprefix(BOARD))
+    else:
+        text = PARTS[what]() if what in PARTS else describe_name(what, members=not brief)
     return f"<!-- generated: {what}{brief} -->\n\n{text.strip()}\n\n<!-- end -->\n"

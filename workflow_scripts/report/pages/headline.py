@@ -19,7 +19,7 @@ from fednoise_core.label_errors.csv_rows import Site, read_rows
 from workflow_scripts.paths import DEFAULT, OWN
 from workflow_scripts.report.runs import agreement
 from workflow_scripts.report.runs.frames import tabulate_results
-from workflow_scripts.report.runs.leaderboard import SETTING, judge_methods
+from workflow_scripts.report.runs.leaderboard import LEAST, SETTING, judge_methods
 from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.ranking import compared_runs, find_baseline, leading_methods, paired_gains
@@ -86,9 +86,14 @@ def headline_of(runs: Sequence[RecordedRun]) -> Headline:
     tuned = [run for run in runs if not run.listed.method.endswith(DEFAULT)] or runs
     results, untrusted = tabulate_results(tuned), agreement.untrusted_datasets(tuned)
     has_entry = any(run.listed.method.startswith(OWN) for run in tuned)
-    baseline, of_a_board = find_baseline(tuned), has_entry or len(tuned) < len(runs)
-    noisy = {run.listed.method for run in tuned if not is_noiseless(run.spec.get("noise", {}))}
-    judged = judge_methods(tuned, METRIC, baseline) if of_a_board and baseline and baseline in noisy else None
+    baseline = find_baseline(tuned)
+    noisy = {
+        run.listed.setting
+        for run in tuned
+        if run.listed.method == baseline and not is_noiseless(run.spec.get("noise", {}))
+    }
+    is_board = has_entry or len(tuned) < len(runs) or len(noisy) >= LEAST
+    judged = judge_methods(tuned, METRIC, baseline) if is_board and baseline and noisy else None
     first = make_headline(results, baseline, untrusted, _methods_by_baseline(tuned), judged)
     asked_labels = all(run.spec.get("noise", {}).get("kind") == "given" for run in runs)
     found = " ".join(filter(None, map(_describe_suspects, runs))) if asked_labels and len(runs) <= NAMED else ""

@@ -77,9 +77,9 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
     words = f"{METRIC_WORDS[spec['metric']]}, {count_words(frame['seeds'])}"
     levels, common = levels_of(frame, settings)
     notes = [
-        "Intervals of 95 %: by setting of Student's t over seeds, else of the bootstrap over settings and seeds. Ahead "
-        "and behind: settings in which a t test says so, at a false discovery rate of 5 % over all methods and "
-        "settings.",
+        "Intervals of 95 %: by setting of Student's t with a method's variance over seeds in all settings, else of the "
+        "bootstrap over settings and seeds. Ahead and behind: settings in which a t test says so, at a false discovery "
+        "rate of 5 % over all methods and settings.",
         *(frame["note"].head(1) if "note" in frame else ()),
     ]
     for label in frame.loc[frame["method"].str.startswith(OWN), "method_label"].head(1):
@@ -111,9 +111,7 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
         )
     else:
         found = "" if (ranked["place_low"] > 1).any() else " Here it tells no two methods apart."
-        notes.append(
-            f"Place: those that Wilcoxon's test over settings does not exclude, at 5 % false discoveries.{found}"
-        )
+        notes.append(f"Place: those that Nemenyi's test on mean ranks does not exclude, at 5 %.{found}")
     if left := list(dict.fromkeys(frame.loc[~frame["method"].isin(ranked["method"]), "method_label"])):
         notes.append(f"Without a rank, as runs are missing or may not be compared: {', '.join(left)}.")
     return Grid(spec["title"] or "Leaderboard", caption, "method", [[(h, 1) for h in HEADS]], rows, notes)

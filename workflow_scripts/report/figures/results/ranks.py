@@ -19,7 +19,7 @@ from workflow_scripts.report.text.escape import wrap_text
 class RanksSettings(AccuracySettings):
     """Mean rank of every method of a leaderboard with a bootstrap interval over settings and seeds; the best on top.
 
-    Hollow: a method that Wilcoxon's test over settings places behind the first.
+    Hollow: a method that Nemenyi's test places behind the first.
     """
 
     baseline: Annotated[str, Field(description="The method that has a run in every block of runs that are ranked.")] = (
