@@ -144,9 +144,9 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
         listed = finished_runs(study, folders, published_first=published is not None)
         if not listed:
             raise ArtifactError(f"{study.root}: no run of the study is finished")
-        elsewhere = [(other, found) for other in _list_other_sizes(study) if (found := finished_runs(other, folders))]
-        every = [*listed, *(run for _, found in elsewhere for run in found)]
-        refuse_damage([run.dir for run in every])
+        sizes = _list_other_sizes(study, folders)
+        packed = [*listed, *(run for _, sized_runs in sizes for run in sized_runs)]
+        refuse_damage([run.dir for run in packed])
         runs, metadata = load(listed), registry.complete_tables(study.page_metadata())
         out.mkdir(parents=True, exist_ok=True)
         table_names, drawn = _write_tables(root, metadata["tables"], listed), _draw_figures(root, study.figures, listed)
@@ -156,8 +156,8 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
                 (out / f"{name}.{ending}").unlink(missing_ok=True)
         metadata["figures"] = {name: spec for name, spec in metadata["figures"].items() if name in drawn}
         tables = {name: spec for name, spec in metadata["tables"].items() if (root / f"tables/{name}.csv").exists()}
-        others = [(registry.complete_tables(other.page_metadata()), load(found)) for other, found in elsewhere]
-        paper = paper_parts(metadata, runs, root, others)
+        loaded = [(registry.complete_tables(sized.page_metadata()), load(sized_runs)) for sized, sized_runs in sizes]
+        paper = paper_parts(metadata, runs, root, loaded)
         light = [name for name in drawn if (root / f"figures/{name}.png").stat().st_size <= LIMIT]
         texts_by_figure = {name: read_words(root / f"figures/{name}.svg") for name in light}
         board = "leaderboard" in {spec["kind"] for spec in tables.values()}
@@ -165,7 +165,7 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
         files = [root / f"tables/{name}.{ending}" for name in table_names for ending in endings]
         copies = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
         if (paper or board) and not published:
-            copies += pack_runs(every, earlier, out / RUNS, LIMIT, scores_only=board)
+            copies += pack_runs(packed, earlier, out / RUNS, LIMIT, scores_only=board)
         if html is not None:
             with open_atomic(html) as opened:
                 opened.write(study_page.study_page(metadata | {"tables": tables}, listed, root, commit))
@@ -181,10 +181,11 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
     return [*map(Path, copies), out / "metrics.json", *(out / name for name in texts)]
 
 
-def _list_other_sizes(study: Study) -> list[Study]:
-    """List the study at the other scales whose rows stand on its page."""
+def _list_other_sizes(study: Study, published: Mapping[str, Path]) -> list[tuple[Study, list[ListedRun]]]:
+    """List the study at the scales whose rows stand on its page, each with its finished runs."""
     scales = [scale for scale, file in study.files.items() if file.data.get("page") == study.project.scale]
-    return [Study(Project.load(study.project.folder, scale=scale), study.name) for scale in scales]
+    studies = [Study(Project.load(study.project.folder, scale=scale), study.name) for scale in scales]
+    return [(sized, listed) for sized in studies if (listed := finished_runs(sized, published))]
 
 
 def _refuse_loss(out: Path, metadata: Mapping[str, Any], names: Sequence[str]) -> None:

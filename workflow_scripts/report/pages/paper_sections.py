@@ -62,7 +62,7 @@ def paper_parts(
     study: Mapping[str, Any],
     runs: Sequence[RecordedRun],
     root: str | Path,
-    elsewhere: Sequence[tuple[Mapping[str, Any], Sequence[RecordedRun]]] = (),
+    sizes: Sequence[tuple[Mapping[str, Any], Sequence[RecordedRun]]] = (),
 ) -> dict[str, Any] | None:
     """The sections of a study that is a paper's.
 
@@ -70,7 +70,7 @@ def paper_parts(
         study: As the page gets it, with completed tables.
         runs: Those of the study.
         root: Folder with the tables' CSVs, tables/<id>.csv.
-        elsewhere: The study at other scales whose rows stand on this page, each with its runs.
+        sizes: The study at other scales whose rows stand on this page, each with its runs.
 
     Returns:
         None for a study that is not a paper's (has no `paper`), else its parts by name. Tables are (heads, rows).
@@ -104,7 +104,7 @@ def paper_parts(
         for name, spec in study["tables"].items()
         if find_kind(spec).of_a_paper
     }
-    origins = pd.concat([trace_origins(*shown) for shown in ((study, runs), *elsewhere)], ignore_index=True)
+    origins = pd.concat([trace_origins(*shown) for shown in ((study, runs), *sizes)], ignore_index=True)
     tables = study["tables"]
     scores = {name: score_table(frames[name]) for name, spec in tables.items() if spec["kind"] == "reproduction"}
     titles = {name: str(spec["title"] or name) for name, spec in tables.items()}
@@ -128,8 +128,8 @@ def paper_parts(
         "why": _list_reasons(claims, paper["why"]),
         "readings": _readings_table(claims),
         "ranks": [(titles[name], *table) for name in scores if len((table := _rank_table(frames[name]))[1]) > 1],
-        "sizes": _sizes_table(elsewhere, frames, scale),
-        "sizes_words": [_scale_words(other["paper"], other["scale"]) for other, _ in elsewhere],
+        "sizes": _sizes_table(sizes, frames, scale),
+        "sizes_words": [_scale_words(sized["paper"], sized["scale"]) for sized, _ in sizes],
         "comparisons": list_comparisons(claims).assign(scale=scale),
         "legend": LEGEND,
         "summary": _summary_table(scores, titles, scale),
@@ -299,23 +299,23 @@ def _rank_table(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 
 def _sizes_table(
-    elsewhere: Sequence[tuple[Mapping[str, Any], Sequence[RecordedRun]]], frames: Mapping[str, pd.DataFrame], scale: str
+    sizes: Sequence[tuple[Mapping[str, Any], Sequence[RecordedRun]]], frames: Mapping[str, pd.DataFrame], scale: str
 ) -> tuple[list[str], list[list[str]]]:
     """Each cell that was run at another scale, beside the same cell of this scale's tables and the paper's."""
     rows = dict[tuple[str, ...], list[str]]()  # a cell that two tables share is shown once, with the paper's number
-    for study, runs in elsewhere:
+    for study, runs in sizes:
         for name, spec in study["tables"].items():
             if spec["kind"] != "reproduction":
                 continue
-            cells = build_table([run.listed for run in runs], spec)
-            for (_, there), (_, here) in zip(cells.iterrows(), frames[name].iterrows(), strict=True):
-                where, digits = " · ".join(str(there[f"{part}_label"]) for part in KEYS[:3]), spec["digits"]
-                words = (study["scale"], where, there["method_label"])
-                printed = rows.get(words, [MISSING])[-1]
-                if there["seeds"] and not there["member"] and printed == MISSING:
-                    rows[words] = [format_ours(there, digits), format_ours(here, digits), format_paper(there, digits)]
+            table = build_table([run.listed for run in runs], spec)
+            for (_, row), (_, beside) in zip(table.iterrows(), frames[name].iterrows(), strict=True):
+                where, digits = " · ".join(str(row[f"{part}_label"]) for part in KEYS[:3]), spec["digits"]
+                key = (study["scale"], where, row["method_label"])
+                printed = rows.get(key, [MISSING])[-1]
+                if row["seeds"] and not row["member"] and printed == MISSING:
+                    rows[key] = [format_ours(row, digits), format_ours(beside, digits), format_paper(row, digits)]
     heads = ["scale", "data, noise, clients", "method", "accuracy", f"at scale {scale}", "paper"]
-    return heads, [[*words, *numbers] for words, numbers in rows.items()]
+    return heads, [[*key, *numbers] for key, numbers in rows.items()]
 
 
 def _summary_table(
