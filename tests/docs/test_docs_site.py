@@ -188,7 +188,7 @@ def test_a_methods_page_has_the_numbers_of_the_leaderboards_table() -> None:
 def test_the_gallery_has_every_kind_of_figure_with_its_picture_and_lines() -> None:
     page = (ROOT / "docs/gallery.md").read_text(encoding="utf-8")
     assert re.findall(r"^## `(\w+)`$", page, re.MULTILINE) == list(FIGURES)
-    lines = re.findall(r"^`(config/\S+\.yaml)` has these lines.*?```yaml\n(.*?)```", page, re.MULTILINE | re.DOTALL)
+    lines = re.findall(r"^From `(config/\S+\.yaml)`.*?```yaml\n(.*?)```", page, re.MULTILINE | re.DOTALL)
     for file, text in lines:
         figures = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["figures"]
         assert yaml.safe_load(text)["figures"].items() <= figures.items()
