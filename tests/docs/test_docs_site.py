@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -18,6 +19,7 @@ from browser import driver as driver
 from browser import find_violations, prefer_dark
 
 import fednoise_core as fn
+from workflow_scripts.docgen import pages
 from workflow_scripts.report.figures.draw import FIGURES
 from workflow_scripts.report.runs.leaderboard import SETTING
 
@@ -167,12 +169,26 @@ def test_the_page_of_more_seeds_counts_what_lies_in_the_intervals() -> None:
     ):
         inside = second[column].reindex(first.index).between(first[f"{column}_low"], first[f"{column}_high"])[rows]
         assert f"| {words} | {inside.sum()} of {len(inside)} |" in page
+    wide, gains = (
+        np.sqrt(2) * (first["gain_high"] - first["gain_low"])[rivals] / 2,
+        (second["gain"] - first["gain"])[rivals],
+    )
+    assert f"| gain in one setting, interval √2 times as wide | {(gains.abs() <= wide).sum()} of {len(wide)} |" in page
+
+
+def test_a_methods_page_has_the_numbers_of_the_leaderboards_table() -> None:
+    table = (ROOT / "docs/results/leaderboard/main.md").read_text(encoding="utf-8").replace("\\", "").replace("*", "")
+    cells = next(line for line in table.splitlines() if line.startswith("| FedELR |")).split(" | ")
+    text = pages.describe_result("fedelr")
+    assert f"ahead of tuned FedAvg in {cells[4]} of 6 settings and behind in {cells[5]}. " in text
+    assert f"mean gain is {cells[3]} points and its mean rank {cells[1].split()[0]} of 28." in text
+    assert pages.describe_result("nobody") == "Not run on the [leaderboard](../results/leaderboard/README.md) yet."
 
 
 def test_the_gallery_has_every_kind_of_figure_with_its_picture_and_lines() -> None:
     page = (ROOT / "docs/gallery.md").read_text(encoding="utf-8")
     assert re.findall(r"^## `(\w+)`$", page, re.MULTILINE) == list(FIGURES)
-    lines = re.findall(r"^`(config/\S+\.yaml)` has these lines.*?```yaml\n(.*?)```", page, re.MULTILINE | re.DOTALL)
+    lines = re.findall(r"^From `(config/\S+\.yaml)`.*?```yaml\n(.*?)```", page, re.MULTILINE | re.DOTALL)
     for file, text in lines:
         figures = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["figures"]
         assert yaml.safe_load(text)["figures"].items() <= figures.items()

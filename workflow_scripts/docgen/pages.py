@@ -44,11 +44,14 @@ def _row(name: str, method: str, changes: str, traffic: str, client_state: str, 
 
 def describe_result(method: str) -> str:
     """The published result of a method on the leaderboard, by its id there."""
+    page = "[leaderboard](../results/leaderboard/README.md)"
     frame = pd.read_csv(ROOT / "docs/results/leaderboard/main.csv")
     rows = frame[frame["method"] == method]
+    if rows.empty:
+        return f"Not run on the {page} yet."
     row, signs = rows.iloc[0], rows["ahead"]
     verdicts = (
-        f"On the [leaderboard](../results/leaderboard/README.md) {row['method_label']} is ahead of tuned FedAvg in "
+        f"On the {page} {row['method_label']} is ahead of tuned FedAvg in "
         f"{(signs > 0).sum()} of {len(rows)} settings and behind in {(signs < 0).sum()}."
     )
     if pd.isna(row["rank"]):
