@@ -2,11 +2,12 @@
 results in the working folder (`snakemake --directory`). Planning is in workflow_scripts/study/targets.py and store.py.
 
 A step writes to an address: `{where}` has words of its settings, for people. `{digest}` stands for its settings, the
-code that it imports (without comments and docstrings), versions of packages, and the digests of its inputs. So a
-changed method has new addresses for its own runs, and for the tables, figures and pages that show them. These are made,
-and the old ones stay in store/. A change of methods/fedavg.py, which every method imports, concerns all runs. Arrays,
-labels and partitions import no method and stay. Steps write SHA256SUMS last, so an address that has it is finished.
-Outputs are `update(...)`, as Snakemake would else delete finished ones before a job that may fail.
+code that it imports (without comments and docstrings), the versions of torch, numpy and Python, the addresses of its
+inputs, and the contents of your own files. So a changed method has new addresses for its own runs, and for the tables,
+figures and pages that show them. These are made, and the old ones stay in store/. A change of methods/fedavg.py, which
+every method imports, concerns all runs. Arrays, labels and partitions import no method and stay. Steps write SHA256SUMS
+last, so an address that has it is finished. Outputs are `update(...)`, as Snakemake would else delete finished ones
+before a job that may fail.
 """
 
 import atexit
@@ -108,8 +109,8 @@ def missing_inputs(folder, kind):
 def step_settings(folder):
     """A function for params: the arguments of the step with this folder besides its files.
 
-    They are its settings as JSON (`--spec`), its seed, the hash of its code, and for tables, figures and pages the path
-    of a list of all runs that they show.
+    They are its settings as JSON (`--spec`), its seed, the hash of its code (the job refuses if the code has changed
+    since), and for tables, figures and pages the path of a list of all runs that they show.
     """
     return lambda wildcards: exit_on_error(TARGETS.step_settings, folder.format(**wildcards))
 
@@ -117,7 +118,7 @@ def step_settings(folder):
 def copy_inputs(key):
     """An input function: what must be made before files of results/ are copied.
 
-    If a copy differs from what the plan asks for, a file newer than the copy is among them.
+    If a copy differs from what the plan asks for, a marker file newer than the copy makes Snakemake copy again.
     """
     name = {"tables": "table", "figures": "figure"}.get(key)
     return lambda wc: exit_on_error(TARGETS.copy_inputs, wc.root, key, wc[name] if name else "")

@@ -111,7 +111,7 @@ class Group(Settings):
 
 @noise_model(
     example={"groups": [{"share": 1.0, "low": 0.0, "high": 0.4}]},
-    display_name="groups of clients with noise",
+    display_name="labels wrong at rates that differ by client",
     nominal_rate=lambda spec, K: sum(group["share"] * (group["low"] + group["high"]) / 2 for group in spec["groups"]),
 )
 def client_groups(

@@ -116,7 +116,7 @@ def frame(known: list[int] | None) -> pd.DataFrame:
     row = {
         **{"dataset": "mine", "noise": "given", "partition": "owners", "method": "fedavg"},
         **{"dataset_label": "Mine", "noise_label": "given", "partition_label": "owners", "method_label": "FedAvg"},
-        **{"marks": "", "ceiling": 0, "view": "global", "metric": "best", "seeds": 1, "beats_round0": 1, "ahead": 0},
+        **{"marks": "", "ceiling": 0, "view": "global", "metric": "best", "seeds": 1, "ahead": 0},
         **{f"{name}_mean": 50.0 for name in ("best", "last", "last10_mean", "round0", "gain")},
         **{f"{name}_std": 1.0 for name in ("best", "last", "last10_mean", "round0", "gain")},
     }

@@ -130,7 +130,7 @@ def test_the_critical_difference_is_that_of_published_tables() -> None:
     table = {3: 2.343, 4: 2.569, 10: 3.164}
     for methods, quantile in table.items():
         expected = quantile * np.sqrt(methods * (methods + 1) / (6 * 14))
-        assert leaderboard._critical_difference(methods, 14) == pytest.approx(expected, rel=1e-3)
+        assert leaderboard.critical_difference(methods, 14) == pytest.approx(expected, rel=1e-3)
 
 
 def test_too_few_settings_tell_nothing_apart_and_the_table_says_so() -> None:

@@ -108,8 +108,9 @@ def _describe_entry(table: pd.DataFrame, names: Names, baseline: str) -> str:
     if rows.empty:
         return ""
     titles = [names.title(Setting(*ids)) for ids in rows[SETTING].itertuples(index=False, name=None)]
-    by_sign = ([titles[place] for place in np.flatnonzero(rows["ahead"] == sign)] for sign in (1, -1))
-    ahead, behind = (f"{len(of)} ({_join_names(of)})" if of else "none" for of in by_sign)
+    ahead, behind = (
+        _count_names([titles[place] for place in np.flatnonzero(rows["ahead"] == sign)]) for sign in (1, -1)
+    )
     row, base = rows.iloc[0], table.loc[table["method"] == baseline, "method_label"].iloc[0]
     undecided = (rows["ahead"] == 0).sum() or "none"
     ranked, gain = table.loc[table["rank"].notna(), "method"].nunique(), format_interval(row, "mean_gain")
@@ -144,7 +145,7 @@ def _methods_by_baseline(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
     by_net: dict[str, list[RecordedRun]] = {}
     for run in runs:
         by_net.setdefault(json_digest(run.spec.get("train", {}).get("net")), []).append(run)
-    methods = {find_baseline(of): list({run.listed.method: 0 for run in of}) for of in by_net.values()}
+    methods = {find_baseline(of_net): sorted({run.listed.method for run in of_net}) for of_net in by_net.values()}
     full = {base: names for base, names in methods.items() if base and len(names) > 1}
     return full if len(full) > 1 else {}
 
@@ -258,9 +259,11 @@ def _gains_sentence(gains: pd.DataFrame, baseline: str, judged: pd.DataFrame | N
         return f"No method is above {baseline} in {pairs}.{nearest}"
     noun, is_sure = "gain" if most == 1 else "mean gain", bool((all_won["gain_low"] > 0).all())
     if len(all_won) <= NAMED:
-        verbs, means = (("beats", "is"), f"{noun} is") if len(all_won) == 1 else (("beat", "are"), f"{noun}s are")
-        verb = verbs[0] if is_sure else f"{verbs[1]} above"
         points = _join_words([format_interval(row, "gain") for _, row in all_won.iterrows()])
+        if len(all_won) == 1:
+            verb, means = "beats" if is_sure else "is above", f"{noun} is"
+        else:
+            verb, means = "beat" if is_sure else "are above", f"{noun}s are"
         return f"{_join_words(all_won['words'])} {verb} {baseline} in {pairs}. The {means} {points} points."
     top = all_won.nlargest(NAMED, "gain")
     best = _join_words([f"{row['words']} ({format_interval(row, 'gain')})" for _, row in top.iterrows()])
@@ -296,6 +299,11 @@ def _join_words(names: Sequence[str] | pd.Series) -> str:
     *most, last = names
     comma = "; " if any(", " in name for name in names) else ", "
     return f"{comma.join(most)} and {last}" if most else last
+
+
+def _count_names(names: Sequence[str]) -> str:
+    """For instance "2 (A; B)", or "none"."""
+    return f"{len(names)} ({_join_names(names)})" if names else "none"
 
 
 def _join_names(names: Sequence[str]) -> str:

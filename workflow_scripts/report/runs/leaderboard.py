@@ -166,12 +166,12 @@ def _summarize_ranks(ranks: pd.DataFrame, scores: pd.DataFrame, baseline: str) -
     for place, name in enumerate(("rank", "mean_gain")):
         columns |= {name: mean[:, place], f"{name}_low": low[:, place], f"{name}_high": high[:, place]}
     gaps = np.subtract.outer(mean[:, 0], mean[:, 0])  # of mean ranks
-    apart = _critical_difference(len(mean), len(blocks))
+    apart = critical_difference(len(mean), len(blocks))
     columns |= {"place_low": 1 + (gaps > apart).sum(axis=1), "place_high": len(mean) - (gaps < -apart).sum(axis=1)}
     return pd.DataFrame(columns, index=ranks.columns)
 
 
-def _critical_difference(methods: int, settings: int) -> float:
+def critical_difference(methods: int, settings: int) -> float:
     """The distance of two mean ranks that Nemenyi's test takes as real (Demšar, 2006, JMLR 7, section 3.2.2)."""
     if settings < LEAST:
         return np.inf

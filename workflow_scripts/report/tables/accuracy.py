@@ -46,7 +46,7 @@ class AccuracySettings(RunSelection):
 def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """Methods × settings: mean and sample standard deviation over seeds of best, last, last10_mean and round 0, in %.
 
-    `gain_*` is the headline metric less round 0; `beats_round0` counts the seeds above their own round 0.
+    `gain_*` is the headline metric less round 0.
     `ceiling` marks runs on clean labels, unless the table has nothing else. Where `diverged` of the `seeds` runs
     diverged there is no mean, not even of the others: it would be one of the seeds that went well.
     `as_told` marks a method whose own rate is the setting's noise rate: it is not compared there.
@@ -75,7 +75,6 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
                 "metric": metric,
                 "seeds": len(group),
                 **frames.summarize_finite(group, (*METRICS, "round0", "gain")),
-                "beats_round0": int((group["gain"] > 0).sum()),
                 "epsilon": group["epsilon"].iloc[0],
                 "diverged": int(group["diverged"].sum()),
                 "at_chance": int(group["at_chance"].sum()),
@@ -100,16 +99,12 @@ def _lay_out_accuracy(frame: pd.DataFrame, spec: Spec) -> Grid:
                 row = by_column.get(tuple(key[axis] for axis in ids))
                 ahead = not style and row is not None and bool(row["ahead"])
                 line.append(Cell(_format_accuracy(row, metric, digits), ahead))
-            line.append(Cell(f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"))
             rows.append(GridRow(method_words(group) + ending, line, style))
-    for place, level in enumerate(levels):
-        level.append(("above round\xa00" if place == len(levels) - 1 else "", 1))
     caption = f"Test accuracy in %, {METRIC_WORDS[metric]}: {seeds_words(frame['seeds'])}."
     if common:
         caption += f" All on {common}."
-    notes = [_explain_bold(main, len(ceiling) > 0)] if main["method"].nunique() > 1 else []
+    notes = [_explain_bold(main, len(ceiling) > 0)] if main["ahead"].any() else []
     notes += explain_true_rates(main)
-    notes.append("“Above round 0” counts the runs that end above their own accuracy before training.")
     return Grid(spec["title"] or "Accuracy", caption, "method", levels, rows, notes)
 
 

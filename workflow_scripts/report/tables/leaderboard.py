@@ -8,7 +8,7 @@ from pydantic import Field
 
 from workflow_scripts.paths import OWN
 from workflow_scripts.report.runs.frames import tabulate_results
-from workflow_scripts.report.runs.leaderboard import LEAST, judge_methods
+from workflow_scripts.report.runs.leaderboard import LEAST, critical_difference, judge_methods
 from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.run import RecordedRun, Setting
 from workflow_scripts.report.runs.selection import Metric, RunSelection
@@ -110,8 +110,11 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
             "place."
         )
     else:
-        found = "" if (ranked["place_low"] > 1).any() else " Here it tells no two methods apart."
-        notes.append(f"Place: those that Nemenyi's test on mean ranks does not exclude, at 5 %.{found}")
+        apart = critical_difference(ranked["method"].nunique(), len(settings))
+        notes.append(
+            f"Mean ranks that are more than {apart:.1f} apart differ by Nemenyi's test at 5 %. Place: from 1 + the "
+            "number of methods with a better rank by this test to the number of all less those with a worse one."
+        )
     if left := list(dict.fromkeys(frame.loc[~frame["method"].isin(ranked["method"]), "method_label"])):
         notes.append(f"Without a rank, as runs are missing or may not be compared: {', '.join(left)}.")
     return Grid(spec["title"] or "Leaderboard", caption, "method", [[(h, 1) for h in HEADS]], rows, notes)
