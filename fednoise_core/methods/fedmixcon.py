@@ -22,18 +22,18 @@ def contrast_loss(h1: Tensor, h2: Tensor, y: Tensor, tau: float, denominator: st
     second view of i ("negatives+positive"), or all samples but i ("all"). An anchor without any such j gives 0.
     """
     h1, h2 = losses.to_float32(h1), losses.to_float32(h2)
-    long1, long2 = (torch.linalg.vector_norm(h, dim=1) for h in (h1, h2))
-    positive = (h1 * h2).sum(1) / (long1 * long2).clamp_min(1e-8) / tau
-    others = losses.matmul_full_precision(h1, h1.T) / (long1[:, None] * long1).clamp_min(1e-8) / tau
+    norm1, norm2 = (torch.linalg.vector_norm(h, dim=1) for h in (h1, h2))
+    positive = (h1 * h2).sum(1) / (norm1 * norm2).clamp_min(1e-8) / tau
+    others = losses.matmul_full_precision(h1, h1.T) / (norm1[:, None] * norm1).clamp_min(1e-8) / tau
     if denominator == "all":
         positions = torch.arange(len(y), device=y.device)
-        counts = positions[:, None] != positions
+        is_compared = positions[:, None] != positions
     else:
-        counts = y[:, None] != y
-    terms = torch.where(counts, others, -math.inf)
+        is_compared = y[:, None] != y
+    terms = torch.where(is_compared, others, -math.inf)
     if denominator == "negatives+positive":
         terms = torch.cat([terms, positive[:, None]], 1)
-    return torch.where(counts.any(1), torch.logsumexp(terms, 1) - positive, 0.0)
+    return torch.where(is_compared.any(1), torch.logsumexp(terms, 1) - positive, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,12 +20,12 @@ def test_whole_rounds_against_a_second_implementation(momentum, server_lr):
             direction, tau = torch.zeros(425), 0.0
             for k in toy64.cohort(seen, round):
                 end = toy64.train(theta, seen[round, k], lambda t: 0 * t.sum(), 0.2, momentum=momentum)
-                speed = reach = 0.0
+                velocity = path = 0.0
                 for _ in seen[round, k]:
-                    speed = momentum * speed + 1
-                    reach += speed
-                direction += toy.SIZES[k] / total * (end - theta) / reach
-                tau += toy.SIZES[k] / total * reach
+                    velocity = momentum * velocity + 1
+                    path += velocity
+                direction += toy.SIZES[k] / total * (end - theta) / path
+                tau += toy.SIZES[k] / total * path
             theta = theta + server_lr * tau * direction
         toy64.close(state.server["model"], theta)
 
@@ -46,7 +46,7 @@ def test_a_client_without_a_step_shortens_the_path_and_adds_nothing():
     old = state.server["model"].trained.clone()
     updates = toy.round_of(method, fed, state, [0, 1])
     assert [update["steps"] for update in updates] == [8, 0]
-    moved = (updates[0]["model"].trained - old) * (17 / 18) ** 2  # p_0 of the direction, and p_0 8 of the 8 steps
+    moved = (updates[0]["model"].trained - old) * (17 / 18) ** 2  # the direction has the weight 17/18, and so has the mean path
     torch.testing.assert_close(state.server["model"].trained, old + moved, rtol=1e-5, atol=1e-6)
     toy.round_of(method, fed, state, [1])
     assert torch.isfinite(state.server["model"].flat).all()
