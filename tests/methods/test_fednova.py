@@ -46,7 +46,8 @@ def test_a_client_without_a_step_shortens_the_path_and_adds_nothing():
     old = state.server["model"].trained.clone()
     updates = toy.round_of(method, fed, state, [0, 1])
     assert [update["steps"] for update in updates] == [8, 0]
-    moved = (updates[0]["model"].trained - old) * (17 / 18) ** 2  # the direction has the weight 17/18, and so has the mean path
+    weight = 17 / 18  # of client 0, in the direction and in the mean path
+    moved = (updates[0]["model"].trained - old) * weight**2
     torch.testing.assert_close(state.server["model"].trained, old + moved, rtol=1e-5, atol=1e-6)
     toy.round_of(method, fed, state, [1])
     assert torch.isfinite(state.server["model"].flat).all()
