@@ -39,6 +39,12 @@ def test_a_study_is_published_as_far_as_it_was_run(config_copy: Path, monkeypatc
     assert "2 seeds: a standard deviation of so few values is itself rough" in page
     (figure,) = study.figures
     assert re.search(rf"### .+\n\n!\[.+\]\({figure}\.png\)\n\n\*.+\*\n", page)  # its title, itself, its caption
+    shutil.rmtree("store")  # another machine goes on with the study
+    added = next(run for run in study.runs if (run.noise, run.partition, run.method) == ("sym40", "iid", "sce"))
+    finish_run(study.name, added)
+    publish.publish_study(study, out)
+    assert "Run so far: 5 of " in (out / "README.md").read_text(encoding="utf-8")
+    assert (out / f"{figure}.png").exists()
 
 
 def test_a_table_without_a_run_is_left_out(config_copy: Path) -> None:

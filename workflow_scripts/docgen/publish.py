@@ -127,7 +127,7 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
         out: The folder to write to.
         html: The page as one HTML file, too.
         published: A file of published runs that are shown in place of this machine's; default: those of `out` are
-            shown beside them, and the runs are written there.
+            shown beside them. The runs are written there if the study is a paper, a leaderboard, or unfinished.
 
     Returns:
         The files that were written.
@@ -164,7 +164,8 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
         endings = ("csv", "md", *(["tex"] if board else []))
         files = [root / f"tables/{name}.{ending}" for name in table_names for ending in endings]
         copies = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
-        if (paper or board) and not published:
+        is_unfinished = len(listed) < len(study.runs)
+        if (paper or board or earlier or is_unfinished) and not published:
             copies += pack_runs(packed, earlier, out / RUNS, LIMIT, scores_only=board)
         if html is not None:
             with open_atomic(html) as opened:
