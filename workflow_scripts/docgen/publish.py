@@ -40,6 +40,7 @@ from workflow_scripts.report.pages.headline import summary_lines
 from workflow_scripts.report.pages.paper_sections import paper_parts
 from workflow_scripts.report.runs.csv_files import csv_text
 from workflow_scripts.report.runs.frames import tabulate_results
+from workflow_scripts.report.runs.names import describe_spec
 from workflow_scripts.report.runs.provenance import list_limits
 from workflow_scripts.report.runs.run import ListedRun, RecordedRun, list_timed, listed_runs, load, select
 from workflow_scripts.report.tables import registry
@@ -321,14 +322,14 @@ def _progress_sentence(study: Study, paper: Mapping[str, Any] | None, runs: Sequ
 
 
 def _missing_sentence(study: Study, runs: Sequence[RecordedRun]) -> str:
-    """Which settings lack runs, and how many."""
+    """On which data sets runs are missing, and how many."""
     made = {(run.listed.setting, run.listed.method, run.listed.seed) for run in runs}
     missing, planned = Counter[str](), Counter[str]()
     for run in study.runs:
-        name = f"{run.dataset} · {run.noise} · {run.partition}"
-        planned[name] += 1
-        missing[name] += ((run.dataset, run.noise, run.partition), run.method, run.seed) not in made
-    parts = [f"{name} ({count} of {planned[name]})" for name, count in missing.items() if count]
+        planned[run.dataset] += 1
+        missing[run.dataset] += ((run.dataset, run.noise, run.partition), run.method, run.seed) not in made
+    names = {run.dataset: describe_spec(run.spec["dataset"], run.dataset) for run in study.runs}
+    parts = [f"{count} of {planned[id_]} on {names[id_]}" for id_, count in missing.items() if count]
     return f" Not run yet: {'; '.join(parts)}." if parts else ""
 
 
