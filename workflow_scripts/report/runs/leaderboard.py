@@ -42,8 +42,8 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
         Over the settings: `rank` and `mean_gain`, with 95 % bootstrap intervals over settings and seeds if there are
         at least `LEAST` settings; `place_low`, 1 + the number of methods whose mean rank is better by more than
         Nemenyi's critical difference, and `place_high`, the number of methods less those whose is worse by more;
-        `default_gain`; `traffic` and `cpu`, relative to the baseline's; and how many settings and blocks there are
-        (`of_settings`).
+        `default_gain`, if the method ran at its defaults in all settings; `traffic` and `cpu`, relative to the
+        baseline's; and how many settings there are (`of_settings`).
 
     Raises:
         ArtifactError: Two runs of a block have other labels or clients.
@@ -67,7 +67,9 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
     by_method = _summarize_ranks(ranks, scores.pivot(index=BLOCK, columns="method", values=metric), baseline)
     base = results[results["method"] == baseline].set_index(BLOCK)
     at_defaults = gains[gains["method"].str.endswith(DEFAULT)]
-    by_method["default_gain"] = at_defaults.groupby(at_defaults["method"].str.removesuffix(DEFAULT))["gain"].mean()
+    default_gains = at_defaults.groupby(at_defaults["method"].str.removesuffix(DEFAULT))["gain"]
+    settings = ranks.index.droplevel("seed").nunique()
+    by_method["default_gain"] = default_gains.mean().where(default_gains.size() == settings)
     for key, column in (("sent", "traffic"), ("cpu", "cpu")):
         ratio = tuned[key] / base[key].reindex(pd.MultiIndex.from_frame(tuned[BLOCK])).to_numpy()
         by_method[column] = ratio.groupby(tuned["method"]).mean()
