@@ -124,7 +124,8 @@ def select_blocks(
             raise SpecError(f"--settings {word}: in no name of a published setting: {', '.join(blocks)}")
     if not blocks:
         raise SpecError(
-            f"{TUNED}/{BOARD}.yaml: FedAvg is tuned on no data set; `fednoise leaderboard --choose` does it"
+            f"{TUNED}/{BOARD}.yaml: FedAvg is tuned on no data set of this scale. Run {TUNING}_runs at it, then "
+            "`fednoise leaderboard --choose` with the same --scale"
         )
     return [block for name, block in blocks.items() if not patterns or any(word in name for word in patterns)]
 
