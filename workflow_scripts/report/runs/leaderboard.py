@@ -68,7 +68,7 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
     base = results[results["method"] == baseline].set_index(BLOCK)
     at_defaults = gains[gains["method"].str.endswith(DEFAULT)]
     default_gains = at_defaults.groupby(at_defaults["method"].str.removesuffix(DEFAULT))["gain"]
-    settings = ranks.index.droplevel("seed").nunique()
+    settings = ranks.groupby(SETTING).ngroups
     by_method["default_gain"] = default_gains.mean().where(default_gains.size() == settings)
     for key, column in (("sent", "traffic"), ("cpu", "cpu")):
         ratio = tuned[key] / base[key].reindex(pd.MultiIndex.from_frame(tuned[BLOCK])).to_numpy()
