@@ -55,7 +55,7 @@ def describe_result(method: str) -> str:
         f"{(signs > 0).sum()} of {len(rows)} settings and behind in {(signs < 0).sum()}."
     )
     if pd.isna(row["rank"]):
-        return f"{verdicts} In the others its assumed noise rate is the true one, so it has no rank."
+        return f"{verdicts} In the others it was not compared, so it has no rank."
     gain, ranked = format_interval(row, "mean_gain"), frame.loc[frame["rank"].notna(), "method"].nunique()
     return f"{verdicts} Its mean gain is {gain} points and its mean rank {row['rank']:.1f} of {ranked}."
 

@@ -85,12 +85,7 @@ def _method_rows(
 
 
 def format_ours(row: pd.Series | None, digits: int) -> str:
-    """Our number with its deviation and, in brackets, the seeds.
-
-    Args:
-        row: Of the frame; None if there is none.
-        digits: Decimals.
-    """
+    """Our number in a row of the frame, with its deviation and, in brackets, the seeds."""
     if row is None:
         return MISSING
     if not row["seeds"]:
@@ -99,12 +94,7 @@ def format_ours(row: pd.Series | None, digits: int) -> str:
 
 
 def format_paper(row: pd.Series | None, digits: int) -> str:
-    """The paper's number with its deviation.
-
-    Args:
-        row: Of the frame; None if there is none.
-        digits: Decimals.
-    """
+    """The paper's number in a row of the frame, with its deviation."""
     if row is None or row["paper"] == "absent":
         return MISSING
     return "unreadable" if row["paper"] == "unreadable" else mean_std(row["paper_mean"], row["paper_std"], digits)
