@@ -181,7 +181,7 @@ def test_a_methods_page_has_the_numbers_of_the_leaderboards_table() -> None:
     cells = next(line for line in table.splitlines() if line.startswith("| FedELR |")).split(" | ")
     ranked = len(re.findall(r"^\| [^|]+ \| \d", table, re.MULTILINE))
     text = pages.describe_result("fedelr")
-    assert f"ahead of tuned FedAvg in {cells[4]} of 6 settings and behind in {cells[5]}. " in text
+    assert f"FedELR is ahead in {cells[4]} of 6 settings and behind in {cells[5]}. " in text
     assert f"mean gain is {cells[3]} points and its mean rank {cells[1].split()[0]} of {ranked}." in text
     assert pages.describe_result("nobody") == "Not run on the [leaderboard](../results/leaderboard/README.md) yet."
 

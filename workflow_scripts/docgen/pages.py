@@ -43,21 +43,27 @@ def _row(name: str, method: str, changes: str, traffic: str, client_state: str, 
 
 
 def describe_result(method: str) -> str:
-    """The published result of a method on the leaderboard, by its id there."""
+    """The published results of a method on the leaderboard, by its id there."""
     page = "[leaderboard](../results/leaderboard/README.md)"
-    frame = pd.read_csv(ROOT / "docs/results/leaderboard/main.csv")
-    rows = frame[frame["method"] == method]
-    if rows.empty:
+    files = sorted((ROOT / "docs/results/leaderboard").glob("main*.csv"), key=lambda file: len(file.name))
+    texts = [_describe_ranks(frame, method) for frame in map(pd.read_csv, files) if method in set(frame["method"])]
+    if not texts:
         return f"Not run on the {page} yet."
+    return f"Compared with tuned FedAvg on the {page}:\n\n{''.join(texts)}"
+
+
+def _describe_ranks(frame: pd.DataFrame, method: str) -> str:
+    """What a board says of a method that has rows on it."""
+    rows = frame[frame["method"] == method]
     row, signs = rows.iloc[0], rows["ahead"]
     verdicts = (
-        f"On the {page} {row['method_label']} is ahead of tuned FedAvg in "
-        f"{(signs > 0).sum()} of {len(rows)} settings and behind in {(signs < 0).sum()}."
+        f"- {row['dataset_label']}: {row['method_label']} is ahead in {(signs > 0).sum()} of {len(rows)} settings and "
+        f"behind in {(signs < 0).sum()}."
     )
     if pd.isna(row["rank"]):
-        return f"{verdicts} In the others it was not compared, so it has no rank."
+        return f"{verdicts} In the others it was not compared, so it has no rank.\n"
     gain, ranked = format_interval(row, "mean_gain"), frame.loc[frame["rank"].notna(), "method"].nunique()
-    return f"{verdicts} Its mean gain is {gain} points and its mean rank {row['rank']:.1f} of {ranked}."
+    return f"{verdicts} Its mean gain is {gain} points and its mean rank {row['rank']:.1f} of {ranked}.\n"
 
 
 PARTS: dict[str, Callable[[], str]] = {

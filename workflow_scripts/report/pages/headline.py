@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from types import MappingProxyType
 
 import numpy as np
@@ -87,22 +88,30 @@ def headline_of(runs: Sequence[RecordedRun]) -> Headline:
     results, untrusted = tabulate_results(tuned), agreement.untrusted_datasets(tuned)
     has_entry = any(run.listed.method.startswith(OWN) for run in tuned)
     baseline = find_baseline(tuned)
-    noisy = {
+    noisy = dict.fromkeys(
         run.listed.setting
         for run in tuned
         if run.listed.method == baseline and not is_noiseless(run.spec.get("noise", {}))
-    }
+    )
     is_board = has_entry or len(tuned) < len(runs) or len(noisy) >= LEAST
-    judged = judge_methods(tuned, METRIC, baseline) if is_board and baseline and noisy else None
-    first = make_headline(results, baseline, untrusted, _methods_by_baseline(tuned), judged)
+    names = Names.of_runs(tuned)
+    boards = {
+        names.of(setting)[0]: judge_methods(
+            [run for run in tuned if run.listed.dataset == dataset], METRIC, str(baseline)
+        )
+        for dataset, setting in {setting.dataset: setting for setting in noisy if is_board}.items()
+    }
+    first = make_headline(results, baseline, untrusted, _methods_by_baseline(tuned), boards)
     asked_labels = all(run.spec.get("noise", {}).get("kind") == "given" for run in runs)
     found = " ".join(filter(None, map(_describe_suspects, runs))) if asked_labels and len(runs) <= NAMED else ""
-    if judged is not None and baseline:
-        found = _describe_entry(judged, Names.of_runs(tuned), baseline) or found
+    if baseline:
+        places = [f" on {words}" if len(boards) > 1 else "" for words in boards]
+        entries = map(_describe_entry, boards.values(), places, repeat(names), repeat(baseline))
+        found = " ".join(filter(None, entries)) or found
     return replace(first, sentence=f"{found} {first.sentence}") if found else first
 
 
-def _describe_entry(table: pd.DataFrame, names: Names, baseline: str) -> str:
+def _describe_entry(table: pd.DataFrame, place: str, names: Names, baseline: str) -> str:
     """Rank and gain of the entry in a leaderboard, and where it is ahead; "" if there is none."""
     rows = table[table["method"].str.startswith(OWN)]
     if rows.empty:
@@ -117,7 +126,7 @@ def _describe_entry(table: pd.DataFrame, names: Names, baseline: str) -> str:
     rank = f"mean rank {format_interval(row, 'rank', signed=False)} of {ranked} methods"
     words = "no rank" if pd.isna(row["rank"]) else f"{rank}, mean gain over {base} {gain} points"
     return (
-        f"{row['method_label']}: {words}. Of {len(rows)} "
+        f"{row['method_label']}{place}: {words}. Of {len(rows)} "
         f"setting{'s' * (len(rows) > 1)} it is ahead in {ahead}, behind in {behind}, and in {undecided} it cannot be "
         f"told apart from {base}."
     )
@@ -155,7 +164,7 @@ def make_headline(
     baseline: str | None,
     untrusted: Collection[str] = (),
     by_baseline: Mapping[str, Collection[str]] = MappingProxyType({}),
-    judged: pd.DataFrame | None = None,
+    boards: Mapping[str, pd.DataFrame] = MappingProxyType({}),
 ) -> Headline:
     """Say which methods beat the baseline, and what is ahead in each setting.
 
@@ -164,7 +173,7 @@ def make_headline(
         baseline: The id of the method to compare with, such as plain averaging.
         untrusted: Ids of the data sets without trusted test labels.
         by_baseline: Where several nets have a baseline, each one and the methods of its net.
-        judged: Of a leaderboard what `judge_methods` says, whose intervals these gains have.
+        boards: Of a leaderboard what `judge_methods` says of each data set, whose intervals these gains have.
     """
     noisy = results[~results["noiseless"].astype(bool)]
     counted = noisy if len(noisy) else results
@@ -183,9 +192,14 @@ def make_headline(
         for ids, group in counted.groupby(["dataset", "noise", "partition"], sort=False)
     ]
     rows = [row for row in rows if row.methods]
-    sentence = " ".join(_gains_sentence(of, base, judged) for base, of in parts.items()) or (
-        _leaders_sentence(rows) if rows else _mean_words(counted)
-    )
+    sentences = [
+        (f"On {words}: " if len(boards) > 1 else "")
+        + _gains_sentence(of[of["dataset"].isin(judged["dataset"])], base, judged)
+        for base, of in parts.items()
+        for words, judged in boards.items()
+        if of["dataset"].isin(judged["dataset"]).any()
+    ] or [_gains_sentence(of, base) for base, of in parts.items()]
+    sentence = " ".join(sentences) or (_leaders_sentence(rows) if rows else _mean_words(counted))
     seeds = count_words(counted.groupby(["dataset", "noise", "partition", "method"])["seed"].size())
     note = agreement.untrusted_note(sorted(set(counted["dataset"]) & set(untrusted)))
     return Headline(f"{sentence} Accuracy: {METRIC_WORDS[METRIC]}, {seeds}. {note}".rstrip(), rows, label)
@@ -229,7 +243,7 @@ def _leaders_words(row: SettingLeaders, baseline: str) -> str:
     return text + others
 
 
-def _gains_sentence(gains: pd.DataFrame, baseline: str, judged: pd.DataFrame | None) -> str:
+def _gains_sentence(gains: pd.DataFrame, baseline: str, judged: pd.DataFrame | None = None) -> str:
     """Name the methods that are above the baseline in every pair, and their gains.
 
     They have intervals from three pairs on, or those of a leaderboard. Methods beat it if the intervals are above zero.

@@ -104,6 +104,7 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
     caption = f"Test accuracy ({words}) in {len(settings)} setting{'s' * (len(settings) > 1)}. Gain: points above "
     caption += f"{base}, bold if the interval is above 0; at defaults: the gain of the untuned method with the first "
     caption += f"seed, if it was run; traffic and CPU time: relative to {base}'s."
+    caption += f" All on {common}." if common else ""
     if len(settings) < LEAST:
         notes.append(
             f"With fewer than {LEAST} settings ranks and gains have no interval over settings, and all methods share a "
