@@ -23,19 +23,24 @@ class MDYR(FedAvg):
     """M-DYR (Arazo et al., ICML 2019), known as dynamic bootstrapping, on each client.
 
     After rounds of plain mixup, each label counts with 1 - b and the model's prediction with b, where b is the
-    posterior of the high component of a mixture of two Beta distributions of the client's losses.
+    posterior of the high component of a mixture of two Beta distributions of the client's losses. In its variant
+    MD-DYR-SH two images are mixed in proportion to their 1 - b, too.
     """
 
     family = "correction"
     example: ClassVar = {"bootstrap": "hard"}
-    wire: ClassVar = {"broadcast": ("model", "bootstrap"), "update": ("model",)}
+    wire: ClassVar = {"broadcast": ("model", "bootstrap", "temperature?"), "update": ("model",)}
 
     warmup: Annotated[
         Rounds, Field(description="Rounds of plain mixup, or their share; 0 = 35 % of all (105 of 300 epochs).")
     ] = 0
     alpha: Annotated[float, Field(ge=0, description="Of the mixing weight's Beta(alpha, alpha); 0 = off.")] = 32.0
     bootstrap: Annotated[
-        Literal["hard", "soft"], Field(description="What replaces a label: the predicted class, or all probabilities.")
+        Literal["hard", "soft", "soft_to_hard"],
+        Field(
+            description="What replaces a label: the predicted class, all probabilities, or these at a temperature that "
+            "falls from 1 to 0.001 by two thirds of the rounds; the last one mixes images by 1 - b (MD-DYR-SH)."
+        ),
     ] = "hard"
     prior_weight: Annotated[
         float, Field(ge=0, description="eta, weight of the pull of a batch's mean prediction to equal classes.")
@@ -44,8 +49,13 @@ class MDYR(FedAvg):
     draws = 2  # of mixup
 
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
+        """temperature: falls in equal steps, from 1 in the first round after the warm-up."""
         warm = resolve_rounds(self.train.rounds, self.warmup or 0.35)
-        return {**super().make_broadcast(fed, state), "bootstrap": state.round > warm}
+        broadcast = {**super().make_broadcast(fed, state), "bootstrap": state.round > warm}
+        if self.bootstrap == "soft_to_hard":
+            last = max(2 * self.train.rounds // 3 - warm - 1, 1)
+            broadcast["temperature"] = 1 - 0.999 * min(max(state.round - 1 - warm, 0), last) / last
+        return broadcast
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         return self._doubt_labels(client, broadcast["model"]) if broadcast["bootstrap"] else None
@@ -64,16 +74,22 @@ class MDYR(FedAvg):
     ) -> Tensor:
         if not broadcast["bootstrap"]:
             return mixup_loss(net, w, batch, self.compute_loss, self.alpha)
-        x, wrong = batch.x, batch.aux["wrong"][:, None]
+        x, wrong, partner = batch.x, batch.aux["wrong"][:, None], torch.argsort(batch.u[:, 1])
+        weight = of_labels = beta_from_uniform(batch.u[:1, 0], self.alpha)
         with torch.no_grad():
-            guess = torch.softmax(losses.to_float32(net.train(w, x, batch.drop(net))), -1)
-        classes = torch.arange(guess.shape[1], device=guess.device)
+            logits = losses.to_float32(net.train(w, x, batch.drop(net)))
+        classes = torch.arange(logits.shape[1], device=x.device)
         if self.bootstrap == "hard":
-            guess = (guess.argmax(1)[:, None] == classes).to(guess.dtype)
+            guess = (logits.argmax(1)[:, None] == classes).to(logits.dtype)
+        elif self.bootstrap == "soft":
+            guess = torch.softmax(logits, -1)
+        else:
+            guess, right = torch.softmax(logits / broadcast["temperature"], -1), 1 - wrong
+            weight, of_labels = right / (right + right[partner]), torch.full_like(weight, 0.5)
+            weight = weight.view(-1, *[1] * (x.ndim - 1))
         target = (1 - wrong) * (batch.y[:, None] == classes) + wrong * guess
-        weight, partner = beta_from_uniform(batch.u[:1, 0], self.alpha), torch.argsort(batch.u[:, 1])
         log_p = losses.log_probs(net.train(w, weight * x + (1 - weight) * x[partner], batch.drop(net)))
-        loss = -((weight * target + (1 - weight) * target[partner]) * log_p).sum(1).mean()
+        loss = -((of_labels * target + (1 - of_labels) * target[partner]) * log_p).sum(1).mean()
         mean_p = log_p.exp().mean(0).clamp_min(1e-12)
         return loss - self.prior_weight * (mean_p * len(mean_p)).log().mean()
 

@@ -1,5 +1,7 @@
 """M-DYR: its mixture and its loss against second implementations."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -62,7 +64,7 @@ def test_degenerate_losses_give_numbers(loss):
     assert ((found >= 1e-4) & (found <= 1 - 1e-4)).all()
 
 
-@pytest.mark.parametrize("bootstrap", ["hard", "soft"])
+@pytest.mark.parametrize("bootstrap", ["hard", "soft", "soft_to_hard"])
 def test_the_loss_by_hand(bootstrap):
     """The four terms one by one, as the authors write them; softmax regression mixes logits as images."""
     net = toy.toy_net(toy.linear_body)
@@ -72,17 +74,32 @@ def test_the_loss_by_hand(bootstrap):
     b = torch.rand(7, generator=draw)
     method = make_method({"name": "mdyr", "bootstrap": bootstrap, "prior_weight": 0.3, "alpha": 2.0}, Train())
     batch = Batch([x], y, torch.arange(7), u, torch.zeros(7, 0), {"wrong": b})
-    found = method.compute_objective(net, w, batch, {"bootstrap": True}, {})
+    found = method.compute_objective(net, w, batch, {"bootstrap": True, "temperature": 0.3}, {})
     lam, order = float(beta_from_uniform(u[:1, 0], 2.0)), sorted(range(7), key=lambda k: float(u[k, 1]))
     logits = x.flatten(1) @ w["head.weight"].T + w["head.bias"]
     mixed = lam * logits + (1 - lam) * logits[order]
+    if bootstrap == "soft_to_hard":
+        lam = 0.5
+        pairs = [((1 - b[i]) * logits[i] + (1 - b[j]) * logits[j]) / (2 - b[i] - b[j]) for i, j in enumerate(order)]
+        mixed = torch.stack(pairs)
     total = 0.0
     for i, j in enumerate(order):
         for share, k in ((lam, i), (1 - lam, j)):
             given = F.cross_entropy(mixed[i], y[k])
-            soft = logits[k].softmax(0)
-            guess = F.cross_entropy(mixed[i], soft if bootstrap == "soft" else soft.argmax())
+            soft = (logits[k] / (0.3 if bootstrap == "soft_to_hard" else 1)).softmax(0)
+            guess = F.cross_entropy(mixed[i], soft.argmax() if bootstrap == "hard" else soft)
             total += share * ((1 - b[k]) * given + b[k] * guess) / 7
     mean = mixed.softmax(1).mean(0)
     total += 0.3 * sum(0.2 * torch.log(0.2 / p) for p in mean)
     assert found.item() == pytest.approx(float(total), rel=1e-5)
+
+
+def test_the_temperature_falls_as_in_fednoisy():
+    """Its list is `linspace(1, 0.001, 200/300 of the rounds less the warm-up)`, its last value for all later rounds."""
+    method = make_method({"name": "mdyr", "bootstrap": "soft_to_hard", "warmup": 10}, Train(rounds=40))
+    states = [SimpleNamespace(round=round, server={"model": {}}) for round in range(1, 41)]
+    found = [method.make_broadcast(None, state) for state in states]
+    listed = np.linspace(1, 0.001, 26 - 10)
+    for number, broadcast in enumerate(found):
+        assert broadcast["bootstrap"] == (number >= 10)
+        assert broadcast["temperature"] == pytest.approx(listed[min(max(number - 10, 0), 15)])
