@@ -1,11 +1,13 @@
 """What `fednoise leaderboard` makes of its arguments, and when it refuses to compare machines."""
 
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts.commands import leaderboard
@@ -31,6 +33,11 @@ GRID: list[dict[str, Any]] = [
     for noise in ("sym40", "sym20", "pair30")
 ]
 SETTINGS = {("digits", "sym40", "iid"), ("digits", "sym20", "iid")}
+
+NEEDED = {
+    "fmnist-6k": {"main", "gains", "accuracy"},
+    "cifar10n-10k-public": {"main-cifar10n", "gains-cifar10n", "accuracy-cifar10n"},
+}
 
 
 def test_arguments_become_settings() -> None:
@@ -74,6 +81,21 @@ def test_an_entry_trains_its_method_and_fedavg_once_a_setting() -> None:
     ]
     assert GRID[0]["methods"] == ["fedavg"]
     assert entry["text"] == ""
+
+
+def test_an_entry_has_the_tables_of_its_data_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The real study at each choice of data sets is one that loads."""
+    monkeypatch.chdir(ROOT)
+    board = read_yaml("config/studies/leaderboard.yaml")
+    first, second = ([block for block in board["grid"] if block["datasets"] == [name]][:2] for name in sorted(NEEDED))
+    for grid, ids in ((first, {"cifar10n-10k-public"}), (second, {"fmnist-6k"}), (first + second, set(NEEDED))):
+        entry = enter_method(board, "my-weak", "fedavg", grid, {})
+        file = tmp_path / "entry.yaml"
+        file.write_text(yaml.safe_dump(json.loads(json.dumps(entry))), encoding="utf-8")
+        project = Project(read_yaml("config/config.yaml"))
+        monkeypatch.setitem(project.study_files, "entry", str(file))
+        study = Study(project, "entry")
+        assert set(study.tables) == set().union(*(NEEDED[id_] for id_ in ids))
 
 
 def test_the_page_of_an_entry_says_that_it_was_not_tuned() -> None:

@@ -161,19 +161,31 @@ def test_the_first_sentence_is_about_an_entry() -> None:
     assert " and 3 more), behind in none, and in none it cannot be told apart from Fedavg. My-Own beats" in enough
 
 
+def move_to(dataset: str, runs: list[RecordedRun]) -> list[RecordedRun]:
+    moved = [replace(run, listed=replace(run.listed, dataset=dataset)) for run in runs]
+    for run, of in zip(moved, runs, strict=True):
+        run.__dict__["cost"] = of.cost
+    return moved
+
+
 def test_each_data_set_is_judged_by_itself() -> None:
     """The entry is ahead on one and behind on the other, on which "better" has not run."""
     first = make_board(leaderboard.LEAST, 0.01, **{"fedavg": 70.0, "better": 75.0, "my-own": 72.0})
     second = make_board(leaderboard.LEAST, 0.01, **{"fedavg": 70.0, "my-own": 69.0})
-    moved = [replace(run, listed=replace(run.listed, dataset="others")) for run in second]
-    for run, of in zip(moved, second, strict=True):
-        run.__dict__["cost"] = of.cost
-    sentence = headline_of([*first, *moved]).sentence
+    sentence = headline_of([*first, *move_to("others", second)]).sentence
     ours, theirs, gains = sentence.partition("My-Own on others: mean rank 2.0 ")
     assert ours.startswith("My-Own on digits: mean rank 2.0 [2.0, 2.0] of 3 methods, mean gain over Fedavg +2.00 [")
+    assert "ahead in 6 (" in ours
+    assert "digits ·" not in ours
     assert "[2.0, 2.0] of 2 methods, mean gain over Fedavg −1.0" in theirs + gains
     assert "On digits: Better and My-Own beat Fedavg in all 18 pairs" in gains
     assert "On others: No method is above Fedavg in all 18 pairs" in gains
+
+
+def test_data_sets_with_few_settings_are_judged_together() -> None:
+    runs = [run for name in "abcdef" for run in move_to(name, make_board(1, 0.01))]
+    sentence = headline_of(runs).sentence
+    assert sentence.startswith("Better beats Fedavg in all 18 pairs of runs")
 
 
 def test_an_entry_costs_what_it_costs_beside_fedavg_on_its_machine(tmp_path: Path) -> None:

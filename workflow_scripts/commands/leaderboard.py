@@ -196,8 +196,16 @@ def enter_method(
     if values is not None:
         settings = ", ".join(values) or "its default settings"
         text = f"{label} was not tuned as the other methods were. It ran with {settings}.\n\n{text}".strip()
+    used = {block["datasets"][0] for block in grid}
+    outputs = {
+        part: {
+            key: spec for key, spec in board.get(part, {}).items() if not used.isdisjoint(spec.get("datasets") or used)
+        }
+        for part in ("tables", "figures")
+    }
     return {
         **board,
+        **outputs,
         "title": f"{name} on the leaderboard",
         "text": text,
         "methods": methods,
@@ -346,5 +354,5 @@ def main(arguments: list[str] | None = None) -> int:
     study = make_study(name)
     out = Path("build", BOARD, Path(study.root).name.removeprefix(f"{BOARD}-"))  # at another scale another folder
     print(show_entry(study, out))
-    print(f"{out}: report.html, main.csv, main.tex, gains.csv, gains.tex")
+    print(f"{out}: report.html, and the tables as CSV, Markdown and LaTeX")
     return 0

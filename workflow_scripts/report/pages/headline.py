@@ -8,7 +8,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 from types import MappingProxyType
 
 import numpy as np
@@ -88,26 +87,28 @@ def headline_of(runs: Sequence[RecordedRun]) -> Headline:
     results, untrusted = tabulate_results(tuned), agreement.untrusted_datasets(tuned)
     has_entry = any(run.listed.method.startswith(OWN) for run in tuned)
     baseline = find_baseline(tuned)
-    noisy = dict.fromkeys(
-        run.listed.setting
-        for run in tuned
-        if run.listed.method == baseline and not is_noiseless(run.spec.get("noise", {}))
-    )
-    is_board = has_entry or len(tuned) < len(runs) or len(noisy) >= LEAST
-    names = Names.of_runs(tuned)
-    boards = {
-        names.of(setting)[0]: judge_methods(
-            [run for run in tuned if run.listed.dataset == dataset], METRIC, str(baseline)
-        )
-        for dataset, setting in {setting.dataset: setting for setting in noisy if is_board}.items()
-    }
+    noisy: dict[str, dict[Setting, None]] = {}  # by data set
+    for run in tuned:
+        if run.listed.method == baseline and not is_noiseless(run.spec.get("noise", {})):
+            noisy.setdefault(run.listed.dataset, {})[run.listed.setting] = None
+    parts: dict[
+        str, Sequence[RecordedRun]
+    ] = {}  # words of a data set → its runs; of all "", if they are judged together
+    if has_entry or len(tuned) < len(runs) or all(len(settings) >= LEAST for settings in noisy.values()):
+        for dataset, settings in noisy.items():
+            words = Names.of_runs(tuned).of(next(iter(settings)))[0]
+            parts[words] = [run for run in tuned if run.listed.dataset == dataset]
+    elif sum(map(len, noisy.values())) >= LEAST:
+        parts[""] = tuned
+    boards = {words: judge_methods(part, METRIC, str(baseline)) for words, part in parts.items()}
     first = make_headline(results, baseline, untrusted, _methods_by_baseline(tuned), boards)
     asked_labels = all(run.spec.get("noise", {}).get("kind") == "given" for run in runs)
     found = " ".join(filter(None, map(_describe_suspects, runs))) if asked_labels and len(runs) <= NAMED else ""
-    if baseline:
-        places = [f" on {words}" if len(boards) > 1 else "" for words in boards]
-        entries = map(_describe_entry, boards.values(), places, repeat(names), repeat(baseline))
-        found = " ".join(filter(None, entries)) or found
+    entries = [
+        _describe_entry(judged, f" on {words}" if len(boards) > 1 else "", Names.of_runs(parts[words]), str(baseline))
+        for words, judged in boards.items()
+    ]
+    found = " ".join(filter(None, entries)) or found
     return replace(first, sentence=f"{found} {first.sentence}") if found else first
 
 
