@@ -325,7 +325,7 @@ def _missing_sentence(study: Study, runs: Sequence[RecordedRun]) -> str:
     """On which data sets runs are missing, and how many."""
     made = {(run.listed.setting, run.listed.method, run.listed.seed) for run in runs}
     missing, planned = Counter[str](), Counter[str]()
-    for run in study.runs:
+    for run in {run.folder: run for run in study.runs}.values():  # two methods with equal settings are one run
         planned[run.dataset] += 1
         missing[run.dataset] += ((run.dataset, run.noise, run.partition), run.method, run.seed) not in made
     names = {run.dataset: describe_spec(run.spec["dataset"], run.dataset) for run in study.runs}
