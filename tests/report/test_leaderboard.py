@@ -278,6 +278,10 @@ def test_table_says_what_the_frame_says(tmp_path: Path) -> None:
     assert [row.cells[9].text for row in grid.rows] == ["needed", "–", "–", "–"]
     by_setting = registry.lay_out_table(frame, {**spec, "show": "settings"})
     assert [row.stub for row in by_setting.rows] == ["Better", "Same", "Worse"]
+    bold = sum(cell.bold for row in by_setting.rows for cell in row.cells)
+    behind = sum(int(row.cells[4].text) for row in grid.rows if row.cells[4].text != "–")
+    assert f"Of 60 gains {bold} are ahead and {behind} behind." in by_setting.notes
+    assert any(note.endswith("Better is ahead of 3 of 3.") for note in grid.notes)
     assert by_setting.rows[0].cells[0].text.startswith("+")
     assert "[" in by_setting.rows[0].cells[0].text
 

@@ -88,6 +88,8 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
             f"from the published page. The CPU time of {label} is relative to {base}'s on the same machine."
         )
     if spec["show"] == "settings":
+        signs = frame.loc[frame["method"] != spec["baseline"], "ahead"]
+        notes.append(f"Of {len(signs)} gains {(signs > 0).sum()} are ahead and {(signs < 0).sum()} behind.")
         rows = [
             GridRow(method_words(group), [_gain_cell(group[in_setting(group, key)]) for key in settings], _style(group))
             for method, group in frame.groupby("method", sort=False)
@@ -111,10 +113,12 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
             "place."
         )
     else:
-        apart = critical_difference(ranked["method"].nunique(), len(settings))
+        count = ranked["method"].nunique()
+        apart = critical_difference(count, len(settings))
         notes.append(
             f"Mean ranks that are more than {apart:.1f} apart differ by Nemenyi's test at 5 %. Place: from 1 + the "
-            "number of methods with a better rank by this test to the number of all less those with a worse one."
+            "number of methods with a better rank by this test to the number of all less those with a worse one. "
+            f"{ranked['method_label'].iloc[0]} is ahead of {count - ranked['place_high'].iloc[0]:.0f} of {count - 1}."
         )
     if left := list(dict.fromkeys(frame.loc[~frame["method"].isin(ranked["method"]), "method_label"])):
         notes.append(f"Without a rank, as runs are missing or may not be compared: {', '.join(left)}.")
