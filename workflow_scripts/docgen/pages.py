@@ -53,7 +53,7 @@ def describe_result(method: str) -> str:
 
 
 def _describe_ranks(frame: pd.DataFrame, method: str) -> str:
-    """What a board says of a method that has rows on it."""
+    """Say how a method did on a board that has rows of it."""
     rows = frame[frame["method"] == method]
     row, signs = rows.iloc[0], rows["ahead"]
     verdicts = (
