@@ -91,22 +91,20 @@ def headline_of(runs: Sequence[RecordedRun]) -> Headline:
     for run in tuned:
         if run.listed.method == baseline and not is_noiseless(run.spec.get("noise", {})):
             noisy.setdefault(run.listed.dataset, {})[run.listed.setting] = None
-    parts: dict[
-        str, Sequence[RecordedRun]
-    ] = {}  # words of a data set → its runs; of all "", if they are judged together
+    parts: dict[str, Sequence[RecordedRun]] = {}  # by the title of a data set; "": of all, judged together
     if has_entry or len(tuned) < len(runs) or all(len(settings) >= LEAST for settings in noisy.values()):
         for dataset, settings in noisy.items():
-            words = Names.of_runs(tuned).of(next(iter(settings)))[0]
-            parts[words] = [run for run in tuned if run.listed.dataset == dataset]
+            title = Names.of_runs(tuned).of(next(iter(settings)))[0]
+            parts[title] = [run for run in tuned if run.listed.dataset == dataset]
     elif sum(map(len, noisy.values())) >= LEAST:
         parts[""] = tuned
-    boards = {words: judge_methods(part, METRIC, str(baseline)) for words, part in parts.items()}
+    boards = {title: judge_methods(part, METRIC, str(baseline)) for title, part in parts.items()}
     first = make_headline(results, baseline, untrusted, _methods_by_baseline(tuned), boards)
     asked_labels = all(run.spec.get("noise", {}).get("kind") == "given" for run in runs)
     found = " ".join(filter(None, map(_describe_suspects, runs))) if asked_labels and len(runs) <= NAMED else ""
     entries = [
-        _describe_entry(judged, f" on {words}" if len(boards) > 1 else "", Names.of_runs(parts[words]), str(baseline))
-        for words, judged in boards.items()
+        _describe_entry(judged, f" on {title}" if len(boards) > 1 else "", Names.of_runs(parts[title]), str(baseline))
+        for title, judged in boards.items()
     ]
     found = " ".join(filter(None, entries)) or found
     return replace(first, sentence=f"{found} {first.sentence}") if found else first
@@ -194,10 +192,10 @@ def make_headline(
     ]
     rows = [row for row in rows if row.methods]
     sentences = [
-        (f"On {words}: " if len(boards) > 1 else "")
+        (f"On {title}: " if len(boards) > 1 else "")
         + _gains_sentence(of[of["dataset"].isin(judged["dataset"])], base, judged)
         for base, of in parts.items()
-        for words, judged in boards.items()
+        for title, judged in boards.items()
         if of["dataset"].isin(judged["dataset"]).any()
     ] or [_gains_sentence(of, base) for base, of in parts.items()]
     sentence = " ".join(sentences) or (_leaders_sentence(rows) if rows else _mean_words(counted))
