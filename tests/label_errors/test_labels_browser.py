@@ -66,7 +66,7 @@ def saved(page: Any, folder: Path) -> list[dict[str, str]]:
     path.unlink(missing_ok=True)
     click(page, "#save")
     for _ in range(100):
-        if path.exists():
+        if path.exists() and path.stat().st_size:  # it is empty at first
             break
         time.sleep(0.1)
     with open(path, newline="", encoding="utf-8") as file:

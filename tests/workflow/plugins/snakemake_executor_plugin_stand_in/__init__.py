@@ -25,7 +25,7 @@ common_settings = CommonSettings(
 
 class Executor(RemoteExecutor):
     """Submits by starting a process; STAND_IN_LOG is the file that it writes to, one JSON object a submission. With
-    STAND_IN_FAILS every job fails at once.
+    STAND_IN_FAILS every job fails after three seconds, in which the others are submitted.
     """
 
     def __post_init__(self) -> None:
@@ -37,7 +37,7 @@ class Executor(RemoteExecutor):
         with self.log.open("a") as file:
             file.write(json.dumps({"rules": rules, "asked": asked, "beside": len(self.active_jobs)}) + "\n")
         process = subprocess.Popen(
-            "false" if os.environ.get("STAND_IN_FAILS") else self.format_job_exec(job),
+            "sleep 3; false" if os.environ.get("STAND_IN_FAILS") else self.format_job_exec(job),
             shell=True,
             stdout=subprocess.DEVNULL,
             stderr=self.log.with_suffix(".err").open("ab"),
