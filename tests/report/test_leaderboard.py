@@ -294,3 +294,4 @@ def test_figure_draws_each_ranked_method() -> None:
     assert drawn.frame["method"].iloc[0] == "better"
     assert len(drawn.figure.axes[0].get_yticklabels()) == 4
     assert "mean ranks: Better 1.0" in drawn.alt
+    assert "in 10 settings of digits; n = 3 seeds." in drawn.caption

@@ -11,6 +11,7 @@ from workflow_scripts.report.figures.kind import AccuracySettings, Drawn, Figure
 from workflow_scripts.report.figures.results.common import name_rows
 from workflow_scripts.report.figures.style import DOT, HOLLOW, QUIET, SIZE, Look, add_legend_below, make_panels
 from workflow_scripts.report.runs.leaderboard import judge_methods
+from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.run import RecordedRun
 from workflow_scripts.report.text.cells import METRIC_WORDS, count_words, format_number
 from workflow_scripts.report.text.escape import wrap_text
@@ -47,9 +48,11 @@ def _draw_ranks(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
         first = Line2D([], [], color=QUIET, label="not told apart from the first", **DOT)
         add_legend_below(figure, [first, Line2D([], [], label="behind it", **HOLLOW)])
     count = int(ranks["of_settings"].iloc[0])
+    names = Names.of_runs(runs)
+    datasets = list(dict.fromkeys(names.of(run.listed.setting)[0] for run in runs))
     caption = (
-        f"Mean rank by test accuracy ({METRIC_WORDS[settings.metric]}) in {count} setting{'s' * (count > 1)}, "
-        f"{count_words(table['seeds'])}."
+        f"Mean rank by test accuracy ({METRIC_WORDS[settings.metric]}) in {count} setting{'s' * (count > 1)} of "
+        f"{'; '.join(datasets)}; {count_words(table['seeds'])}."
     )
     if ranks["rank_low"].notna().any():
         caption += " Lines: 95 % bootstrap intervals over settings and seeds."
