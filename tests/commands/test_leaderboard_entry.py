@@ -10,9 +10,11 @@ import pytest
 import yaml
 
 from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.settings.variants import parse_settings
 from workflow_scripts.commands import leaderboard
 from workflow_scripts.commands.leaderboard import (
     compare_machines,
+    describe_choice,
     enter_method,
     find_published,
     list_settings,
@@ -32,6 +34,7 @@ GRID: list[dict[str, Any]] = [
     {"datasets": ["digits"], "noises": [noise], "partitions": ["iid"], "methods": ["fedavg"]}
     for noise in ("sym40", "sym20", "pair30")
 ]
+WEAK = {"name": "mine:Weak", "label": "Weak"}
 SETTINGS = {("digits", "sym40", "iid"), ("digits", "sym20", "iid")}
 
 NEEDED = {
@@ -72,7 +75,7 @@ def test_the_page_and_the_help_name_settings_that_are_published(monkeypatch: pyt
 
 def test_an_entry_trains_its_method_and_fedavg_once_a_setting() -> None:
     board = {"grid": GRID, "seeds": [0, 1, 2], "tables": {}}
-    entry = enter_method(board, "my-weak", "mine:Weak", GRID[:2], {"digits": {"share": 0.5}})
+    entry = enter_method(board, "my-weak", WEAK, GRID[:2], {"digits": {"share": 0.5}}, "Weak was tuned.")
     assert [block["methods"] for block in entry["grid"]] == [["my-weak", "fedavg"]] * 2
     assert entry["grid"][0]["settings"] == {"my-weak": {"share": 0.5}}
     assert entry["subsets"]["entry"] == [
@@ -80,7 +83,8 @@ def test_an_entry_trains_its_method_and_fedavg_once_a_setting() -> None:
         {"methods": ["fedavg"], "noises": ["sym40", "sym20"], "seeds": [0]},
     ]
     assert GRID[0]["methods"] == ["fedavg"]
-    assert entry["text"] == ""
+    assert entry["methods"] == {"my-weak": WEAK}
+    assert entry["text"] == "Weak was tuned."
 
 
 def test_an_entry_has_the_tables_of_its_data_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -89,7 +93,7 @@ def test_an_entry_has_the_tables_of_its_data_sets(monkeypatch: pytest.MonkeyPatc
     board = read_yaml("config/studies/leaderboard.yaml")
     first, second = ([block for block in board["grid"] if block["datasets"] == [name]][:2] for name in sorted(NEEDED))
     for grid, ids in ((first, {"cifar10n-10k-public"}), (second, {"fmnist-6k"}), (first + second, set(NEEDED))):
-        entry = enter_method(board, "my-weak", "fedavg", grid, {})
+        entry = enter_method(board, "my-weak", {"name": "fedavg", "label": "Weak"}, grid, {}, "")
         file = tmp_path / "entry.yaml"
         file.write_text(yaml.safe_dump(json.loads(json.dumps(entry))), encoding="utf-8")
         project = Project(read_yaml("config/config.yaml"))
@@ -98,12 +102,23 @@ def test_an_entry_has_the_tables_of_its_data_sets(monkeypatch: pytest.MonkeyPatc
         assert set(study.tables) == set().union(*(NEEDED[id_] for id_ in ids))
 
 
-def test_the_page_of_an_entry_says_that_it_was_not_tuned() -> None:
-    board = {"grid": GRID, "seeds": [0], "text": "All are given the same."}
-    for values, text in ((["share=0.5", "train.lr=0.1"], "share=0.5, train.lr=0.1"), ([], "its default settings")):
-        entry = enter_method(board, "my-weak", "mine:Weak", GRID, {}, values)
-        first = f"Weak was not tuned as the other methods were. It ran with {text}."
-        assert entry["text"] == f"{first}\n\nAll are given the same."
+def test_the_choice_is_described_with_its_agreement_and_an_end_of_the_tried_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scores = {("0.01", "1"): 0.5, ("0.03", "1"): 0.25, ("0.1", "1"): 0.4, ("0.01", "2"): 0.5}
+    runs = [
+        SimpleNamespace(method=f"weak@train.lr={rate}@mu={mu}", dataset="digits", spec={"dataset": {"label": "Digits"}})
+        for rate, mu in scores
+    ]
+    monkeypatch.setattr(leaderboard, "_read_score", lambda run: scores[tuple(parse_settings(run.method).values())])
+    text = describe_choice(SimpleNamespace(runs=runs))
+    assert text == (
+        "On Digits it ran with train.lr=0.01, mu=1, whose agreement with held-out noisy labels is 50.0 % (others: 25.0 "
+        "to 50.0). No value beyond train.lr=0.01 was tried."
+    )
+    assert describe_choice(SimpleNamespace(runs=runs[1:2])) == (
+        "On Digits it ran with train.lr=0.03, mu=1, whose agreement with held-out noisy labels is 25.0 %."
+    )
 
 
 def make_runs(*accuracies: float, noise: str = "sym40") -> list[RecordedRun]:

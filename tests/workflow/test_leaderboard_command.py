@@ -62,6 +62,9 @@ class Weak(FedAvg):
     def correct_gradient(self, grad: Tensor, w, broadcast, client_state) -> None:
         """Make the gradient smaller."""
         grad.mul_(self.share)
+
+
+Tuning = Weak
 '''
 
 
@@ -141,6 +144,7 @@ def test_a_method_is_entered_where_only_the_published_runs_are(board: Workflow) 
     for words, problem in (
         (["mine:Waek"], "has no attribute 'Waek'"),
         (["mine:Weak", "shar=1"], "unknown key; did you"),
+        (["mine:Tuning"], "leaderboard-tuning.yaml: would be overwritten"),
     ):
         assert problem in board(*FEDNOISE, "leaderboard", *words, check=False)
     assert set(board.path("config/studies").iterdir()) == studies
@@ -161,10 +165,18 @@ def test_a_method_is_entered_where_only_the_published_runs_are(board: Workflow) 
     assert '<tr class="own">\n<th scope="row">Weak</th>' in page
     assert "<code>sce</code>" not in page  # which has no published run
     assert "<dt>digits · my-weak</dt><dd>share: 0.25</dd>\n<dt>digits · fedavg</dt><dd>train: {&#34;lr&#34;" in page
-    assert "Run so far" not in board.path("build/leaderboard/weak/README.md").read_text()  # of an entry all is made
+    text = board.path("build/leaderboard/weak/README.md").read_text()
+    assert "Weak was not tuned as the other methods were. It ran with share=0.25." in text
+    assert "\n\nFedAvg on this machine and the published runs differ by 0.00 points" in text
+    assert "\n\nThe runs of the other methods are the published ones" in text
+    assert "Run so far" not in text  # of an entry all is made
     assert board.path("docs/results/leaderboard/runs.json.xz").read_bytes() == first
     done = board.finished("train")
+    board.path("build/leaderboard/weak/main-other.csv").touch()  # of an entry with other settings
+    board.path("build/leaderboard/weak/notes.txt").touch()
     board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.25", "--cores", "2", "--settings", "sym20")
+    assert not board.path("build/leaderboard/weak/main-other.csv").exists()
+    assert board.path("build/leaderboard/weak/notes.txt").exists()
     assert board.finished("train") == done  # all was finished
     assert set(pd.read_csv(board.path("build/leaderboard/weak/main.csv"))["noise"]) == {"sym20"}
 
@@ -185,9 +197,15 @@ def test_publishing_on_another_machine_adds_to_the_published_runs(board: Workflo
 
 def test_a_method_of_ones_own_is_tuned_and_runs_at_test_size(board: Workflow) -> None:
     options = ("--tune", "--scale", "smoke", "--settings", "sym20", "--cores", "2")
-    said = board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.0001,1", *options)
-    assert "{'digits': {'train': {'lr': 0.1}, 'share': 1}}" in said
+    said = board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.0001,1", "label=Weaker: 0.10", *options)
+    chosen = (
+        "Weaker: 0.10 was tuned as the other methods were. On digits it ran with train.lr=0.1, share=1, whose agreement"
+    )
+    assert chosen in said
+    text = board.path("build/leaderboard/weak-smoke/README.md").read_text()
+    assert chosen in text
+    assert "The runs of the other methods" not in text  # none is published at this size
     assert "No run of FedAvg with these settings is published" in said
-    assert "Weak: mean rank 1.5 of 2 methods" in said
+    assert "Weaker: 0.10: mean rank 1.5 of 2 methods" in said
     assert board.path("build/leaderboard/weak-smoke/report.html").exists()
     assert not board.path("build/leaderboard/weak").exists()

@@ -7,7 +7,8 @@ fednoise leaderboard fedprox --settings sym40-iid,instance40   only where the na
 fednoise leaderboard --choose                                  write config/tuned/leaderboard.yaml
 
 FedAvg runs once a setting, too, to see whether this machine gives the published numbers. A command that was stopped
-goes on where it was. The results are in build/leaderboard/<method>; docs/leaderboard.md says more.
+goes on where it was. The results are in build/leaderboard/<method>, in place of earlier ones of this method;
+docs/leaderboard.md says more.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,14 @@ from workflow_scripts.config.overrides import nest_value
 from workflow_scripts.config.project import STUDIES, Project
 from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, parse_yaml, read_yaml
 from workflow_scripts.docgen.publish import RESULTS, finished_runs, publish_study
-from workflow_scripts.docgen.published_runs import RUNS, read_packed, unpack_runs
+from workflow_scripts.docgen.published_runs import RUNS, read_packed, settings_digest, unpack_runs
 from workflow_scripts.paths import OWN
-from workflow_scripts.report.pages.headline import headline_of
 from workflow_scripts.report.runs.frames import RUN, tabulate_results
+from workflow_scripts.report.runs.names import describe_spec
 from workflow_scripts.report.runs.run import RecordedRun, load
+from workflow_scripts.report.text.cells import format_signed
 from workflow_scripts.study.file_at_scale import TUNED, FileAtScale
+from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.study import Study
 
 DIVERGES = "the training diverges"  # in the log of a run that ended as no update was finite
@@ -44,7 +47,15 @@ BOARD, TUNING, BASELINE = "leaderboard", "leaderboard-tuning", "fedavg"
 METRIC = "last10_mean"
 CLEAN = "clean"
 FAR = 3.0  # deviations over seeds by which FedAvg here may differ from the published run
+NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?")  # as a variant's id has it
 ENTRY = "entry"  # the subset of what is trained for an entry
+ENTRY_TEXT = """\
+The runs of the other methods are the published ones, with the settings that agreed best with held-out noisy labels on
+each data set. Gains are over the published runs of FedAvg, with the same labels and clients. docs/leaderboard.md says
+how methods are tuned and judged."""
+WRITTEN = "# Written by `fednoise leaderboard`.\n"
+LABEL = "label="
+OUTPUTS = (".csv", ".md", ".tex", ".png")
 HEADER = """# Data set → method → settings that agree best with held-out noisy labels (study leaderboard-tuning).
 # Made by `fednoise leaderboard --choose`.
 """
@@ -62,22 +73,53 @@ def choose_settings(study: Study) -> dict[str, dict[str, Any]]:
     Returns:
         Data set → method → the swept settings with the highest agreement, of equal ones the first.
     """
-    groups: dict[tuple[str, str], list[Any]] = {}
-    for run in study.runs:
-        if parse_settings(run.method):
-            groups.setdefault((run.dataset, base_method(run.method)), []).append(run)
     chosen: dict[str, dict[str, Any]] = {}
-    for (dataset, method), runs in groups.items():
-        scores = [score for run in runs if (score := _read_score(run)) is not None]
-        if len(scores) == len(runs):
-            best = runs[int(np.argmax(scores))]
-            definition = study.find_definition("methods", best.method)[1]
-            keys = dict.fromkeys(field.partition(".")[0] for field in parse_settings(best.method))
-            chosen.setdefault(dataset, {})[method] = {key: definition[key] for key in keys}
+    for runs, scores in _score_variants(study):
+        best = runs[int(np.argmax(scores))]
+        definition = study.find_definition("methods", best.method)[1]
+        keys = dict.fromkeys(field.partition(".")[0] for field in parse_settings(best.method))
+        chosen.setdefault(best.dataset, {})[base_method(best.method)] = {key: definition[key] for key in keys}
     return chosen
 
 
-def _read_score(run: Any) -> float | None:
+def describe_choice(study: Study) -> str:
+    """Say which settings were chosen on each data set, how well they agree, and which are at an end of those tried.
+
+    Args:
+        study: The study that tuned one method.
+    """
+    sentences = []
+    for runs, scores in _score_variants(study):
+        place = int(np.argmax(scores))
+        values, ends = parse_settings(runs[place].method), []
+        for key, value in values.items():
+            tried = {parse_settings(run.method)[key] for run in runs}
+            if len(tried) > 2 and all(NUMBER.fullmatch(text) for text in tried):
+                ends += [f"{key}={value}"] if value in (min(tried, key=float), max(tried, key=float)) else []
+        others = sorted(scores[:place] + scores[place + 1 :])
+        rest = " to ".join(dict.fromkeys(f"{100 * score:.1f}" for score in others[:1] + others[-1:]))
+        sentences.append(
+            f"On {describe_spec(runs[0].spec['dataset'], runs[0].dataset)} it ran with "
+            f"{', '.join(f'{key}={value}' for key, value in values.items())}, whose agreement with held-out noisy "
+            f"labels is {100 * scores[place]:.1f} %{f' (others: {rest})' if rest else ''}."
+        )
+        sentences += [f"No value beyond {' and '.join(ends)} was tried."] if ends else []
+    return " ".join(sentences)
+
+
+def _score_variants(study: Study) -> Iterator[tuple[list[PlannedRun], list[float]]]:
+    """Yield the variants of each swept method on each data set, and their scores, if all were run."""
+    groups: dict[tuple[str, str], list[PlannedRun]] = {}
+    for run in study.runs:
+        if parse_settings(run.method):
+            groups.setdefault((run.dataset, base_method(run.method)), []).append(run)
+    for runs in groups.values():
+        scores = [score for run in runs if (score := _read_score(run)) is not None]
+        if len(scores) == len(runs):
+            yield runs, scores
+
+
+def _read_score(run: PlannedRun) -> float | None:
     """The agreement of a run with held-out labels: 0 if it diverged, None if it was not made yet."""
     if run.plan.is_finished:
         return float(read_json(Path(run.folder, "summary.json"), ("valid_accuracy",))["valid_accuracy"] or 0)
@@ -136,10 +178,7 @@ def list_settings(study: Study) -> set[tuple[str, str, str]]:
     Args:
         study: The study leaderboard.
     """
-    digests = {
-        str(json.loads(parts["summary.json"])["spec_digest"])
-        for parts in read_packed(find_published(study.project)).values()
-    }
+    digests = set(map(settings_digest, read_packed(find_published(study.project)).values()))
     planned = [run for run in study.runs if run.method == BASELINE and run.noise != CLEAN]
     return {
         (run.dataset, run.noise, run.partition) for run in planned if not digests or json_digest(run.spec) in digests
@@ -163,20 +202,20 @@ def find_published(project: Project) -> Path:
 def enter_method(
     board: Mapping[str, Any],
     id_: str,
-    name: str,
+    definition: Mapping[str, Any],
     grid: Sequence[Mapping[str, Any]],
     by_dataset: Mapping[str, Mapping[str, Any]],
-    values: Sequence[str] | None = None,
+    text: str,
 ) -> dict[str, Any]:
     """Write the study of an entry: the board's settings and methods, and the method among them.
 
     Args:
         board: The contents of the study leaderboard.
         id_: The method's id.
-        name: Its registered name, or "module:Class".
+        definition: Its name, which is registered or "module:Class", and its label.
         grid: The blocks of the board's grid that it enters.
         by_dataset: Its settings on each data set.
-        values: Those that it was given in place of being tuned, in words; None: it was tuned.
+        text: What its page says of it.
     """
     grid = [
         {
@@ -191,11 +230,7 @@ def enter_method(
         {"methods": [id_], "noises": noises},
         {"methods": [BASELINE], "noises": noises, "seeds": board["seeds"][:1]},
     ]
-    label, text = name.rpartition(":")[2], board.get("text", "")
-    methods = {**board.get("methods", {}), id_: {"name": name, "label": label}}
-    if values is not None:
-        settings = ", ".join(values) or "its default settings"
-        text = f"{label} was not tuned as the other methods were. It ran with {settings}.\n\n{text}".strip()
+    methods = {**board.get("methods", {}), id_: dict(definition)}
     used = {block["datasets"][0] for block in grid}
     outputs = {
         part: {
@@ -206,7 +241,7 @@ def enter_method(
     return {
         **board,
         **outputs,
-        "title": f"{name} on the leaderboard",
+        "title": f"{definition['label']} on the leaderboard",
         "text": text,
         "methods": methods,
         "grid": grid,
@@ -215,15 +250,19 @@ def enter_method(
 
 
 def enter_tuning(
-    tuning: Mapping[str, Any], id_: str, name: str, datasets: Sequence[str], swept: Mapping[str, Any]
+    tuning: Mapping[str, Any],
+    id_: str,
+    definition: Mapping[str, Any],
+    datasets: Sequence[str],
+    swept: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write the study that tunes an entry on data sets: the rates of FedAvg, and values of its own settings."""
     block = next(block for block in tuning["grid"] if BASELINE in block["methods"])
     rates = tuning["methods"][BASELINE]["sweep"]
-    methods = {id_: {"name": name, "label": name.rpartition(":")[2], "sweep": {**rates, **swept}}}
+    methods = {id_: {**definition, "sweep": {**rates, **swept}}}
     return {
         **{key: value for key, value in tuning.items() if key not in ("tables", "subsets")},
-        "title": f"{name}: settings for the leaderboard",
+        "title": f"{definition['label']}: settings for the leaderboard",
         "methods": methods,
         "grid": [{**block, "datasets": list(datasets), "methods": [id_]}],
     }
@@ -251,9 +290,10 @@ def compare_machines(local: Sequence[RecordedRun], published: Sequence[RecordedR
     spread = float(np.sqrt(theirs.groupby(level=RUN[:3]).var().mean()))
     if gaps.empty or np.isnan(spread):
         return "FedAvg is not published for these settings and three seeds, so this machine could not be checked."
+    mean, settings = format_signed(float(gaps.mean()), 2), f"{len(gaps)} setting{'s' * (len(gaps) > 1)}"
     words = (
-        f"FedAvg on this machine and the published runs differ by {gaps.abs().max():.2f} points at most (mean "
-        f"{gaps.mean():+.2f}) in {len(gaps)} setting{'s' * (len(gaps) > 1)}; the deviation over seeds is {spread:.2f}."
+        f"FedAvg on this machine and the published runs differ by {gaps.abs().max():.2f} points at most (mean {mean}) "
+        f"in {settings}; the deviation over seeds is {spread:.2f}."
     )
     if gaps.abs().max() > FAR * spread:
         raise ArtifactError(
@@ -267,8 +307,11 @@ def write_study(project: Project, name: str, content: Mapping[str, Any]) -> None
     """Write a study's file whole. SpecError: the method or one of its settings is wrong, and nothing is written."""
     block = {**content, "grid": content["grid"][:1]}  # all have the method, and a mistake is said once
     FileAtScale(project, ConfigPath("fednoise leaderboard"), block).check_contents()
-    with open_atomic(Path(STUDIES, f"{name}.yaml")) as file:
-        file.write("# Written by `fednoise leaderboard`.\n")
+    path = Path(STUDIES, f"{name}.yaml")
+    if path.exists() and not path.read_text(encoding="utf-8").startswith(WRITTEN):
+        raise SpecError(f"{path}: would be overwritten, and is not of this command. Rename the method's class")
+    with open_atomic(path) as file:
+        file.write(WRITTEN)
         plain = json.loads(json.dumps(content))  # no part of it twice, which YAML would write as an alias
         yaml.safe_dump(plain, file, sort_keys=False, allow_unicode=True, width=120)
 
@@ -294,15 +337,19 @@ def show_entry(study: Study, out: Path) -> str:
         ArtifactError: It does not (`compare_machines`), or the published runs are damaged.
     """
     published = find_published(study.project)
+    planned = {json_digest(run.spec) for run in study.runs if run.method == BASELINE}
+    packed = {name: run for name, run in read_packed(published).items() if settings_digest(run) in planned}
     with tempfile.TemporaryDirectory() as folder:
-        folders = unpack_runs(read_packed(published), Path(folder))
-        listed = finished_runs(study, folders, published_first=True)
+        listed = finished_runs(study, unpack_runs(packed, Path(folder)), published_first=True)
         theirs = [run for run in listed if run.method == BASELINE and Path(folder) in run.dir.parents]
         ours = [run for run in finished_runs(study) if run.method == BASELINE]
         sentence = compare_machines(load(ours), load(theirs))
-        summary = headline_of(load(listed)).sentence
-    publish_study(study, out, out / "report.html", published)
-    return f"{summary}\n{sentence}"
+    written = publish_study(study, out, out / "report.html", published, sentence)
+    for file in set(out.iterdir()) - set(written):
+        if file.suffix in OUTPUTS:  # of an earlier entry, with other settings
+            file.unlink()
+    _, summary, *_ = (out / "README.md").read_text(encoding="utf-8").split("\n\n")
+    return f"{summary}\n{sentence}".replace(". ", ".\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -325,8 +372,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if not args.method:
         parser.error("name a method")
-    slug = re.sub(r"[^a-z0-9]+", "_", args.method.rpartition(":")[2].lower())
-    name, id_, values = f"{BOARD}-{slug}", f"{OWN}{slug}", parse_arguments(args.values)
+    own = args.method.rpartition(":")[2]
+    slug = re.sub(r"[^a-z0-9]+", "_", own.lower())
+    name, id_ = f"{BOARD}-{slug}", f"{OWN}{slug}"
+    values = parse_arguments([word for word in args.values if not word.startswith(LABEL)])
+    labels = [own, *(word.removeprefix(LABEL) for word in args.values if word.startswith(LABEL))]
+    definition = {"name": args.method, "label": labels[-1]}
     board, tuning = (read_yaml(Path(STUDIES, f"{study}.yaml")) for study in (BOARD, TUNING))
     config = [f"scale={args.scale}"]
     patterns = list(filter(None, args.settings.split(",")))
@@ -334,13 +385,16 @@ def main(arguments: list[str] | None = None) -> int:
     grid = select_blocks(board["grid"], list_settings(published), patterns)
     datasets = list(dict.fromkeys(block["datasets"][0] for block in grid))
     if args.tune:
-        write_study(published.project, f"{name}-tuning", enter_tuning(tuning, id_, args.method, datasets, values))
+        write_study(published.project, f"{name}-tuning", enter_tuning(tuning, id_, definition, datasets, values))
         make_runs(f"{name}-tuning", args.cores, config, check=False)  # with some values its training may diverge
-        chosen = choose_settings(make_study(f"{name}-tuning"))
-        by_dataset = {dataset: settings[id_] for dataset, settings in chosen.items()}
-        if not by_dataset:
+        tuned = make_study(f"{name}-tuning")
+        by_dataset = {dataset: settings[id_] for dataset, settings in choose_settings(tuned).items()}
+        if len(by_dataset) < len(datasets):
             raise SpecError(f"{name}-tuning: not all runs were made; the messages above say why")
-        print(f"chosen by held-out noisy labels: {by_dataset}")
+        text = (
+            f"{definition['label']} was tuned as the other methods were"
+            f"{', but with other rates' if 'train.lr' in values else ''}. {describe_choice(tuned)}"
+        )
     else:
         if several := [key for key, value in values.items() if len(value) > 1]:
             raise SpecError(f"{several[0]}: several values need --tune")
@@ -348,8 +402,11 @@ def main(arguments: list[str] | None = None) -> int:
             deep_merge, (nest_value(key, value) for key, (value,) in values.items()), {}
         )
         by_dataset = dict.fromkeys(datasets, settings)
-    content = enter_method(board, id_, args.method, grid, by_dataset, None if args.tune else args.values)
-    write_study(published.project, name, content)
+        shown = ", ".join(f"{key}={value}" for key, (value,) in values.items()) or "its default settings"
+        text = f"{definition['label']} was not tuned as the other methods were. It ran with {shown}."
+    more = f"\n\n{ENTRY_TEXT}" if find_published(published.project).exists() else ""
+    write_study(published.project, name, enter_method(board, id_, definition, grid, by_dataset, text + more))
+    print(text, flush=True)
     make_runs(name, args.cores, [*config, f"subset={ENTRY}"])
     study = make_study(name)
     out = Path("build", BOARD, Path(study.root).name.removeprefix(f"{BOARD}-"))  # at another scale another folder

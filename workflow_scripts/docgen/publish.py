@@ -120,7 +120,9 @@ def refuse_damage(folders: Sequence[Path]) -> None:
     raise_all(ArtifactError, [*lines, "`fednoise audit` says how to mend this"] if lines else [])
 
 
-def publish_study(study: Study, out: Path, html: Path | None = None, published: Path | None = None) -> list[Path]:
+def publish_study(
+    study: Study, out: Path, html: Path | None = None, published: Path | None = None, note: str = ""
+) -> list[Path]:
     """Write the page README.md of a study with its tables, pictures and numbers.
 
     Args:
@@ -129,6 +131,7 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
         html: The page as one HTML file, too.
         published: A file of published runs that are shown in place of this machine's; default: those of `out` are
             shown beside them. The runs are written there if the study is a paper, a leaderboard, or unfinished.
+        note: A paragraph that is added to the study's text.
 
     Returns:
         The files that were written.
@@ -149,6 +152,7 @@ def publish_study(study: Study, out: Path, html: Path | None = None, published: 
         packed = [*listed, *(run for _, sized_runs in sizes for run in sized_runs)]
         refuse_damage([run.dir for run in packed])
         runs, metadata = load(listed), registry.complete_tables(study.page_metadata())
+        metadata["text"] += f"\n\n{note}" if note else ""
         out.mkdir(parents=True, exist_ok=True)
         table_names, drawn = _write_tables(root, metadata["tables"], listed), _draw_figures(root, study.figures, listed)
         _refuse_loss(out, metadata, [*table_names, *drawn])

@@ -38,7 +38,7 @@ def read_packed(file: Path) -> Packed:
         for address, parts in runs.items():
             if not address.startswith("store/runs/") or ".." in address or {*parts} != {*TEXTS, *NUMBERS}:
                 raise ValueError(f"{address!r} is no run")
-            _settings_digest(parts)
+            settings_digest(parts)
     except Exception as error:  # whatever the damage makes of it
         raise ArtifactError(f"{file}: damaged ({error}). Take it from git again, or delete it") from error
     return runs
@@ -62,7 +62,7 @@ def unpack_runs(packed: Packed, folder: Path) -> dict[str, Path]:
         for name in NUMBERS:
             numbers = pd.read_csv(io.StringIO(parts[name]), keep_default_na=False, na_values={"value": [""]})
             numbers.to_parquet(run_folder / f"{name}.parquet")
-    return {_settings_digest(parts): folder / address for address, parts in packed.items()}
+    return {settings_digest(parts): folder / address for address, parts in packed.items()}
 
 
 def pack_runs(
@@ -81,8 +81,8 @@ def pack_runs(
         The files that were written.
     """
     runs = {listed.folder: _pack_run(listed.dir, scores_only) for listed in listed_runs}
-    settings = {_settings_digest(parts) for parts in runs.values()}
-    runs |= {address: parts for address, parts in earlier.items() if _settings_digest(parts) not in settings}
+    settings = {settings_digest(parts) for parts in runs.values()}
+    runs |= {address: parts for address, parts in earlier.items() if settings_digest(parts) not in settings}
     content = lzma.compress(json.dumps(runs, sort_keys=True).encode())
     if len(content) > limit:
         print(f"{file}: not written, as it would have {len(content):,} bytes", file=sys.stderr)
@@ -102,7 +102,8 @@ def _pack_run(folder: Path, scores_only: bool) -> dict[str, str]:
     return texts | {name: _numbers_text(folder / f"{name}.parquet", scores_only) for name in NUMBERS}
 
 
-def _settings_digest(parts: dict[str, str]) -> str:
+def settings_digest(parts: dict[str, str]) -> str:
+    """The digest of the settings of a packed run."""
     return str(json.loads(parts["summary.json"])["spec_digest"])
 
 
