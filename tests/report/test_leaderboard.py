@@ -193,10 +193,15 @@ def test_an_entry_costs_what_it_costs_beside_fedavg_on_its_machine(tmp_path: Pat
     (tmp_path / "cost.json").write_text('{"seconds": 50, "cpu_seconds": 40}')
     runs = make_board(2, **{"fedavg": 70.0, "my-own": 75.0, "better": 75.0})
     for run in runs:
-        if (run.listed.method, run.listed.seed) == ("fedavg", 0):
-            run.__dict__["listed"] = replace(run.listed, local=tmp_path)
+        if run.listed.method != "my-own":
+            local = tmp_path if (run.listed.method, run.listed.seed) == ("fedavg", 0) else None
+            run.__dict__["listed"] = replace(run.listed, dir=tmp_path / "store/runs" / run.listed.dir, local=local)
     costs = judge_methods(runs, "last", "fedavg").groupby("method")["cpu"].first()
     assert (costs["my-own"], costs["better"]) == (0.5, 1.5)
+    for run in runs:
+        if run.listed.method == "better":  # made on a machine where FedAvg took three times as long
+            run.cost["cpu_ratio"] = 1 / 3
+    assert judge_methods(runs, "last", "fedavg").groupby("method")["cpu"].first()["better"] == 0.5
 
 
 def test_the_tables_mark_an_entry_and_say_what_it_does_to_the_verdicts() -> None:

@@ -1,6 +1,7 @@
 """A small leaderboard from its tuning to a method of one's own that is entered on another machine."""
 
 import json
+import lzma
 import shutil
 from pathlib import Path
 
@@ -181,18 +182,27 @@ def test_a_method_is_entered_where_only_the_published_runs_are(board: Workflow) 
     assert set(pd.read_csv(board.path("build/leaderboard/weak/main.csv"))["noise"]) == {"sym20"}
 
 
+def read_runs(board: Workflow) -> dict:
+    return json.loads(lzma.decompress(board.path("docs/results/leaderboard/runs.json.xz").read_bytes()))
+
+
 def test_publishing_on_another_machine_adds_to_the_published_runs(board: Workflow) -> None:
-    before = pd.read_csv(board.path("docs/results/leaderboard/main.csv"))
+    before, earlier = pd.read_csv(board.path("docs/results/leaderboard/main.csv")), read_runs(board)
     shutil.rmtree(board.path("store"))
     board.path("config/tuned/leaderboard.yaml").write_text(
         yaml.safe_dump({"digits": {**read_choice(board)["digits"], "sce": {"train": {"lr": 0.1}}}})
     )
     with board.path("config/studies/leaderboard.yaml").open("a") as file:
-        file.write("subsets: {sce: [{methods: [sce]}]}\n")
-    assert board.snakemake("leaderboard_runs", "--config", "subset=sce")["train"] == 4
+        file.write("subsets: {sce: [{methods: [sce]}, {methods: [fedavg], noises: [sym40], seeds: [0]}]}\n")
+    assert board.snakemake("leaderboard_runs", "--config", "subset=sce")["train"] == 5
     board(*FEDNOISE, "publish", "--root", "results/leaderboard")
     after = pd.read_csv(board.path("docs/results/leaderboard/main.csv"))
     assert set(after["method"]) == {*before["method"], "sce"}
+    packed = read_runs(board)
+    made_here = {address for address, run in packed.items() if "cpu_ratio" in json.loads(run["cost.json"])}
+    assert made_here == {address for address in {*packed} - {*earlier} if "/symmetric-0.4/" in address}
+    fedavg = before[before["method"] == "fedavg"]["accuracy"]
+    assert list(after[after["method"] == "fedavg"]["accuracy"]) == list(fedavg)
 
 
 def test_a_method_of_ones_own_is_tuned_and_runs_at_test_size(board: Workflow) -> None:

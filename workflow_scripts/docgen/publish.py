@@ -40,6 +40,7 @@ from workflow_scripts.report.pages.headline import summary_lines
 from workflow_scripts.report.pages.paper_sections import paper_parts
 from workflow_scripts.report.runs.csv_files import csv_text
 from workflow_scripts.report.runs.frames import tabulate_results
+from workflow_scripts.report.runs.leaderboard import compare_speed
 from workflow_scripts.report.runs.names import describe_spec
 from workflow_scripts.report.runs.provenance import list_limits
 from workflow_scripts.report.runs.run import ListedRun, RecordedRun, list_timed, listed_runs, load, select
@@ -130,7 +131,8 @@ def publish_study(
         out: The folder to write to.
         html: The page as one HTML file, too.
         published: A file of published runs that are shown in place of this machine's; default: those of `out` are
-            shown beside them. The runs are written there if the study is a paper, a leaderboard, or unfinished.
+            shown beside them, and in a leaderboard in place of them. The runs are written there if the study is a
+            paper, a leaderboard, or unfinished.
         note: A paragraph that is added to the study's text.
 
     Returns:
@@ -145,7 +147,9 @@ def publish_study(
         root = Path(folder)
         earlier = read_packed(published or out / RUNS)
         folders = unpack_runs(earlier, root / "earlier")
-        listed = finished_runs(study, folders, published_first=published is not None)
+        # ranks of a board stay those that were published
+        board = any(spec["kind"] == "leaderboard" for spec in study.tables.values())
+        listed = finished_runs(study, folders, published_first=board)
         if not listed:
             raise ArtifactError(f"{study.root}: no run of the study is finished")
         sizes = _list_other_sizes(study, folders)
@@ -165,13 +169,12 @@ def publish_study(
         paper = paper_parts(metadata, runs, root, loaded)
         light = [name for name in drawn if (root / f"figures/{name}.png").stat().st_size <= LIMIT]
         texts_by_figure = {name: read_words(root / f"figures/{name}.svg") for name in light}
-        board = "leaderboard" in {spec["kind"] for spec in tables.values()}
         endings = ("csv", "md", *(["tex"] if board else []))
         files = [root / f"tables/{name}.{ending}" for name in table_names for ending in endings]
         copies = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
         is_unfinished = len(listed) < len(study.runs)
         if (paper or board or earlier or is_unfinished) and not published:
-            copies += pack_runs(packed, earlier, out / RUNS, LIMIT, scores_only=board)
+            copies += pack_runs(packed, earlier, out / RUNS, LIMIT, scores_only=board, ratios=compare_speed(runs))
         if html is not None:
             with open_atomic(html) as opened:
                 opened.write(study_page.study_page(metadata | {"tables": tables}, listed, root, commit))

@@ -7,13 +7,14 @@ import io
 import json
 import lzma
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
 
 from fednoise_core.io import ArtifactError, open_atomic, sha256_file
-from workflow_scripts.report.runs.run import ListedRun
+from workflow_scripts.report.runs.run import ListedRun, Setting
 
 RUNS = "runs.json.xz"
 TEXTS = ("spec.json", "summary.json", "cost.json")
@@ -66,7 +67,13 @@ def unpack_runs(packed: Packed, folder: Path) -> dict[str, Path]:
 
 
 def pack_runs(
-    listed_runs: Iterable[ListedRun], earlier: Packed, file: Path, limit: int, *, scores_only: bool = False
+    listed_runs: Iterable[ListedRun],
+    earlier: Packed,
+    file: Path,
+    limit: int,
+    *,
+    scores_only: bool = False,
+    ratios: Mapping[Setting, float] = MappingProxyType({}),
 ) -> list[Path]:
     """Write the runs to one file, the same bytes for equal runs.
 
@@ -76,11 +83,12 @@ def pack_runs(
         file: The file to write.
         limit: The largest size in bytes. A larger file is not written, and the former one stays.
         scores_only: Of the numbers by round, keep the accuracies of views; and write the file's SHA-256 beside it.
+        ratios: Of `compare_speed`. They are added to the costs of the runs made here, as `cpu_ratio`.
 
     Returns:
         The files that were written.
     """
-    runs = {listed.folder: _pack_run(listed.dir, scores_only) for listed in listed_runs}
+    runs = {listed.folder: _pack_run(listed, scores_only, ratios) for listed in listed_runs}
     settings = {settings_digest(parts) for parts in runs.values()}
     runs |= {address: parts for address, parts in earlier.items() if settings_digest(parts) not in settings}
     content = lzma.compress(json.dumps(runs, sort_keys=True).encode())
@@ -97,9 +105,12 @@ def pack_runs(
     return [file, sums]
 
 
-def _pack_run(folder: Path, scores_only: bool) -> dict[str, str]:
-    texts = {name: (folder / name).read_text(encoding="utf-8") for name in TEXTS}
-    return texts | {name: _numbers_text(folder / f"{name}.parquet", scores_only) for name in NUMBERS}
+def _pack_run(listed: ListedRun, scores_only: bool, ratios: Mapping[Setting, float]) -> dict[str, str]:
+    parts = {name: (listed.dir / name).read_text(encoding="utf-8") for name in TEXTS}
+    if listed.setting in ratios and not listed.is_published:
+        cost = json.loads(parts["cost.json"]) | {"cpu_ratio": round(ratios[listed.setting], 3)}
+        parts["cost.json"] = json.dumps(cost, indent=2)
+    return parts | {name: _numbers_text(listed.dir / f"{name}.parquet", scores_only) for name in NUMBERS}
 
 
 def settings_digest(parts: dict[str, str]) -> str:

@@ -13,10 +13,10 @@ from scipy import stats
 
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.rng import stream
-from workflow_scripts.paths import DEFAULT, OWN
+from workflow_scripts.paths import DEFAULT
 from workflow_scripts.report.runs import frames
 from workflow_scripts.report.runs.ranking import compared_runs, paired_gains
-from workflow_scripts.report.runs.run import RecordedRun
+from workflow_scripts.report.runs.run import RecordedRun, Setting
 from workflow_scripts.report.runs.statistics import LEVEL
 
 DRAWS = 2000
@@ -96,18 +96,25 @@ def _check_blocks(runs: Sequence[RecordedRun]) -> None:
 
 
 def _list_seconds(runs: Sequence[RecordedRun]) -> list[float]:
-    """CPU seconds of runs; of those of an entry, as many as they would take where the published runs were made."""
-    copies = [(run, replace(run.listed, dir=run.listed.local)) for run in runs if run.listed.local]
-    ratios = {run.listed.setting: _cpu_seconds(run) / _cpu_seconds(replace(run, listed=copy)) for run, copy in copies}
-    entered = [run.listed.method.startswith(OWN) and not run.listed.local for run in runs]
+    """CPU seconds of runs; of those made here, as many as they would take where the published runs were made."""
+    ratios = compare_speed(runs)
     return [
-        _cpu_seconds(run) * (ratios.get(run.listed.setting, 1.0) if is_entry else 1.0)
-        for run, is_entry in zip(runs, entered, strict=True)
+        _cpu_seconds(run) * (1.0 if run.listed.is_published else ratios.get(run.listed.setting, 1.0)) for run in runs
     ]
 
 
+def compare_speed(runs: Sequence[RecordedRun]) -> dict[Setting, float]:
+    """Compare the CPU time of published runs with that of the same runs made here.
+
+    Returns:
+        Setting → CPU seconds of a published run for each second here, where a run is both published and made here.
+    """
+    copies = [(run, replace(run, listed=replace(run.listed, dir=run.listed.local))) for run in runs if run.listed.local]
+    return {run.listed.setting: _cpu_seconds(run) / _cpu_seconds(copy) for run, copy in copies}
+
+
 def _cpu_seconds(run: RecordedRun) -> float:
-    return float(run.cost.get("cpu_seconds") or np.nan)
+    return float(run.cost.get("cpu_seconds") or np.nan) * float(run.cost.get("cpu_ratio", 1.0))
 
 
 def _judge_by_setting(gains: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -64,6 +64,11 @@ class ListedRun:
         return re.sub(r"^.*/(?=store/runs/)", "", self.dir.as_posix())
 
     @property
+    def is_published(self) -> bool:
+        """Whether `dir` has a run that was unpacked, and not one of this store."""
+        return self.dir.as_posix() != self.folder
+
+    @property
     def setting(self) -> Setting:
         """The run's data set, noise and partition."""
         return Setting(self.dataset, self.noise, self.partition)
