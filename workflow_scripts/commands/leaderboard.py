@@ -340,7 +340,7 @@ def show_entry(study: Study, out: Path) -> str:
     planned = {json_digest(run.spec) for run in study.runs if run.method == BASELINE}
     packed = {name: run for name, run in read_packed(published).items() if settings_digest(run) in planned}
     with tempfile.TemporaryDirectory() as folder:
-        listed = finished_runs(study, unpack_runs(packed, Path(folder)), published_first=True)
+        listed = finished_runs(study, unpack_runs(packed, Path(folder)), {BASELINE})
         theirs = [run for run in listed if run.method == BASELINE and Path(folder) in run.dir.parents]
         ours = [run for run in finished_runs(study) if run.method == BASELINE]
         sentence = compare_machines(load(ours), load(theirs))

@@ -18,7 +18,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -85,19 +85,19 @@ def find_study(root: str, folder: str | Path = ".") -> Study:
 
 
 def finished_runs(
-    study: Study, published: Mapping[str, Path] = MappingProxyType({}), *, published_first: bool = False
+    study: Study, published: Mapping[str, Path] = MappingProxyType({}), published_first: Collection[str] = ()
 ) -> list[ListedRun]:
     """List the finished runs of a study. Runs of other settings have other folders.
 
     Args:
         study: The study.
         published: The folders of runs that were published earlier, by the digest of their settings.
-        published_first: Of a run that is finished here and published, list the latter.
+        published_first: Methods of which, of a run that is finished here and published, the latter is listed.
     """
     finished, rows = [], []
     for run in study.runs:
         folder, is_finished = published.get(json_digest(run.spec)), run.plan.is_finished
-        if is_finished and not (folder and published_first):
+        if is_finished and not (folder and run.method in published_first):
             rows.append(run.row)
         elif folder:
             rows.append(run.row | {"dir": folder, "local": Path(run.folder) if is_finished else None})
@@ -131,8 +131,8 @@ def publish_study(
         out: The folder to write to.
         html: The page as one HTML file, too.
         published: A file of published runs that are shown in place of this machine's; default: those of `out` are
-            shown beside them, and in a leaderboard in place of them. The runs are written there if the study is a
-            paper, a leaderboard, or unfinished.
+            shown beside them, and those of a leaderboard's baseline in place of them. The runs are written there if the
+            study is a paper, a leaderboard, or unfinished.
         note: A paragraph that is added to the study's text.
 
     Returns:
@@ -147,9 +147,10 @@ def publish_study(
         root = Path(folder)
         earlier = read_packed(published or out / RUNS)
         folders = unpack_runs(earlier, root / "earlier")
-        # ranks of a board stay those that were published
-        board = any(spec["kind"] == "leaderboard" for spec in study.tables.values())
-        listed = finished_runs(study, folders, published_first=board)
+        boards = [registry.complete_spec(spec) for spec in study.tables.values() if spec["kind"] == "leaderboard"]
+        # all gains are over the published runs of a leaderboard's baseline
+        first = {run.method for run in study.runs} if published else {spec["baseline"] for spec in boards}
+        listed = finished_runs(study, folders, first)
         if not listed:
             raise ArtifactError(f"{study.root}: no run of the study is finished")
         sizes = _list_other_sizes(study, folders)
@@ -169,12 +170,14 @@ def publish_study(
         paper = paper_parts(metadata, runs, root, loaded)
         light = [name for name in drawn if (root / f"figures/{name}.png").stat().st_size <= LIMIT]
         texts_by_figure = {name: read_words(root / f"figures/{name}.svg") for name in light}
-        endings = ("csv", "md", *(["tex"] if board else []))
+        endings = ("csv", "md", *(["tex"] if boards else []))
         files = [root / f"tables/{name}.{ending}" for name in table_names for ending in endings]
         copies = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
         is_unfinished = len(listed) < len(study.runs)
-        if (paper or board or earlier or is_unfinished) and not published:
-            copies += pack_runs(packed, earlier, out / RUNS, LIMIT, scores_only=board, ratios=compare_speed(runs))
+        if (paper or boards or earlier or is_unfinished) and not published:
+            copies += pack_runs(
+                packed, earlier, out / RUNS, LIMIT, scores_only=bool(boards), ratios=compare_speed(runs)
+            )
         if html is not None:
             with open_atomic(html) as opened:
                 opened.write(study_page.study_page(metadata | {"tables": tables}, listed, root, commit))

@@ -108,7 +108,7 @@ def pack_runs(
 def _pack_run(listed: ListedRun, scores_only: bool, ratios: Mapping[Setting, float]) -> dict[str, str]:
     parts = {name: (listed.dir / name).read_text(encoding="utf-8") for name in TEXTS}
     if listed.setting in ratios and not listed.is_published:
-        cost = json.loads(parts["cost.json"]) | {"cpu_ratio": round(ratios[listed.setting], 3)}
+        cost = json.loads(parts["cost.json"]) | {"cpu_ratio": ratios[listed.setting]}
         parts["cost.json"] = json.dumps(cost, indent=2)
     return parts | {name: _numbers_text(listed.dir / f"{name}.parquet", scores_only) for name in NUMBERS}
 

@@ -109,8 +109,13 @@ def compare_speed(runs: Sequence[RecordedRun]) -> dict[Setting, float]:
     Returns:
         Setting → CPU seconds of a published run for each second here, where a run is both published and made here.
     """
-    copies = [(run, replace(run, listed=replace(run.listed, dir=run.listed.local))) for run in runs if run.listed.local]
-    return {run.listed.setting: _cpu_seconds(run) / _cpu_seconds(copy) for run, copy in copies}
+    ratios: dict[Setting, list[float]] = {}
+    for run in runs:
+        if run.listed.local:
+            copy = replace(run, listed=replace(run.listed, dir=run.listed.local))
+            ratios.setdefault(run.listed.setting, []).append(_cpu_seconds(run) / _cpu_seconds(copy))
+    means = {setting: float(np.mean(values)) for setting, values in ratios.items()}
+    return {setting: round(mean, 3) for setting, mean in means.items() if np.isfinite(mean)}
 
 
 def _cpu_seconds(run: RecordedRun) -> float:

@@ -65,7 +65,7 @@ class ListedRun:
 
     @property
     def is_published(self) -> bool:
-        """Whether `dir` has a run that was unpacked, and not one of this store."""
+        """True if `dir` has a run that was unpacked, and not one of this store."""
         return self.dir.as_posix() != self.folder
 
     @property
