@@ -199,8 +199,8 @@ def test_publishing_on_another_machine_adds_to_the_published_runs(board: Workflo
     after = pd.read_csv(board.path("docs/results/leaderboard/main.csv"))
     assert set(after["method"]) == {*before["method"], "sce"}
     packed = read_runs(board)
-    made_here = {address for address, run in packed.items() if "cpu_ratio" in json.loads(run["cost.json"])}
-    assert made_here == {address for address in {*packed} - {*earlier} if "/symmetric-0.4/" in address}
+    scaled = {address for address, run in packed.items() if "cpu_ratio" in json.loads(run["cost.json"])}
+    assert scaled == {address for address in {*packed} - {*earlier} if "/symmetric-0.4/" in address}
     fedavg = before[before["method"] == "fedavg"]["accuracy"]
     assert list(after[after["method"] == "fedavg"]["accuracy"]) == list(fedavg)
 

@@ -96,12 +96,12 @@ def describe_choice(study: Study) -> str:
             tried = {parse_settings(run.method)[key] for run in runs}
             if len(tried) > 2 and all(NUMBER.fullmatch(text) for text in tried):
                 ends += [f"{key}={value}"] if value in (min(tried, key=float), max(tried, key=float)) else []
-        others = sorted(scores[:place] + scores[place + 1 :])
-        rest = " to ".join(dict.fromkeys(f"{100 * score:.1f}" for score in others[:1] + others[-1:]))
+        remaining = sorted(scores[:place] + scores[place + 1 :])
+        span = " to ".join(dict.fromkeys(f"{100 * score:.1f}" for score in remaining[:1] + remaining[-1:]))
         sentences.append(
             f"On {describe_spec(runs[0].spec['dataset'], runs[0].dataset)} it ran with "
             f"{', '.join(f'{key}={value}' for key, value in values.items())}, whose agreement with held-out noisy "
-            f"labels is {100 * scores[place]:.1f} %{f' (others: {rest})' if rest else ''}."
+            f"labels is {100 * scores[place]:.1f} %{f' (others: {span})' if span else ''}."
         )
         sentences += [f"No value beyond {' and '.join(ends)} was tried."] if ends else []
     return " ".join(sentences)
@@ -372,11 +372,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if not args.method:
         parser.error("name a method")
-    own = args.method.rpartition(":")[2]
-    slug = re.sub(r"[^a-z0-9]+", "_", own.lower())
+    class_name = args.method.rpartition(":")[2]
+    slug = re.sub(r"[^a-z0-9]+", "_", class_name.lower())
     name, id_ = f"{BOARD}-{slug}", f"{OWN}{slug}"
     values = parse_arguments([word for word in args.values if not word.startswith(LABEL)])
-    labels = [own, *(word.removeprefix(LABEL) for word in args.values if word.startswith(LABEL))]
+    labels = [class_name, *(word.removeprefix(LABEL) for word in args.values if word.startswith(LABEL))]
     definition = {"name": args.method, "label": labels[-1]}
     board, tuning = (read_yaml(Path(STUDIES, f"{study}.yaml")) for study in (BOARD, TUNING))
     config = [f"scale={args.scale}"]
