@@ -193,10 +193,10 @@ def make_headline(
     rows = [row for row in rows if row.methods]
     sentences = [
         (f"On {title}: " if len(boards) > 1 else "")
-        + _gains_sentence(of[of["dataset"].isin(judged["dataset"])], base, judged)
+        + _gains_sentence(judged_gains, base, judged)
         for base, of in parts.items()
         for title, judged in boards.items()
-        if of["dataset"].isin(judged["dataset"]).any()
+        if len(judged_gains := of[of["dataset"].isin(judged["dataset"])])
     ] or [_gains_sentence(of, base) for base, of in parts.items()]
     sentence = " ".join(sentences) or (_leaders_sentence(rows) if rows else _mean_words(counted))
     seeds = count_words(counted.groupby(["dataset", "noise", "partition", "method"])["seed"].size())

@@ -9,18 +9,31 @@ from pydantic import Field
 from fednoise_core.io import SpecError
 from workflow_scripts.report.figures.kind import AccuracySettings, Drawn, FigureKind
 from workflow_scripts.report.figures.results.common import name_rows
-from workflow_scripts.report.figures.style import DOT, HOLLOW, QUIET, SIZE, Look, add_legend_below, make_panels
+from workflow_scripts.report.figures.style import (
+    BASELINE,
+    DOT,
+    FAMILY_COLOURS,
+    HOLLOW,
+    PLAIN,
+    QUIET,
+    SIZE,
+    Look,
+    add_legend_below,
+    make_panels,
+)
 from workflow_scripts.report.runs.leaderboard import judge_methods
 from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.run import RecordedRun
 from workflow_scripts.report.text.cells import METRIC_WORDS, count_words, format_number
 from workflow_scripts.report.text.escape import wrap_text
 
+FAMILY_WORDS = ("server", "loss", "selected samples", "corrected labels", "transition matrix", "personal models")
+
 
 class RanksSettings(AccuracySettings):
     """Mean rank of every method of a leaderboard with a bootstrap interval over settings and seeds; the best on top.
 
-    Hollow: a method that Nemenyi's test places behind the first.
+    Hollow: a method that Nemenyi's test places behind the first. The vertical line is at the baseline's rank.
     """
 
     baseline: Annotated[str, Field(description="The method that has a run in every block of runs that are ranked.")] = (
@@ -37,16 +50,26 @@ def _draw_ranks(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     figure, (axis,) = make_panels(
         1, settings, sum(0.05 + (1 + label.count("\n")) * SIZE * 1.3 / 72 for label in labels) + 0.6
     )
+    axis.axvline(ranks.loc[ranks["method"] == settings.baseline, "rank"].iloc[0], **BASELINE)
+    colours = [shades[0][0] for shades in FAMILY_COLOURS.values()]  # one shade each, as rows have names
     for place, (_, row) in enumerate(ranks.iterrows()):
-        colour, first = looks[row["method"]].colour, row["place_low"] == 1
+        look, first = looks[row["method"]], row["place_low"] == 1
+        colour = PLAIN[0] if look.colour == PLAIN[0] else colours[look.family]
         axis.plot([row["rank_low"], row["rank_high"]], [place, place], color=colour, linewidth=1.4, zorder=2)
         axis.plot([row["rank"]], [place], color=colour, markerfacecolor=colour if first else "white", zorder=3, **DOT)
     name_rows(axis, labels, list(ranks["method"]), runs)
     axis.set_ylim(len(ranks) - 0.5, -0.5)
     axis.set_xlabel("mean rank (1: the best)")
+    drawn = {looks[method].family for method in ranks["method"]}
+    legend = [
+        Line2D([], [], color=colour, label=words, linewidth=1.4)
+        for family, (colour, words) in enumerate(zip(colours, FAMILY_WORDS, strict=True))
+        if family in drawn
+    ]
     if (ranks["place_low"] > 1).any():
-        first = Line2D([], [], color=QUIET, label="not told apart from the first", **DOT)
-        add_legend_below(figure, [first, Line2D([], [], label="behind it", **HOLLOW)])
+        legend.append(Line2D([], [], color=QUIET, label="not told apart from the first", **DOT))
+        legend.append(Line2D([], [], label="behind the first", **HOLLOW))
+    add_legend_below(figure, legend)
     count = int(ranks["of_settings"].iloc[0])
     names = Names.of_runs(runs)
     datasets = list(dict.fromkeys(names.of(run.listed.setting)[0] for run in runs))
