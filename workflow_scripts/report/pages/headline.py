@@ -192,8 +192,7 @@ def make_headline(
     ]
     rows = [row for row in rows if row.methods]
     sentences = [
-        (f"On {title}: " if len(boards) > 1 else "")
-        + _gains_sentence(judged_gains, base, judged)
+        (f"On {title}: " if len(boards) > 1 else "") + _gains_sentence(judged_gains, base, judged)
         for base, of in parts.items()
         for title, judged in boards.items()
         if len(judged_gains := of[of["dataset"].isin(judged["dataset"])])
