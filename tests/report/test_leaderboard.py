@@ -299,4 +299,7 @@ def test_figure_draws_each_ranked_method() -> None:
     assert drawn.frame["method"].iloc[0] == "better"
     assert len(drawn.figure.axes[0].get_yticklabels()) == 4
     assert "mean ranks: Better 1.0" in drawn.alt
+    labels = [text.get_text() for text in drawn.figure.legends[0].get_texts()]
+    assert labels[0] == "server"
+    assert "personal models" not in labels
     assert "in 10 settings of digits; n = 3 seeds." in drawn.caption
