@@ -125,12 +125,22 @@ def test_wins_losses_and_places_of_methods_that_differ() -> None:
     assert places == {"better": [1, 1], "fedavg": [2, 3], "same": [2, 3], "worse": [4, 4]}
 
 
-def test_the_critical_difference_is_that_of_published_tables() -> None:
-    """Demšar (2006), table 5(a): quantiles of 3, 4 and 10 methods."""
-    table = {3: 2.343, 4: 2.569, 10: 3.164}
-    for methods, quantile in table.items():
-        expected = quantile * np.sqrt(methods * (methods + 1) / (6 * 14))
-        assert leaderboard.critical_difference(methods, 14) == pytest.approx(expected, rel=1e-3)
+def test_ranks_are_compared_by_paired_t_tests_corrected_for_all_pairs() -> None:
+    """By scipy's test of one pair at a time and the step-up rule of Benjamini and Hochberg (1995), section 3.1."""
+    random = np.random.default_rng(2)
+    ranks = stats.rankdata(random.normal(size=(8, 12)) + np.linspace(0, 4, 12), axis=1)
+    ranks[:, 3] = ranks[:, 2]  # never told apart
+    signs = leaderboard.compare_ranks(ranks)
+    pairs = [(a, b) for a in range(12) for b in range(a + 1, 12) if (a, b) != (2, 3)]
+    p_values = {pair: stats.ttest_rel(ranks[:, pair[0]], ranks[:, pair[1]]).pvalue for pair in pairs}
+    in_order = sorted(pairs, key=p_values.__getitem__)
+    count = max(k for k, pair in enumerate(in_order, start=1) if p_values[pair] <= 0.05 * k / (len(pairs) + 1))
+    assert 10 < count < len(pairs) - 10
+    better = {(a, b) for a, b in zip(*np.nonzero(signs > 0), strict=True)}
+    means = ranks.mean(axis=0)
+    assert better == {(a, b) if means[a] < means[b] else (b, a) for a, b in in_order[:count]}
+    assert (signs == -signs.T).all()
+    assert not leaderboard.compare_ranks(ranks[: leaderboard.LEAST - 1]).any()
 
 
 def test_too_few_settings_tell_nothing_apart_and_the_table_says_so() -> None:

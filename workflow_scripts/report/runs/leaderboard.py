@@ -179,15 +179,33 @@ def _summarize_ranks(ranks: pd.DataFrame, scores: pd.DataFrame, baseline: str) -
     columns: dict[str, Any] = {}
     for place, name in enumerate(("rank", "mean_gain")):
         columns |= {name: mean[:, place], f"{name}_low": low[:, place], f"{name}_high": high[:, place]}
-    gaps = np.subtract.outer(mean[:, 0], mean[:, 0])  # of mean ranks
-    apart = critical_difference(len(mean), len(blocks))
-    columns |= {"place_low": 1 + (gaps > apart).sum(axis=1), "place_high": len(mean) - (gaps < -apart).sum(axis=1)}
+    signs = compare_ranks(np.stack([block[..., 0].mean(axis=0) for block in blocks]))
+    columns |= {"place_low": 1 + (signs < 0).sum(axis=1), "place_high": len(mean) - (signs > 0).sum(axis=1)}
     return pd.DataFrame(columns, index=ranks.columns)
 
 
-def critical_difference(methods: int, settings: int) -> float:
-    """The distance of two mean ranks that Nemenyi's test takes as real (Demšar, 2006, JMLR 7, section 3.2.2)."""
-    if settings < LEAST:
-        return np.inf
-    quantile = stats.studentized_range.ppf(LEVEL, methods, np.inf) / np.sqrt(2)
-    return float(quantile * np.sqrt(methods * (methods + 1) / (6 * settings)))
+def compare_ranks(ranks: np.ndarray) -> np.ndarray:
+    """Compare the mean ranks of all pairs of methods.
+
+    A paired t test over settings for each pair, at a false discovery rate of 5 % over all pairs. Nemenyi's test would
+    not do: its critical difference grows with the number of methods, to 34 ranks for 50 methods in six settings.
+
+    Args:
+        ranks: Ranks in each setting, averaged over seeds, of shape (settings, methods).
+
+    Returns:
+        Integers of shape (methods, methods): 1 where the row's mean rank is better than the column's, -1 where it is
+        worse, and 0 where the test does not tell them apart or there are fewer than `LEAST` settings.
+    """
+    settings, methods = ranks.shape
+    first, second = np.triu_indices(methods, 1)
+    signs = np.zeros((methods, methods), int)
+    if settings < LEAST or not len(first):
+        return signs
+    gaps = ranks[:, second] - ranks[:, first]  # positive: the first is better
+    mean, error = gaps.mean(axis=0), stats.sem(gaps, axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):  # equal in all settings, or apart by the same in all
+        p_values = np.nan_to_num(2 * stats.t.sf(np.abs(mean / error), settings - 1), nan=1.0)
+    found = np.where(stats.false_discovery_control(p_values) < 1 - LEVEL, np.sign(mean), 0).astype(int)
+    signs[first, second], signs[second, first] = found, -found
+    return signs

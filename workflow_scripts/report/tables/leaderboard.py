@@ -8,7 +8,7 @@ from pydantic import Field
 
 from workflow_scripts.paths import OWN
 from workflow_scripts.report.runs.frames import tabulate_results
-from workflow_scripts.report.runs.leaderboard import LEAST, critical_difference, judge_methods
+from workflow_scripts.report.runs.leaderboard import LEAST, judge_methods
 from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.run import RecordedRun, Setting
 from workflow_scripts.report.runs.selection import Metric, RunSelection
@@ -113,12 +113,11 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
             "place."
         )
     else:
-        count = ranked["method"].nunique()
-        apart = critical_difference(count, len(settings))
+        count, first = ranked["method"].nunique(), ranked.iloc[0]
         notes.append(
-            f"Mean ranks that are more than {apart:.1f} apart differ by Nemenyi's test at 5 %. Place: from 1 + the "
-            "number of methods with a better rank by this test to the number of all less those with a worse one. "
-            f"{ranked['method_label'].iloc[0]} is ahead of {count - ranked['place_high'].iloc[0]:.0f} of {count - 1}."
+            "Place: from 1 + the number of methods with a better mean rank to the number of all less those with a "
+            "worse one, by paired t tests over settings at a false discovery rate of 5 % over all pairs of methods. "
+            f"{first['method_label']} is ahead of {count - first['place_high']:.0f} of {count - 1}."
         )
     if left := list(dict.fromkeys(frame.loc[~frame["method"].isin(ranked["method"]), "method_label"])):
         notes.append(f"Without a rank, as runs are missing or may not be compared: {', '.join(left)}.")

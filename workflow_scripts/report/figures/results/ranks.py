@@ -33,7 +33,7 @@ FAMILY_WORDS = ("server", "loss", "selected samples", "corrected labels", "trans
 class RanksSettings(AccuracySettings):
     """Mean rank of every method of a leaderboard with a bootstrap interval over settings and seeds; the best on top.
 
-    Hollow: a method that Nemenyi's test places behind the first. The vertical line is at the baseline's rank.
+    Hollow: a method that is behind another by the table's tests. The vertical line is at the baseline's rank.
     """
 
     baseline: Annotated[str, Field(description="The method that has a run in every block of runs that are ranked.")] = (
@@ -67,8 +67,8 @@ def _draw_ranks(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
         if family in drawn
     ]
     if (ranks["place_low"] > 1).any():
-        legend.append(Line2D([], [], color=QUIET, label="not told apart from the first", **DOT))
-        legend.append(Line2D([], [], label="behind the first", **HOLLOW))
+        legend.append(Line2D([], [], color=QUIET, label="behind no method", **DOT))
+        legend.append(Line2D([], [], label="behind at least one method", **HOLLOW))
     add_legend_below(figure, legend)
     count = int(ranks["of_settings"].iloc[0])
     names = Names.of_runs(runs)
