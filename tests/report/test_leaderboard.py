@@ -296,7 +296,7 @@ def test_table_says_what_the_frame_says(tmp_path: Path) -> None:
     bold = sum(cell.bold for row in by_setting.rows for cell in row.cells)
     behind = sum(int(row.cells[4].text) for row in grid.rows if row.cells[4].text != "–")
     assert f"Of 60 gains {bold} are ahead and {behind} behind." in by_setting.notes
-    assert any(note.endswith("Better is ahead of 3 of 3.") for note in grid.notes)
+    assert any(note.endswith("Better than Fedavg by these tests: Better.") for note in grid.notes)
     assert by_setting.rows[0].cells[0].text.startswith("+")
     assert "[" in by_setting.rows[0].cells[0].text
 
@@ -312,4 +312,7 @@ def test_figure_draws_each_ranked_method() -> None:
     labels = [text.get_text() for text in drawn.figure.legends[0].get_texts()]
     assert labels[0] == "server"
     assert "personal models" not in labels
+    assert labels[-2:] == ["better or worse than Fedavg", "not told apart from Fedavg"]
+    faces = [line.get_markerfacecolor() for line in drawn.figure.axes[0].lines if line.get_marker() == "o"]
+    assert [face == "white" for face in faces] == [method == "same" for method in drawn.frame["method"]]
     assert "in 10 settings of digits; n = 3 seeds." in drawn.caption

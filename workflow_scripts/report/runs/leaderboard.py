@@ -40,8 +40,8 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
         95 % t interval `gain_low`, `gain_high`, and `ahead` (1 ahead, -1 behind, 0 undecided) by t tests, at a false
         discovery rate of 5 % over all rows. A method's variance over seeds is taken to be the same in all settings.
         Over the settings: `rank` and `mean_gain`, with 95 % bootstrap intervals over settings and seeds if there are
-        at least `LEAST` settings; `place_low`, 1 + the number of methods whose mean rank is better by more than
-        Nemenyi's critical difference, and `place_high`, the number of methods less those whose is worse by more;
+        at least `LEAST` settings; by `compare_ranks`, `place_low`, 1 + the number of methods with a better mean rank,
+        `place_high`, the number of methods less those with a worse one, and `rank_ahead` (1, -1 or 0) of the baseline;
         `default_gain`, if the method ran at its defaults in all settings; `traffic` and `cpu`, relative to the
         baseline's; and how many settings there are (`of_settings`).
 
@@ -181,6 +181,7 @@ def _summarize_ranks(ranks: pd.DataFrame, scores: pd.DataFrame, baseline: str) -
         columns |= {name: mean[:, place], f"{name}_low": low[:, place], f"{name}_high": high[:, place]}
     signs = compare_ranks(np.stack([block[..., 0].mean(axis=0) for block in blocks]))
     columns |= {"place_low": 1 + (signs < 0).sum(axis=1), "place_high": len(mean) - (signs > 0).sum(axis=1)}
+    columns["rank_ahead"] = signs[:, ranks.columns.get_loc(baseline)]
     return pd.DataFrame(columns, index=ranks.columns)
 
 

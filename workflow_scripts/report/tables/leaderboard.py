@@ -113,11 +113,11 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
             "place."
         )
     else:
-        count, first = ranked["method"].nunique(), ranked.iloc[0]
+        better = list(dict.fromkeys(ranked.loc[ranked["rank_ahead"] > 0, "method_label"]))
         notes.append(
             "Place: from 1 + the number of methods with a better mean rank to the number of all less those with a "
             "worse one, by paired t tests over settings at a false discovery rate of 5 % over all pairs of methods. "
-            f"{first['method_label']} is ahead of {count - first['place_high']:.0f} of {count - 1}."
+            f"Better than {base} by these tests: {', '.join(better) or 'none'}."
         )
     if left := list(dict.fromkeys(frame.loc[~frame["method"].isin(ranked["method"]), "method_label"])):
         notes.append(f"Without a rank, as runs are missing or may not be compared: {', '.join(left)}.")

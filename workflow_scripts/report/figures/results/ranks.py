@@ -33,7 +33,7 @@ FAMILY_WORDS = ("server", "loss", "selected samples", "corrected labels", "trans
 class RanksSettings(AccuracySettings):
     """Mean rank of every method of a leaderboard with a bootstrap interval over settings and seeds; the best on top.
 
-    Hollow: a method that is behind another by the table's tests. The vertical line is at the baseline's rank.
+    Hollow: not told apart from the baseline by the table's tests. The vertical line is at the baseline's rank.
     """
 
     baseline: Annotated[str, Field(description="The method that has a run in every block of runs that are ranked.")] = (
@@ -53,10 +53,11 @@ def _draw_ranks(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     axis.axvline(ranks.loc[ranks["method"] == settings.baseline, "rank"].iloc[0], **BASELINE)
     colours = [shades[0][0] for shades in FAMILY_COLOURS.values()]  # one shade each, as rows have names
     for place, (_, row) in enumerate(ranks.iterrows()):
-        look, first = looks[row["method"]], row["place_low"] == 1
+        look = looks[row["method"]]
         colour = PLAIN[0] if look.colour == PLAIN[0] else colours[look.family]
         axis.plot([row["rank_low"], row["rank_high"]], [place, place], color=colour, linewidth=1.4, zorder=2)
-        axis.plot([row["rank"]], [place], color=colour, markerfacecolor=colour if first else "white", zorder=3, **DOT)
+        face = colour if row["rank_ahead"] or row["method"] == settings.baseline else "white"
+        axis.plot([row["rank"]], [place], color=colour, markerfacecolor=face, zorder=3, **DOT)
     name_rows(axis, labels, list(ranks["method"]), runs)
     axis.set_ylim(len(ranks) - 0.5, -0.5)
     axis.set_xlabel("mean rank (1: the best)")
@@ -66,9 +67,10 @@ def _draw_ranks(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
         for family, (colour, words) in enumerate(zip(colours, FAMILY_WORDS, strict=True))
         if family in drawn
     ]
-    if (ranks["place_low"] > 1).any():
-        legend.append(Line2D([], [], color=QUIET, label="behind no method", **DOT))
-        legend.append(Line2D([], [], label="behind at least one method", **HOLLOW))
+    if ranks["rank_ahead"].any():
+        label = ranks.loc[ranks["method"] == settings.baseline, "method_label"].iloc[0]
+        legend.append(Line2D([], [], color=QUIET, label=f"better or worse than {label}", **DOT))
+        legend.append(Line2D([], [], label=f"not told apart from {label}", **HOLLOW))
     add_legend_below(figure, legend)
     count = int(ranks["of_settings"].iloc[0])
     names = Names.of_runs(runs)
