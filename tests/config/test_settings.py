@@ -309,6 +309,10 @@ BAD = {
         at("methods", "cot", "ramps", to=1),
         "toy.yaml: methods.cot.ramps: unknown key; did you mean 'ramp'?",
     ),
+    "a training setting among a method's": (
+        at("methods", "cot", "lr", to=0.1),
+        "toy.yaml: methods.cot.lr: unknown key; did you mean 'train.lr'?",
+    ),
     "missing field": (
         lambda s: s["methods"]["cot"].pop("forget_rate"),
         "toy.yaml: methods.cot: the key 'forget_rate' is missing",

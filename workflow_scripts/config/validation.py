@@ -105,6 +105,8 @@ class Schemas:
             raise (place / key).error(f"{kind!r}: {error!r}" if isinstance(error, NameError) else problem) from error
         if (family, kind, *beside) not in self._validators:
             properties = {key: {"const": kind}, **about.get("properties", {}), **{name: {} for name in beside}}
+            if "train" in beside:
+                properties["train"] = {"properties": dict.fromkeys(self.load("train")["properties"], {})}  # for hints
             schema = {"type": "object", "properties": properties, "required": about.get("required", [])}
             self._validators[family, kind, *beside] = _VALIDATOR({**schema, "additionalProperties": False})
         problems, unknown = Problems(), False
