@@ -106,7 +106,7 @@ class Schemas:
         if (family, kind, *beside) not in self._validators:
             properties = {key: {"const": kind}, **about.get("properties", {}), **{name: {} for name in beside}}
             if "train" in beside:
-                properties["train"] = {"properties": dict.fromkeys(self.load("train")["properties"], {})}  # for hints
+                properties["train"] = {"properties": dict.fromkeys(self.load("train")["properties"], True)}  # for hints
             schema = {"type": "object", "properties": properties, "required": about.get("required", [])}
             self._validators[family, kind, *beside] = _VALIDATOR({**schema, "additionalProperties": False})
         problems, unknown = Problems(), False
