@@ -296,18 +296,17 @@ def _describe_group(problems: Sequence[Any], value: Any, schema: Schema) -> tupl
     return keys, describe_mismatch(functools.reduce(operator.getitem, keys, value), _schema_at(schema, keys))
 
 
-def unknown_key(key: object, allowed: Mapping[str, Schema]) -> str:
+def unknown_key(key: object, allowed: Iterable[object]) -> str:
     """Message for an unknown key.
 
     Args:
         key: The key.
-        allowed: Keys that are allowed, with their schemas.
+        allowed: Keys that are allowed.
 
     Returns:
-        Text with the key as a part of one that is allowed, such as train.lr, or with the nearest one.
+        Text with the nearest known key.
     """
-    parts = [f"{name}.{key}" for name, schema in allowed.items() if key in schema.get("properties", {})]
-    return f"unknown key; did you mean {parts[0]!r}?" if parts else f"unknown key{did_you_mean(key, allowed)}"
+    return f"unknown key{did_you_mean(key, allowed)}"
 
 
 def missing_key(key: object, schema: Schema) -> str:

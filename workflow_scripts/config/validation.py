@@ -253,11 +253,17 @@ def _to_spec_error(error: ValidationError, place: ConfigPath) -> SpecError:
     if error.validator == "additionalProperties":
         properties = schema.get("properties", {})
         unknown = [key for key in value if key not in properties]
-        return SpecError("\n".join(str((place / key).error(unknown_key(key, properties))) for key in unknown))
+        return SpecError("\n".join(str((place / key).error(_hint_at_key(key, properties))) for key in unknown))
     if error.validator == "required":
         key = next(key for key in expected if key not in value)
         return place.error(missing_key(key, schema["properties"][key]))
     return place.error(describe_mismatch(value, schema))
+
+
+def _hint_at_key(key: str, properties: Mapping[str, Schema]) -> str:
+    """Message for an unknown key that names the section that has it, such as `train` for `lr`, or the nearest key."""
+    sections = [name for name, schema in properties.items() if key in schema.get("properties", {})]
+    return f"unknown key; did you mean '{sections[0]}.{key}'?" if sections else unknown_key(key, properties)
 
 
 def describe_kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str, Any]:
