@@ -171,6 +171,13 @@ def test_the_first_sentence_is_about_an_entry() -> None:
     assert " and 3 more), behind in none, and in none it cannot be told apart from Fedavg. My-Own beats" in enough
 
 
+def test_an_entry_of_fedavg_is_compared_with_the_published_fedavg() -> None:
+    runs = make_board(2, 0.01, **{"my-fedavg": 74.0, "fedavg": 70.0, "worse": 60.0})
+    sentence = headline_of(runs).sentence
+    assert sentence.startswith("My-Fedavg: mean rank 1.0 of 3 methods, mean gain over Fedavg +4.0 points. Of 2")
+    assert "My-Fedavg is above Fedavg in all 6 pairs" in sentence
+
+
 def move_to(dataset: str, runs: list[RecordedRun]) -> list[RecordedRun]:
     moved = [replace(run, listed=replace(run.listed, dataset=dataset)) for run in runs]
     for run, of in zip(moved, runs, strict=True):

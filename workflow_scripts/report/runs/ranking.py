@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
+from workflow_scripts.paths import OWN
 from workflow_scripts.report.runs.run import RecordedRun
 from workflow_scripts.report.runs.statistics import LEVEL
 from workflow_scripts.report.text.footnotes import NO_MEMBERS, merge_marks
@@ -21,11 +22,11 @@ def find_baseline(runs: Sequence[RecordedRun]) -> str | None:
     """Find the id of plain FedAvg among the runs, which the others are compared with.
 
     Returns:
-        The id, that with the fewest settings if there are several, or None.
+        The id, or None. Of several that with the fewest settings, and an entry in a leaderboard last.
     """
     methods = {run.listed.method: run.spec.get("method", {}) for run in runs}
     plain = [method for method, spec in methods.items() if spec.get("name", method) == "fedavg"]
-    return min(plain, key=lambda method: len(methods[method])) if plain else None
+    return min(plain, key=lambda method: (method.startswith(OWN), len(methods[method])), default=None)
 
 
 def is_compared(marks: Iterable[Any]) -> bool:
