@@ -207,6 +207,6 @@ def compare_ranks(ranks: np.ndarray) -> np.ndarray:
     mean, error = gaps.mean(axis=0), stats.sem(gaps, axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):  # equal in all settings, or apart by the same in all
         p_values = np.nan_to_num(2 * stats.t.sf(np.abs(mean / error), settings - 1), nan=1.0)
-    found = np.where(stats.false_discovery_control(p_values) < 1 - LEVEL, np.sign(mean), 0).astype(int)
-    signs[first, second], signs[second, first] = found, -found
+    verdicts = np.where(stats.false_discovery_control(p_values) < 1 - LEVEL, np.sign(mean), 0).astype(int)
+    signs[first, second], signs[second, first] = verdicts, -verdicts
     return signs
