@@ -114,7 +114,7 @@ def test_no_verdict_where_nothing_differs_although_many_tests_are_made() -> None
     naive = (tested["gain_low"] > 0).sum() + (tested["gain_high"] < 0).sum()
     assert naive >= 4  # intervals by setting that miss 0
     assert (tested["ahead"] != 0).sum() == 0
-    assert (frame["place_low"] == 1).all()
+    assert (frame[["place_low", "place_high", "rank_ahead"]] == [1, 21, 0]).all(axis=None)
 
 
 def test_wins_losses_and_places_of_methods_that_differ() -> None:
@@ -122,6 +122,8 @@ def test_wins_losses_and_places_of_methods_that_differ() -> None:
     verdicts = frame.groupby("method")["ahead"].sum()
     assert (verdicts["better"], verdicts["worse"], abs(verdicts["same"]) <= 1) == (20, -20, True)
     places = frame.drop_duplicates("method").set_index("method")[["place_low", "place_high"]].T.to_dict("list")
+    ahead = frame.groupby("method")["rank_ahead"].first().to_dict()
+    assert ahead == {"better": 1, "fedavg": 0, "same": 0, "worse": -1}
     assert places == {"better": [1, 1], "fedavg": [2, 3], "same": [2, 3], "worse": [4, 4]}
 
 
@@ -323,3 +325,12 @@ def test_figure_draws_each_ranked_method() -> None:
     faces = [line.get_markerfacecolor() for line in drawn.figure.axes[0].lines if line.get_marker() == "o"]
     assert [face == "white" for face in faces] == [method == "same" for method in drawn.frame["method"]]
     assert "in 10 settings of digits; n = 3 seeds." in drawn.caption
+
+
+def test_figure_says_nothing_of_tests_where_none_was_made() -> None:
+    runs = make_board(2, 0.5)
+    with use_house_style():
+        kind = draw.find_figure_kind({"kind": "ranks"})
+        drawn = kind.draw(runs, assign_looks([run.listed for run in runs]), RanksSettings(metric="last"))
+    assert not any("told apart" in text.get_text() for text in drawn.figure.legends[0].get_texts())
+    assert all(line.get_markerfacecolor() != "white" for line in drawn.figure.axes[0].lines)

@@ -55,6 +55,7 @@ each data set. Gains are over the published runs of FedAvg, with the same labels
 how methods are tuned and judged."""
 WRITTEN = "# Written by `fednoise leaderboard`.\n"
 LABEL = "label="
+FREE = ("lr", "momentum", "weight_decay", "clip", "optimiser", "augment")  # training settings that an entry may change
 OUTPUTS = (".csv", ".md", ".tex", ".png")
 HEADER = """# Data set → method → settings that agree best with held-out noisy labels (study leaderboard-tuning).
 # Made by `fednoise leaderboard --choose`.
@@ -135,15 +136,11 @@ def write_tuned(chosen: Mapping[str, Mapping[str, Any]], file: Path) -> None:
         opened.write(HEADER + yaml.safe_dump(merged, default_flow_style=None, sort_keys=True))
 
 
-def parse_arguments(words: Sequence[str], fixed: Mapping[str, Any]) -> dict[str, list[Any]]:
+def parse_arguments(words: Sequence[str]) -> dict[str, list[Any]]:
     """Parse settings such as `mu=0.1,1`.
 
-    Args:
-        words: The settings.
-        fixed: The board's training settings. An entry has these, too, except the learning rate.
-
     Raises:
-        SpecError: A word is no setting, or changes what is fixed.
+        SpecError: A word is no setting, or a training setting that all methods of the board have, such as the rounds.
     """
     settings = {}
     for word in words:
@@ -151,10 +148,10 @@ def parse_arguments(words: Sequence[str], fixed: Mapping[str, Any]) -> dict[str,
         if not sign or not key or not values:
             raise SpecError(f"{word}: expected a setting such as mu=0.1")
         section, name = f"{key}.".split(".")[:2]
-        if section == "train" and name in fixed and name != "lr":
+        if section == "train" and name not in FREE:
             raise SpecError(
-                f"{key}: all methods of the leaderboard have {name} = {fixed[name]}. An entry may set train.lr, the "
-                "method's own settings, and training settings that the board does not fix"
+                f"{key}: all methods of the leaderboard train alike. Of the training settings an entry may set "
+                f"{', '.join(f'train.{free}' for free in FREE)}"
             )
         settings[key] = parse_yaml(f"[{values}]", ConfigPath("fednoise leaderboard", (key,)))
     return settings
@@ -389,10 +386,10 @@ def main(arguments: list[str] | None = None) -> int:
     class_name = args.method.rpartition(":")[2]
     slug = re.sub(r"[^a-z0-9]+", "_", class_name.lower())
     name, id_ = f"{BOARD}-{slug}", f"{OWN}{slug}"
+    values = parse_arguments([word for word in args.values if not word.startswith(LABEL)])
     labels = [class_name, *(word.removeprefix(LABEL) for word in args.values if word.startswith(LABEL))]
     definition = {"name": args.method, "label": labels[-1]}
     board, tuning = (read_yaml(Path(STUDIES, f"{study}.yaml")) for study in (BOARD, TUNING))
-    values = parse_arguments([word for word in args.values if not word.startswith(LABEL)], board["train"])
     config = [f"scale={args.scale}"]
     patterns = list(filter(None, args.settings.split(",")))
     published = make_study(BOARD)

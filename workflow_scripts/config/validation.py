@@ -106,7 +106,8 @@ class Schemas:
         if (family, kind, *beside) not in self._validators:
             properties = {key: {"const": kind}, **about.get("properties", {}), **{name: {} for name in beside}}
             if "train" in beside:
-                properties["train"] = {"properties": dict.fromkeys(self.load("train")["properties"], True)}  # for hints
+                keys = self.load("train")["properties"]
+                properties["train"] = {"properties": dict.fromkeys(keys, True)}  # for hints; check_train checks them
             schema = {"type": "object", "properties": properties, "required": about.get("required", [])}
             self._validators[family, kind, *beside] = _VALIDATOR({**schema, "additionalProperties": False})
         problems, unknown = Problems(), False

@@ -41,9 +41,9 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
         discovery rate of 5 % over all rows. A method's variance over seeds is taken to be the same in all settings.
         Over the settings: `rank` and `mean_gain`, with 95 % bootstrap intervals over settings and seeds if there are
         at least `LEAST` settings; by `compare_ranks`, `place_low`, 1 + the number of methods with a better mean rank,
-        `place_high`, the number of methods less those with a worse one, and `rank_ahead` (1, -1 or 0) of the baseline;
-        `default_gain`, if the method ran at its defaults in all settings; `traffic` and `cpu`, relative to the
-        baseline's; and how many settings there are (`of_settings`).
+        `place_high`, the number of methods less those with a worse one, and `rank_ahead`, 1 if its own is better than
+        the baseline's, -1 if it is worse, else 0; `default_gain`, if the method ran at its defaults in all settings;
+        `traffic` and `cpu`, relative to the baseline's; and how many settings there are (`of_settings`).
 
     Raises:
         ArtifactError: Two runs of a block have other labels or clients.

@@ -22,7 +22,7 @@ def find_baseline(runs: Sequence[RecordedRun]) -> str | None:
     """Find the id of plain FedAvg among the runs, which the others are compared with.
 
     Returns:
-        The id, or None. Of several that with the fewest settings, and an entry in a leaderboard last.
+        The id, or None. Of several the one with the fewest settings; an entry in a leaderboard if there is no other.
     """
     methods = {run.listed.method: run.spec.get("method", {}) for run in runs}
     plain = [method for method, spec in methods.items() if spec.get("name", method) == "fedavg"]

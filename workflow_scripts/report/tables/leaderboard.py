@@ -37,7 +37,7 @@ HEADS = ("mean rank", "place", "gain", *VERDICTS, "at defaults", "traffic", "CPU
 
 
 class LeaderboardSettings(RunSelection):
-    """Mean rank of every method and its gain over a baseline, with intervals; what cannot be told apart shares a place.
+    """Mean rank of every method and its gain over a baseline, with intervals and the places that tests leave open.
 
     The CSV has all numbers; docs/leaderboard.md says how they are made.
     """
@@ -117,10 +117,10 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
         notes.append(
             "Place: from 1 + the number of methods with a better mean rank to the number of all less those with a "
             "worse one, by paired t tests over settings at a false discovery rate of 5 % over all pairs of methods. "
-            f"Better than {base} by these tests: {', '.join(better) or 'none'}."
+            f"Better than {base} by these tests: {'; '.join(better) or 'none'}."
         )
     if left := list(dict.fromkeys(frame.loc[~frame["method"].isin(ranked["method"]), "method_label"])):
-        notes.append(f"Without a rank, as runs are missing or may not be compared: {', '.join(left)}.")
+        notes.append(f"Without a rank, as runs are missing or may not be compared: {'; '.join(left)}.")
     return Grid(spec["title"] or "Leaderboard", caption, "method", [[(h, 1) for h in HEADS]], rows, notes)
 
 

@@ -21,7 +21,7 @@ from workflow_scripts.report.figures.style import (
     add_legend_below,
     make_panels,
 )
-from workflow_scripts.report.runs.leaderboard import judge_methods
+from workflow_scripts.report.runs.leaderboard import LEAST, judge_methods
 from workflow_scripts.report.runs.names import Names
 from workflow_scripts.report.runs.run import RecordedRun
 from workflow_scripts.report.text.cells import METRIC_WORDS, count_words, format_number
@@ -51,12 +51,14 @@ def _draw_ranks(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
         1, settings, sum(0.05 + (1 + label.count("\n")) * SIZE * 1.3 / 72 for label in labels) + 0.6
     )
     axis.axvline(ranks.loc[ranks["method"] == settings.baseline, "rank"].iloc[0], **BASELINE)
+    is_tested = ranks["of_settings"].iloc[0] >= LEAST
     colours = [shades[0][0] for shades in FAMILY_COLOURS.values()]  # one shade each, as rows have names
     for place, (_, row) in enumerate(ranks.iterrows()):
         look = looks[row["method"]]
         colour = PLAIN[0] if look.colour == PLAIN[0] else colours[look.family]
         axis.plot([row["rank_low"], row["rank_high"]], [place, place], color=colour, linewidth=1.4, zorder=2)
-        face = colour if row["rank_ahead"] or row["method"] == settings.baseline else "white"
+        is_open = is_tested and not row["rank_ahead"] and row["method"] != settings.baseline
+        face = "white" if is_open else colour
         axis.plot([row["rank"]], [place], color=colour, markerfacecolor=face, zorder=3, **DOT)
     name_rows(axis, labels, list(ranks["method"]), runs)
     axis.set_ylim(len(ranks) - 0.5, -0.5)
@@ -67,7 +69,7 @@ def _draw_ranks(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
         for family, (colour, words) in enumerate(zip(colours, FAMILY_WORDS, strict=True))
         if family in drawn
     ]
-    if ranks["rank_ahead"].any():
+    if is_tested:
         label = ranks.loc[ranks["method"] == settings.baseline, "method_label"].iloc[0]
         legend.append(Line2D([], [], color=QUIET, label=f"better or worse than {label}", **DOT))
         legend.append(Line2D([], [], label=f"not told apart from {label}", **HOLLOW))
@@ -82,8 +84,8 @@ def _draw_ranks(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     if ranks["rank_low"].notna().any():
         caption += " Lines: 95 % bootstrap intervals over settings and seeds."
     each = [f"{row['method_label']} {format_number(row['rank'], 1)}" for _, row in ranks.iterrows()]
-    shown = ranks[["method", "method_label", "rank", "rank_low", "rank_high", "place_low", "place_high", "of_settings"]]
-    return Drawn(figure, shown, settings, "Ranks", caption, f"mean ranks: {', '.join(each)}.")
+    shown = ["method", "method_label", "rank", "rank_low", "rank_high", "place_low", "place_high", "rank_ahead"]
+    return Drawn(figure, ranks[[*shown, "of_settings"]], settings, "Ranks", caption, f"mean ranks: {', '.join(each)}.")
 
 
 KIND = FigureKind(settings=RanksSettings, draw=_draw_ranks, example={"metric": "last"}, at_top=True)
