@@ -249,7 +249,10 @@ def _innermost_error(error: ValidationError) -> ValidationError:
 
 
 def _to_spec_error(error: ValidationError, place: ConfigPath) -> SpecError:
-    """A validation error as the message that pydantic's becomes in a run (`settings.declare.describe_problems`)."""
+    """A validation error as the message that pydantic's becomes in a run (`settings.declare.describe_problems`).
+
+    That of an unknown key also hints at the section that has the key.
+    """
     value, expected, schema = error.instance, error.validator_value, error.schema
     if error.validator == "additionalProperties":
         properties = schema.get("properties", {})

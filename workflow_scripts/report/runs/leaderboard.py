@@ -205,7 +205,8 @@ def compare_ranks(ranks: np.ndarray) -> np.ndarray:
         return signs
     gaps = ranks[:, second] - ranks[:, first]  # positive: the first is better
     mean, error = gaps.mean(axis=0), stats.sem(gaps, axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):  # equal in all settings, or apart by the same in all
+    # not scipy.stats.ttest_rel, which warns where two methods are equal in all settings, or apart by the same in all
+    with np.errstate(divide="ignore", invalid="ignore"):
         p_values = np.nan_to_num(2 * stats.t.sf(np.abs(mean / error), settings - 1), nan=1.0)
     verdicts = np.where(stats.false_discovery_control(p_values) < 1 - LEVEL, np.sign(mean), 0).astype(int)
     signs[first, second], signs[second, first] = verdicts, -verdicts
