@@ -42,8 +42,9 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
         Over the settings: `rank` and `mean_gain`, with 95 % bootstrap intervals over settings and seeds if there are
         at least `LEAST` settings; by `compare_ranks`, `place_low`, 1 + the number of methods with a better mean rank,
         `place_high`, the number of methods less those with a worse one, and `rank_ahead`, 1 if its own is better than
-        the baseline's, -1 if it is worse, else 0; `default_gain`, if the method ran at its defaults in all settings;
-        `traffic` and `cpu`, relative to the baseline's; and how many settings there are (`of_settings`).
+        the baseline's, -1 if it is worse, else 0; `tuning_gain`, the points above the same runs at default settings, if
+        there are such in all settings; `traffic` and `cpu`, relative to the baseline's; and how many settings there
+        are (`of_settings`).
 
     Raises:
         ArtifactError: Two runs of a block have other labels or clients.
@@ -66,10 +67,7 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
     ranks = _rank_blocks(scores[~scores["method"].str.endswith(DEFAULT)], metric, baseline)
     by_method = _summarize_ranks(ranks, scores.pivot(index=BLOCK, columns="method", values=metric), baseline)
     base = results[results["method"] == baseline].set_index(BLOCK)
-    at_defaults = gains[gains["method"].str.endswith(DEFAULT)]
-    default_gains = at_defaults.groupby(at_defaults["method"].str.removesuffix(DEFAULT))["gain"]
-    settings = ranks.groupby(SETTING).ngroups
-    by_method["default_gain"] = default_gains.mean().where(default_gains.size() == settings)
+    by_method["tuning_gain"] = _compare_defaults(scores, metric)
     for key, column in (("sent", "traffic"), ("cpu", "cpu")):
         ratio = tuned[key] / base[key].reindex(pd.MultiIndex.from_frame(tuned[BLOCK])).to_numpy()
         by_method[column] = ratio.groupby(tuned["method"]).mean()
@@ -156,6 +154,15 @@ def _rank_blocks(scores: pd.DataFrame, metric: str, baseline: str) -> pd.DataFra
     table = scores.pivot(index=BLOCK, columns="method", values=metric)
     table = table[table[baseline].notna()].dropna(axis="columns")
     return table.rank(axis="columns", ascending=False)
+
+
+def _compare_defaults(scores: pd.DataFrame, metric: str) -> pd.Series:
+    """What tuning gains each method: the mean over settings of its points above its runs at default settings."""
+    table = scores.pivot(index=BLOCK, columns="method", values=metric)
+    pairs = {method: f"{method}{DEFAULT}" for method in table if f"{method}{DEFAULT}" in table}
+    changes = table[list(pairs)] - table[list(pairs.values())].to_numpy()
+    by_setting = changes.groupby(SETTING).mean()
+    return by_setting.mean().where(by_setting.notna().all())
 
 
 def _summarize_ranks(ranks: pd.DataFrame, scores: pd.DataFrame, baseline: str) -> pd.DataFrame:

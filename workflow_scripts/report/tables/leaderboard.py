@@ -33,7 +33,7 @@ from workflow_scripts.report.text.cells import (
 from workflow_scripts.report.text.footnotes import explain_true_rates, marks_of, merge_marks
 
 VERDICTS = ("ahead", "behind", "undecided")
-HEADS = ("mean rank", "place", "gain", *VERDICTS, "at defaults", "traffic", "CPU time", "public images")
+HEADS = ("mean rank", "place", "gain", *VERDICTS, "by tuning", "traffic", "CPU time", "public images")
 
 
 class LeaderboardSettings(RunSelection):
@@ -104,8 +104,8 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
     ]
     ranked = frame[frame["rank"].notna()]
     caption = f"Test accuracy ({words}) in {len(settings)} setting{'s' * (len(settings) > 1)}. Gain: points above "
-    caption += f"{base}, bold if the interval is above 0; at defaults: the gain of the untuned method with the first "
-    caption += f"seed, if it was run; traffic and CPU time: relative to {base}'s."
+    caption += f"{base}, bold if the interval is above 0; by tuning: points above the same runs at default settings, "
+    caption += f"which have one seed; traffic and CPU time: relative to {base}'s."
     caption += f" All on {common}." if common else ""
     if len(settings) < LEAST:
         notes.append(
@@ -140,7 +140,7 @@ def _overall_cells(group: pd.DataFrame, baseline: str) -> list[Cell]:
         Cell(format_interval(row, "rank", signed=False)),
         Cell(MISSING if pd.isna(places[0]) else "–".join(dict.fromkeys(f"{place:.0f}" for place in places))),
         *([Cell(MISSING)] * 4 if row["method"] == baseline else of_baseline),
-        Cell(MISSING if pd.isna(row["default_gain"]) else format_signed(row["default_gain"], 1)),
+        Cell(MISSING if pd.isna(row["tuning_gain"]) else format_signed(row["tuning_gain"], 1)),
         *(Cell(MISSING if pd.isna(row[key]) else f"{format_number(row[key], 1)} ×") for key in ("traffic", "cpu")),
         Cell("needed" if row["needs_public"] else MISSING),
     ]
