@@ -185,9 +185,15 @@ def _find_confusions(rows: pd.DataFrame, names: Mapping[int, str]) -> Iterator[t
         for a in np.flatnonzero(2 * np.diag(here) < here.sum(1)).tolist():
             chance = FAMILIES * S * K * _test_class(here, others, a)
             if chance < LEVEL:
-                n, count = here[a].sum(), here[a].sum() - here[a, a]
-                text = f"{count:,} of {n:,} that look like {names[a]} have various other labels"
-                yield client, _make_finding(name, "random class", names, [(a, a)], count, chance, text)
+                n, count, b = here[a].sum(), here[a].sum() - here[a, a], int(np.delete(here[a], a).argmax())
+                b += b >= a
+                kind, text = "random class", "have various other labels"
+                if here[a, b] > NEARLY * count:
+                    kind = "labelled as another class" if here[:, a].any() else "missing class"
+                    count, text = here[a, b], f"are labelled {names[b]}"
+                pair = (a, a) if kind == "random class" else (a, b)
+                text = f"{count:,} of {n:,} that look like {names[a]} {text}"
+                yield client, _make_finding(name, kind, names, [pair], count, chance, text)
 
 
 def _test_pair(here: np.ndarray, others: np.ndarray, a: int, b: int) -> float:

@@ -14,6 +14,8 @@ from fednoise_core.label_errors.scope import find_near_copies, measure_distances
 from fednoise_core.methods.fedavg import FedAvg, HeldOut
 from fednoise_core.ops.discriminant import add_sums, choose_ridge, fit_discriminant, sum_classes
 
+NEARLY = 0.8  # share of a class; where fewer are wrong, the models outweigh the votes
+
 
 @dataclass(frozen=True, kw_only=True)
 class CrossFitted(FedAvg):
@@ -145,7 +147,9 @@ class CrossFitted(FedAvg):
         held_out, seen = (client.state[name] / client.state[name].sum(1, keepdim=True) for name in ("held", "seen"))
         predicted = held_out.argmax(1)  # without the votes, which would vouch for what is wrong at the whole client
         if self.fit == "sums":  # a vote has not seen the sample's own label either
-            both = (held_out * client.state["votes"]).sqrt()
+            shared = find_mislabelled(predicted[: client.n], client.labels, client.net.classes)[predicted]
+            votes = torch.where(shared[:, None], held_out, client.state["votes"])
+            both = (held_out * votes).sqrt()
             held_out = mixed = both / both.sum(1, keepdim=True)
         else:
             mixed = (held_out + seen) / 2
@@ -153,3 +157,19 @@ class CrossFitted(FedAvg):
         near_copies = find_near_copies(mean, nearest, client.net.features_size)
         columns = {"out_of_scope": score_scope(mean, mixed), "near_copy": near_copies, "predicted": predicted}
         return held_out, mixed, columns
+
+
+def find_mislabelled(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Find the classes that a client labels as one other class: its own samples would vouch for such an error.
+
+    Args:
+        predicted: What models that other clients have trained as well take the samples for, int64 [n].
+        labels: Given labels, int64 [n].
+        classes: Number of classes K.
+
+    Returns:
+        bool [K]: True where more than `NEARLY` of the samples that are taken for the class have one other label.
+    """
+    counts = torch.bincount(predicted * classes + labels, minlength=classes**2).view(classes, classes)
+    size = counts.sum(1)
+    return counts.fill_diagonal_(0).max(1).values > NEARLY * size

@@ -69,6 +69,18 @@ def test_classes_of_a_site(kind: str, ordered: bool) -> None:
         assert f"S: {k} of {n} that look like c2 are labelled c3, " in finding["text"]
 
 
+@pytest.mark.parametrize("kind", ["missing class", "labelled as another class"])
+def test_one_of_three_classes(kind: str) -> None:
+    """There are too few classes for a test of the pair."""
+    seen, labels = (np.minimum(classes, 2) for classes in made_labels(0))
+    labels[S & (seen == 2)] = 0
+    labels[np.flatnonzero(S & (seen == 1))[0]] = 2 if kind == "labelled as another class" else 1
+    labels[S & (seen < 2) & (labels == 2)] = 1 - seen[S & (seen < 2) & (labels == 2)] if kind == "missing class" else 2
+    (finding,) = find(seen, labels)
+    assert (finding["kind"], finding["classes"]) == (kind, [["c2", "c0"]])
+    assert f"S: {finding['samples']} of {(S & (seen == 2)).sum()} that look like c2 are labelled c0." in finding["text"]
+
+
 @pytest.mark.parametrize("kind", ["shifted rows", "wrong rows", "constant rows", "permuted rows"])
 def test_a_range_of_rows(kind: str) -> None:
     seen, labels = made_labels(0)

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import torch
 import toy
 
@@ -93,3 +94,34 @@ def test_models_from_sums_are_those_of_the_pooled_samples_of_other_folds() -> No
     weight, _ = fit_discriminant(sum_classes(features[others], labels[others], toy.CLASSES), choose_ridge(parts))
     torch.testing.assert_close(models[2]["head.weight"].double(), weight, rtol=1e-2, atol=1e-2)
     assert done.outcome.suspects
+
+
+def points(seed: int, n: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(points around three centres, classes, labels of which a fifth is wrong, sites of three) [n]."""
+    random = np.random.default_rng(seed)
+    centres, classes, site = np.random.default_rng(99).normal(size=(3, 20)), *random.integers(0, 3, (2, n))
+    x = (centres[classes] + spread * random.normal(size=(n, 20))).astype(np.float32)
+    labels = np.where(random.random(n) < 0.2, (classes + random.integers(1, 3, n)) % 3, classes)
+    return x, classes, labels, site
+
+
+def test_a_class_that_one_site_labels_as_another_is_found_there() -> None:
+    """The votes of the site's own samples would vouch for it."""
+    x, classes, labels, site = points(3, 900, 0.5)
+    labels[(site == 0) & (classes == 2)] = 0
+    suspects = fn.find_label_errors(x, labels, site, progress=False)
+    table = suspects.set_index("sample").sort_index()
+    assert (table["verdict"][(site == 0) & (classes == 2)] == "wrong").mean() > 0.8
+    for row in suspects.attrs["sites"]:
+        wrong = (labels != classes)[site == row["client"]].sum()
+        assert abs(row["wrong"] - wrong) < 0.15 * wrong
+
+
+def test_intervals_hold_at_sites_of_a_few_hundred_samples() -> None:
+    held = []
+    for seed in range(8):
+        x, classes, labels, site = points(seed, 1500)
+        for row in fn.find_label_errors(x, labels, site, progress=False).attrs["sites"]:
+            wrong = (labels != classes)[site == row["client"]].sum()
+            held.append(row["wrong_low"] <= wrong <= row["wrong_high"])
+    assert np.mean(held) >= 0.9

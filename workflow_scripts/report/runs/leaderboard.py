@@ -20,6 +20,7 @@ from workflow_scripts.report.runs.run import RecordedRun, Setting
 from workflow_scripts.report.runs.statistics import LEVEL
 
 DRAWS = 2000
+DIGITS = 6  # of accuracies in %: means of equal ones differ by rounding behind them
 LEAST = 6  # settings: with fewer a bootstrap over them is too narrow
 SETTING, BLOCK = frames.IDS[:3], [*frames.IDS[:3], "seed"]
 
@@ -150,8 +151,8 @@ def _judge_by_setting(gains: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def _rank_blocks(scores: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
-    """Rank in each block of the baseline; 1 is the best. Methods that lack a block are left out."""
-    table = scores.pivot(index=BLOCK, columns="method", values=metric)
+    """Rank in each block of the baseline; 1 is the best, and equals share theirs. Without methods that lack a block."""
+    table = scores.pivot(index=BLOCK, columns="method", values=metric).round(DIGITS)
     table = table[table[baseline].notna()].dropna(axis="columns")
     return table.rank(axis="columns", ascending=False)
 
