@@ -2,12 +2,14 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_runs import finish_run
 
-from fednoise_core.io import ArtifactError
+from fednoise_core.io import ArtifactError, json_digest
 from workflow_scripts.commands import main
 from workflow_scripts.docgen import publish
 
@@ -72,6 +74,15 @@ def test_what_cannot_be_made_again_here_is_never_removed(config_copy: Path) -> N
     assert {path.name: path.read_text() for path in out.iterdir()} == dict.fromkeys(
         ("samples.png", "README.md"), "published"
     )
+
+
+def test_an_entry_has_its_own_runs_where_the_same_are_published(config_copy: Path) -> None:
+    study = publish.find_study("quick")
+    run = study.runs[0]
+    finish_run(study.name, run)
+    entry, published = replace(run, method="my-own"), {json_digest(run.spec): config_copy / run.folder}
+    listed = publish.finished_runs(SimpleNamespace(runs=[run, entry]), published, {run.method, "my-own"})
+    assert [one.dir for one in listed] == [config_copy / run.folder, Path(run.folder)]
 
 
 def test_a_folder_of_no_study_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,6 +117,16 @@ def test_no_verdict_where_nothing_differs_although_many_tests_are_made() -> None
     assert (frame[["place_low", "place_high", "rank_ahead"]] == [1, 21, 0]).all(axis=None)
 
 
+def test_equals_share_a_rank_although_they_differ_by_rounding() -> None:
+    runs = [
+        make_run(method, f"noise{n}", 0, accuracy)
+        for n in range(2)
+        for method, accuracy in (("fedavg", 34.855), ("same", 34.855 + 1e-9), ("worse", 30.0))
+    ]
+    ranks = judge_methods(runs, "last", "fedavg").drop_duplicates("method").set_index("method")["rank"]
+    assert ranks.to_dict() == {"fedavg": 1.5, "same": 1.5, "worse": 3}
+
+
 def test_wins_losses_and_places_of_methods_that_differ() -> None:
     frame = judge_methods(make_board(20, 0.5), "last", "fedavg")
     verdicts = frame.groupby("method")["ahead"].sum()
@@ -148,6 +158,7 @@ def test_ranks_are_compared_by_paired_t_tests_corrected_for_all_pairs() -> None:
 def test_too_few_settings_tell_nothing_apart_and_the_table_says_so() -> None:
     frame = judge_methods(make_board(leaderboard.LEAST - 1, 0.01), "last", "fedavg")
     assert set(zip(frame["place_low"], frame["place_high"], strict=True)) == {(1, 4)}
+    assert not frame["ahead"].any()
     assert frame[["rank_low", "mean_gain_high"]].isna().all(axis=None)
 
 
@@ -167,7 +178,7 @@ def test_the_first_sentence_is_about_an_entry() -> None:
     levels = {"fedavg": 70.0, "my-own": 75.0, "worse": 60.0, "worse-default": 60.0}
     few, enough = (headline_of(make_board(number, 0.01, **levels)).sentence for number in (2, leaderboard.LEAST))
     assert few.startswith(
-        "My-Own: mean rank 1.0 of 3 methods, mean gain over Fedavg +5.0 points. Of 2 settings it is ahead in 2 ("
+        "My-Own: mean rank 1.0 of 3 methods, mean gain over Fedavg +5.0 points. With fewer than 6 settings nothing is "
     )
     assert enough.startswith("My-Own: mean rank 1.0 [1.0, 1.0] of 3 methods, mean gain over Fedavg +5.00 [+")
     assert " and 3 more), behind in none, and in none it cannot be told apart from Fedavg. My-Own beats" in enough
@@ -176,7 +187,7 @@ def test_the_first_sentence_is_about_an_entry() -> None:
 def test_an_entry_of_fedavg_is_compared_with_the_published_fedavg() -> None:
     runs = make_board(2, 0.01, **{"my-fedavg": 74.0, "fedavg": 70.0, "worse": 60.0})
     sentence = headline_of(runs).sentence
-    assert sentence.startswith("My-Fedavg: mean rank 1.0 of 3 methods, mean gain over Fedavg +4.0 points. Of 2")
+    assert sentence.startswith("My-Fedavg: mean rank 1.0 of 3 methods, mean gain over Fedavg +4.0 points. With")
     assert "My-Fedavg is above Fedavg in all 6 pairs" in sentence
 
 
@@ -229,7 +240,9 @@ def test_the_tables_mark_an_entry_and_say_what_it_does_to_the_verdicts() -> None
         spec = registry.complete_spec({"kind": "leaderboard", "metric": "last", "show": show})
         grid = registry.lay_out_table(registry.find_kind(spec).frame(runs, spec), spec)
         assert {row.stub: row.style for row in grid.rows if row.style} == {"My-Own": "own"}
-        assert any("tests of My-Own are corrected together" in note for note in grid.notes)
+        assert "The CPU time of My-Own is relative to Fedavg's on the same machine." in grid.notes
+        assert any("With fewer than 6 settings nothing is tested" in note for note in grid.notes)
+        assert not any("ahead and" in note for note in grid.notes)
         assert "| **My-Own** |" in render_markdown(grid)
         assert r"\textbf{My-Own}" in render_latex(grid, "main")
 

@@ -247,6 +247,10 @@ def test_published_runs_that_are_damaged_are_refused_and_too_many_are_not_writte
     assert pack_runs(finished_runs(study), {}, file, limit=100) == []
     assert f"not written, as it would have {len(packed):,} bytes" in capsys.readouterr().err
     assert file.read_bytes() == packed
+    for earlier in (runs, {address: parts | {"metrics": "of another machine"}}):
+        pack_runs(finished_runs(study), earlier, file, limit=1 << 20)
+    said = f"{file}: runs of this machine replace 1 published ones with other accuracies, such as {address}\n"
+    assert capsys.readouterr().err == said
 
 
 def pack(value: Any) -> bytes:

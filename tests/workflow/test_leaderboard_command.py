@@ -215,6 +215,7 @@ def test_a_method_of_ones_own_is_tuned_and_runs_at_test_size(board: Workflow) ->
     text = board.path("build/leaderboard/weak-smoke/README.md").read_text()
     assert chosen in text
     assert "The runs of the other methods" not in text  # none is published at this size
+    assert "Training at this scale is too short to judge a method." in text
     assert "No run of FedAvg with these settings is published" in said
     assert "Weaker: 0.10: mean rank 1.5 of 2 methods" in said
     assert board.path("build/leaderboard/weak-smoke/report.html").exists()

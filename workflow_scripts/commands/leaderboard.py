@@ -53,6 +53,7 @@ ENTRY_TEXT = """\
 The runs of the other methods are the published ones, with the settings that agreed best with held-out noisy labels on
 each data set. Gains are over the published runs of FedAvg, with the same labels and clients. docs/leaderboard.md says
 how methods are tuned and judged."""
+SHORT_TEXT = "Training at this scale is too short to judge a method. It shows that the method runs."
 WRITTEN = "# Written by `fednoise leaderboard`.\n"
 LABEL = "label="
 FREE = ("lr", "momentum", "weight_decay", "clip", "optimiser", "augment")  # training settings that an entry may change
@@ -415,7 +416,7 @@ def main(arguments: list[str] | None = None) -> int:
         by_dataset = dict.fromkeys(datasets, settings)
         shown = ", ".join(f"{key}={value}" for key, (value,) in values.items()) or "its default settings"
         text = f"{definition['label']} was not tuned as the other methods were. It ran with {shown}."
-    more = f"\n\n{ENTRY_TEXT}" if find_published(published.project).exists() else ""
+    more = f"\n\n{ENTRY_TEXT if find_published(published.project).exists() else SHORT_TEXT}"
     write_study(published.project, name, enter_method(board, id_, definition, grid, by_dataset, text + more))
     print(text, flush=True)
     make_runs(name, args.cores, [*config, f"subset={ENTRY}"])

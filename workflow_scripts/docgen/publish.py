@@ -29,6 +29,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from fednoise_core.io import ArtifactError, SpecError, json_digest, open_atomic, raise_all, read_texts, write_json
 from workflow_scripts.config.project import Project
 from workflow_scripts.docgen.published_runs import RUNS, pack_runs, read_packed, unpack_runs
+from workflow_scripts.paths import OWN
 from workflow_scripts.provenance.checksums import SUMS, find_damage
 from workflow_scripts.provenance.dvc_record import find_forgeries, read_record
 from workflow_scripts.report.figures import draw
@@ -89,6 +90,8 @@ def finished_runs(
 ) -> list[ListedRun]:
     """List the finished runs of a study. Runs of other settings have other folders.
 
+    An entry in a leaderboard has the runs that were made here, also where the same were published.
+
     Args:
         study: The study.
         published: The folders of runs that were published earlier, by the digest of their settings.
@@ -96,7 +99,8 @@ def finished_runs(
     """
     finished, rows = [], []
     for run in study.runs:
-        folder, is_finished = published.get(json_digest(run.spec)), run.plan.is_finished
+        folder = None if run.method.startswith(OWN) else published.get(json_digest(run.spec))
+        is_finished = run.plan.is_finished
         if is_finished and not (folder and run.method in published_first):
             rows.append(run.row)
         elif folder:

@@ -89,8 +89,17 @@ def pack_runs(
         The files that were written.
     """
     runs = {listed.folder: _pack_run(listed, scores_only, ratios) for listed in listed_runs}
-    settings = {settings_digest(parts) for parts in runs.values()}
-    runs |= {address: parts for address, parts in earlier.items() if settings_digest(parts) not in settings}
+    metrics = {settings_digest(parts): parts["metrics"] for parts in runs.values()}
+    changed = []
+    for address, parts in earlier.items():
+        replacement = metrics.get(settings_digest(parts))
+        if replacement is None:
+            runs[address] = parts
+        elif replacement != parts["metrics"]:
+            changed.append(address)
+    if changed:
+        what = f"runs of this machine replace {len(changed)} published ones with other accuracies"
+        print(f"{file}: {what}, such as {changed[0]}", file=sys.stderr)
     content = lzma.compress(json.dumps(runs, sort_keys=True).encode())
     if len(content) > limit:
         print(f"{file}: not written, as it would have {len(content):,} bytes", file=sys.stderr)

@@ -124,6 +124,8 @@ def _describe_entry(table: pd.DataFrame, place: str, names: Names, baseline: str
     ranked, gain = table.loc[table["rank"].notna(), "method"].nunique(), format_interval(row, "mean_gain")
     rank = f"mean rank {format_interval(row, 'rank', signed=False)} of {ranked} methods"
     words = "no rank" if pd.isna(row["rank"]) else f"{rank}, mean gain over {base} {gain} points"
+    if row["of_settings"] < LEAST:
+        return f"{row['method_label']}{place}: {words}. With fewer than {LEAST} settings nothing is tested."
     return (
         f"{row['method_label']}{place}: {words}. Of {len(rows)} "
         f"setting{'s' * (len(rows) > 1)} it is ahead in {ahead}, behind in {behind}, and in {undecided} it cannot be "

@@ -21,7 +21,7 @@ from workflow_scripts.report.runs.statistics import LEVEL
 
 DRAWS = 2000
 DIGITS = 6  # of accuracies in %: means of equal ones differ by rounding behind them
-LEAST = 6  # settings: with fewer a bootstrap over them is too narrow
+LEAST = 6  # settings: with fewer nothing is tested, and a bootstrap over them is too narrow
 SETTING, BLOCK = frames.IDS[:3], [*frames.IDS[:3], "seed"]
 
 
@@ -39,7 +39,8 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
     Returns:
         A row a method and setting, the best mean rank first. By setting: mean `gain` over the baseline in points, its
         95 % t interval `gain_low`, `gain_high`, and `ahead` (1 ahead, -1 behind, 0 undecided) by t tests, at a false
-        discovery rate of 5 % over all rows. A method's variance over seeds is taken to be the same in all settings.
+        discovery rate of 5 % over all rows, if there are at least `LEAST` settings. A method's variance over seeds is
+        taken to be the same in all settings.
         Over the settings: `rank` and `mean_gain`, with 95 % bootstrap intervals over settings and seeds if there are
         at least `LEAST` settings; by `compare_ranks`, `place_low`, 1 + the number of methods with a better mean rank,
         `place_high`, the number of methods less those with a worse one, and `rank_ahead`, 1 if its own is better than
@@ -144,7 +145,8 @@ def _judge_by_setting(gains: pd.DataFrame, metric: str) -> pd.DataFrame:
     error = np.sqrt(variance.where(variance > 0) / frame["seeds"])
     half = stats.t.ppf((1 + LEVEL) / 2, degrees) * error
     p_values = 2 * stats.t.sf((frame["gain"] / error).abs().fillna(0), degrees)
-    is_found = stats.false_discovery_control(p_values) < 1 - LEVEL if len(frame) else []
+    is_tested = frame.groupby(SETTING).ngroups >= LEAST  # few settings do not show the variance
+    is_found = stats.false_discovery_control(p_values) < 1 - LEVEL if is_tested else False
     ahead = np.where(is_found, np.sign(frame["gain"]), 0).astype(int)
     frame = frame.assign(gain_low=frame["gain"] - half, gain_high=frame["gain"] + half, ahead=ahead)
     return frame.drop(columns="squares")

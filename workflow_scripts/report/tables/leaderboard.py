@@ -76,20 +76,31 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
     settings = settings_of(frame)
     words = f"{METRIC_WORDS[spec['metric']]}, {count_words(frame['seeds'])}"
     levels, common = levels_of(frame, settings)
+    is_tested = len(settings) >= LEAST
+    tested = (
+        "Ahead and behind: settings in which a t test says so, at a false discovery rate of 5 % over all methods and "
+        "settings."
+    )
+    untested = (
+        f"With fewer than {LEAST} settings nothing is tested: no method is ahead or behind, all share a place, and "
+        "ranks and mean gains have no interval."
+    )
     notes = [
         "Intervals of 95 %: by setting of Student's t with a method's variance over seeds in all settings, else of the "
-        "bootstrap over settings and seeds. Ahead and behind: settings in which a t test says so, at a false discovery "
-        "rate of 5 % over all methods and settings.",
+        f"bootstrap over settings and seeds. {tested if is_tested else untested}",
         *(frame["note"].head(1) if "note" in frame else ()),
     ]
     for label in frame.loc[frame["method"].str.startswith(OWN), "method_label"].head(1):
-        notes.append(
-            f"The tests of {label} are corrected together with the others, so verdicts and places of these can differ "
-            f"from the published page. The CPU time of {label} is relative to {base}'s on the same machine."
-        )
+        notes.append(f"The CPU time of {label} is relative to {base}'s on the same machine.")
+        if is_tested:
+            notes.append(
+                f"The tests of {label} are corrected together with the others, so verdicts and places of these can "
+                "differ from the published page."
+            )
     if spec["show"] == "settings":
         signs = frame.loc[frame["method"] != spec["baseline"], "ahead"]
-        notes.append(f"Of {len(signs)} gains {(signs > 0).sum()} are ahead and {(signs < 0).sum()} behind.")
+        if is_tested:
+            notes.append(f"Of {len(signs)} gains {(signs > 0).sum()} are ahead and {(signs < 0).sum()} behind.")
         rows = [
             GridRow(method_words(group), [_gain_cell(group[in_setting(group, key)]) for key in settings], _style(group))
             for method, group in frame.groupby("method", sort=False)
@@ -107,12 +118,7 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
     caption += f"{base}, bold if the interval is above 0; by tuning: points above the same runs at default settings, "
     caption += f"which have one seed; traffic and CPU time: relative to {base}'s."
     caption += f" All on {common}." if common else ""
-    if len(settings) < LEAST:
-        notes.append(
-            f"With fewer than {LEAST} settings ranks and gains have no interval over settings, and all methods share a "
-            "place."
-        )
-    else:
+    if is_tested:
         better = list(dict.fromkeys(ranked.loc[ranked["rank_ahead"] > 0, "method_label"]))
         notes.append(
             "Place: from 1 + the number of methods with a better mean rank to the number of all less those with a "
