@@ -6,15 +6,16 @@ import functools
 import json
 import secrets
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
+from pydantic import Field
 
 import fednoise_core
-from fednoise_core.data.array_checks import as_images, as_labels
+from fednoise_core.data.array_checks import ArraysError, as_images, as_labels
 from fednoise_core.data.arrays import Arrays, take_rows
 from fednoise_core.data.partition import Partition
 from fednoise_core.engine.local import Local
@@ -31,7 +32,7 @@ from fednoise_core.io import (
 )
 from fednoise_core.methods import make_method, method_class
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings.declare import build_settings
+from fednoise_core.settings.declare import build_settings, check_keys
 from fednoise_core.settings.train import Train
 
 APP = """\
@@ -62,6 +63,14 @@ nodes = ""
 """
 RUN, SERVER_DATA, SITE_DATA = "run.json", "server.npz", "site.npz"
 FACTS = ("classes", "mean", "std", "names")  # of the data set
+TYPES = {
+    "method": dict[str, Any],
+    "seed": int,
+    "sites": list[str],
+    "copies": Annotated[int, Field(ge=1)],
+    "shape": list[int],
+    "data": dict[str, Any],
+}  # of the settings of a run; `train` has its own
 
 
 @functools.cache
@@ -83,6 +92,7 @@ class RunSettings:
         seed: The run's seed.
         sites: Names of the sites, in the order of their numbers.
         copies: How many sites hold the same sample, at most.
+        shape: Shape of one image, (H, W) or (H, W, C).
         data: Facts of the data set, by the names in FACTS.
     """
 
@@ -91,6 +101,7 @@ class RunSettings:
     seed: int
     sites: tuple[str, ...]
     copies: int
+    shape: Sequence[int]
     data: Mapping[str, Any]
 
     @classmethod
@@ -114,6 +125,19 @@ class RunSettings:
         own = {name for name in modules if name.partition(".")[0] != fednoise_core.__name__}
         files = {name: sha256_file(Path(str(sys.modules[name].__file__))) for name in own}
         return json_digest(vars(self), code_digest(), files)
+
+    def check(self) -> None:
+        """Check the settings as far as they can be without images.
+
+        Raises:
+            SpecError: A setting is wrong, or the method cannot run at sites.
+        """
+        check_keys(TYPES, vars(self), "settings")
+        if any(Path(name).name != name for name in self.sites) or len(set(self.sites)) < len(self.sites):
+            raise SpecError(f"settings.sites: expected names of different folders, got {', '.join(self.sites)}")
+        if set(self.data) != set(FACTS):
+            raise SpecError(f"settings.data: expected {', '.join(FACTS)}, got {', '.join(self.data) or 'nothing'}")
+        self.make_method()
 
     def make_method(self) -> FedAvg:
         """Make the method with its settings.
@@ -245,29 +269,24 @@ def write_folders(
     """
     facts = {name: list(v) if isinstance(v := getattr(arrays, name), tuple) else v for name in FACTS}
     copies = int(np.bincount(partition.index[~partition.valid]).max(initial=0))
-    settings = RunSettings(dict(method), dict(train), seed, partition.sites, copies, facts)
-    settings.make_method()
-    if any(Path(name).name != name for name in settings.sites) or len(set(settings.sites)) < len(settings.sites):
-        raise SpecError(f"partition: sites: expected names of different folders, got {', '.join(settings.sites)}")
+    shape = arrays.x_train.shape[1:]
+    settings = RunSettings(dict(method), dict(train), seed, partition.sites, copies, shape, facts)
+    settings.check()
+    replace(arrays, y_train=noisy)  # checks the labels
     public = None if arrays.x_public is None else np.asarray(arrays.x_public[:])
     first = None if arrays.first is None else np.where(arrays.first != arrays.y_train, arrays.first, noisy)
     write_server(out / "server", settings, np.asarray(arrays.x_test[:]), arrays.y_test, public)
     for client, name in enumerate(partition.sites):
         rows, block = partition.of(client), slice(*partition.offsets[client : client + 2])
-        origin = rows if arrays.origin is None else arrays.origin[rows]
-        images = take_rows(arrays.x_train, rows)
-        write_site(
-            out / f"site-{name}",
-            settings,
-            client,
-            images,
-            noisy[rows],
-            public,
-            valid=partition.valid[block],
-            origin=origin,
-            first=None if first is None else first[rows],
-            release_seed=seed,
-        )
+        site = {
+            "x": take_rows(arrays.x_train, rows),
+            "labels": noisy[rows],
+            "public": public,
+            "valid": partition.valid[block],
+            "origin": rows if arrays.origin is None else arrays.origin[rows],
+            "first": None if first is None else first[rows],
+        }
+        _write_folder(out / f"site-{name}", settings, SITE_DATA, site, client, seed)  # in a simulation it may be empty
     return settings
 
 
@@ -282,10 +301,13 @@ def write_server(
         images: Test images, uint8 [n, H, W] or [n, H, W, C].
         labels: Their labels, int64 [n].
         public: Public images uint8, the same as at every site, for methods that need them.
+
+    Raises:
+        SpecError: A setting is wrong, or the arrays do not fit.
     """
-    test = {"x_test": as_images("images", images), "y_test": as_labels("labels", labels)}
-    extras = {} if public is None else {"public": public}
-    _write_folder(folder, settings, SERVER_DATA, {"x": images[:0], **test, **extras}, -1, settings.seed)
+    test = _check_arrays(settings, images, labels, public)
+    arrays = {"x": test.x_test[:0], "x_test": test.x_test, "y_test": test.y_test, "public": test.x_public}
+    _write_folder(folder, settings, SERVER_DATA, arrays, -1, settings.seed)
 
 
 def write_site(
@@ -317,18 +339,23 @@ def write_site(
             that of the run, can take the noise off.
 
     Raises:
-        SpecError: The arrays do not fit.
+        SpecError: A setting or the number is wrong, or the arrays do not fit.
     """
-    arrays = {"x": as_images("images", images) if len(images) else images, "labels": as_labels("labels", labels)}
-    arrays["valid"] = np.zeros(len(images), bool) if valid is None else valid
-    arrays |= {
-        name: value for name, value in (("public", public), ("origin", origin), ("first", first)) if value is not None
+    held = _check_arrays(settings, images, labels, public, origin, first)
+    if client not in range(len(settings.sites)):
+        places = ", ".join(f"{number} ({name})" for number, name in enumerate(settings.sites))
+        raise SpecError(f"client: expected the site's number, {places}, got {client!r}")
+    valid = np.zeros(held.n, bool) if valid is None else valid
+    if len(valid) != held.n:
+        raise SpecError(f"valid: expected a value for each of {held.n} images, got {len(valid)}")
+    arrays = {
+        "x": held.x_train,
+        "labels": held.y_train,
+        "public": held.x_public,
+        "valid": valid,
+        "origin": held.origin,
+        "first": held.first,
     }
-    if (
-        len({len(images), len(labels), len(arrays["valid"])}) > 1
-        or arrays["labels"].max(initial=0) >= settings.data["classes"]
-    ):
-        raise SpecError(f"{folder}: expected a label below {settings.data['classes']} for each of {len(images)} images")
     seed = secrets.randbits(63) if release_seed is None else release_seed
     _write_folder(folder, settings, SITE_DATA, arrays, client, seed)
 
@@ -346,10 +373,50 @@ def write_app(out: Path, server: Path, deadline: float = 600.0, wait: float = 60
         file.write(APP.format(folder=json.dumps(str(server)), deadline=float(deadline), wait=float(wait)))
 
 
+def _check_arrays(
+    settings: RunSettings,
+    images: np.ndarray,
+    labels: np.ndarray,
+    public: np.ndarray | None,
+    origin: np.ndarray | None = None,
+    first: np.ndarray | None = None,
+) -> Arrays:
+    """Check the settings, and the arrays of the server or a site as a data set with these settings."""
+    settings.check()
+    x, y = as_images("images", np.asarray(images)), as_labels("labels", np.asarray(labels))
+    shape, agreed = np.shape(images)[1:], tuple(settings.shape)
+    if shape != agreed:
+        raise SpecError(f"images: expected the agreed shape {agreed}, got {shape}. Convert them, or agree on another")
+    try:
+        arrays = Arrays(
+            x,
+            y,
+            x,
+            y,
+            x_public=None if public is None else as_images("public", np.asarray(public)),
+            origin=origin,
+            first=None if first is None else as_labels("first", np.asarray(first)),
+            **settings.data,
+        )
+    except ArraysError as error:  # it has the names of a data set's arrays
+        named = str(error).replace("x_train", "images").replace("y_train", "labels").replace("x_public", "public")
+        raise ArraysError(named) from None
+    if x.dtype == np.uint8 and not all(0 <= value <= 1 for value in (*arrays.mean, *arrays.std)):
+        told = f"got {list(arrays.mean)} and {list(arrays.std)}. Divide those of pixels 0..255 by 255"
+        raise SpecError(f"settings.data: mean and std: expected values from 0 to 1, {told}")
+    return arrays
+
+
 def _write_folder(
-    folder: Path, settings: RunSettings, name: str, arrays: Mapping[str, np.ndarray], client: int, release_seed: int
+    folder: Path,
+    settings: RunSettings,
+    name: str,
+    arrays: Mapping[str, np.ndarray | None],
+    client: int,
+    release_seed: int,
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)  # a site's rows are its own
     write_json(folder / RUN, vars(settings))
-    save_npz(folder / name, arrays, {"artifact": "federation", "client": client, "release_seed": release_seed})
+    held = {key: array for key, array in arrays.items() if array is not None}
+    save_npz(folder / name, held, {"artifact": "federation", "client": client, "release_seed": release_seed})

@@ -22,7 +22,7 @@ from fednoise_core.engine.client import Client
 from fednoise_core.engine.state import State
 from fednoise_core.engine.suspects import judge_held_out
 from fednoise_core.flower import executor
-from fednoise_core.flower.folders import RunSettings, write_folders, write_site
+from fednoise_core.flower.folders import RunSettings, write_folders, write_server, write_site
 from fednoise_core.flower.messages import RELEASE, SiteError, decode_message, describe_function, encode_message
 from fednoise_core.flower.server import run_on_sites
 from fednoise_core.flower.site import Site, answer_request
@@ -443,8 +443,82 @@ def test_cohorts_of_a_planned_generator_are_refused(tmp_path: Path):
 def test_names_of_sites_are_names_of_folders(names: tuple[str, str], tmp_path: Path):
     arrays = world.arrays()
     partition = Partition(np.arange(4), np.array([0, 2, 4]), np.zeros(4, bool), {"notes": {"sites": names}})
-    with pytest.raises(SpecError, match="partition: sites"):
+    with pytest.raises(SpecError, match=r"settings\.sites"):
         write_folders(tmp_path, arrays, world.toy_labels().noisy, partition, *toy.settings("fedavg"), 0)
+
+
+def make_settings(**changed) -> RunSettings:
+    method, train = toy.settings("fedavg")
+    data = {"classes": world.CLASSES, "mean": [0.25], "std": [0.2], "names": []}
+    base = {"method": method, "train": train, "seed": 0, "sites": ("a", "b"), "copies": 1, "shape": (8, 8)}
+    return RunSettings(**{**base, "data": data, **changed})
+
+
+X, Y = world.arrays().x_test, world.arrays().y_test
+FACTS = make_settings().data
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"method": {"name": "fedavgg"}}, "did you mean 'fedavg'?"),
+        ({"method": {"name": "centralised"}}, "centralised needs all samples in one place"),
+        ({"method": "fedavg"}, "settings.method: expected"),
+        ({"train": {"round": 3}}, "train.round: unknown key; did you mean 'rounds'?"),
+        ({"sites": ("a", "a")}, "settings.sites: expected names of different folders, got a, a"),
+        ({"sites": "abc"}, 'settings.sites: expected list of texts, got "abc"'),
+        ({"seed": "x"}, 'settings.seed: expected integer, got "x"'),
+        ({"copies": 0}, "settings.copies: expected integer ≥ 1, got 0"),
+        ({"shape": (16, 16)}, "images: expected the agreed shape (16, 16), got (8, 8)"),
+        ({"data": {}}, "settings.data: expected classes, mean, std, names, got nothing"),
+        ({"data": None}, "settings.data: expected"),
+        ({"data": {**FACTS, "mean": [128]}}, "got [128] and [0.2]. Divide those of pixels 0..255 by 255"),
+        ({"data": {**FACTS, "std": [60]}}, "got [0.25] and [60]. Divide those of pixels 0..255 by 255"),
+        ({"data": {**FACTS, "mean": [0.25] * 3, "std": [0.2] * 3}}, "mean and std need 1 value(s) each"),
+        ({"data": {**FACTS, "names": ["one", "two"]}}, "2 class names for 5 classes"),
+    ],
+)
+def test_settings_that_do_not_fit_are_not_written(changed, told: str, tmp_path: Path):
+    settings = make_settings(**changed)
+    with pytest.raises(SpecError, match=re.escape(told)):
+        write_server(tmp_path, settings, X, Y)
+    with pytest.raises(SpecError, match=re.escape(told)):
+        write_site(tmp_path, settings, 0, X, Y)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "more", "told"),
+    [
+        (X, Y[:-1], {}, "labels has shape (39,); (40,) is needed"),
+        (X, Y + 1, {}, "labels holds 1..5; labels are 0..4; classes are counted from 0: subtract 1"),
+        (None, None, {}, "images is object; images are integers 0..255"),
+        (X, None, {}, "labels is object; integers are needed"),
+        (X[:0], Y[:0], {}, "images has shape (0, 8, 8): it holds no pixel"),
+        (X[:, :4], Y, {}, "images: expected the agreed shape (8, 8), got (4, 8)"),
+        (np.stack([X] * 3, -1), Y, {}, "images: expected the agreed shape (8, 8), got (8, 8, 3)"),
+        (X, Y, {"public": X[:, :4]}, "public has images (4, 8), images (8, 8)"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_not_written(images, labels, more, told: str, tmp_path: Path):
+    with pytest.raises(SpecError, match=re.escape(told)):
+        write_server(tmp_path, make_settings(), images, labels, **more)
+    with pytest.raises(SpecError, match=re.escape(told)):
+        write_site(tmp_path, make_settings(), 0, images, labels, **more)
+
+
+@pytest.mark.parametrize(
+    ("client", "more", "told"),
+    [
+        (2, {}, "client: expected the site's number, 0 (a), 1 (b), got 2"),
+        (-1, {}, "client: expected the site's number, 0 (a), 1 (b), got -1"),
+        ("a", {}, "client: expected the site's number, 0 (a), 1 (b), got 'a'"),
+        (0, {"first": Y[:-1]}, "first has shape (39,); (40,) is needed"),
+        (0, {"valid": Y[:-1] > 2}, "valid: expected a value for each of 40 images, got 39"),
+    ],
+)
+def test_what_does_not_fit_a_site_is_not_written(client, more, told: str, tmp_path: Path):
+    with pytest.raises(SpecError, match=re.escape(told)):
+        write_site(tmp_path, make_settings(), client, X, Y, **more)
 
 
 def test_a_site_has_its_own_rows_only(tmp_path: Path):
