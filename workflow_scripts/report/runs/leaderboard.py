@@ -160,7 +160,7 @@ def _rank_blocks(scores: pd.DataFrame, metric: str, baseline: str) -> pd.DataFra
 
 
 def _compare_defaults(scores: pd.DataFrame, metric: str) -> pd.Series:
-    """What tuning gains each method: the mean over settings of its points above its runs at default settings."""
+    """Compare each method with its runs at default settings: its points above them, the mean over settings."""
     table = scores.pivot(index=BLOCK, columns="method", values=metric)
     pairs = {method: f"{method}{DEFAULT}" for method in table if f"{method}{DEFAULT}" in table}
     changes = table[list(pairs)] - table[list(pairs.values())].to_numpy()
