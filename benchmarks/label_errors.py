@@ -12,7 +12,8 @@ logistic regression stand a linear discriminant, the vote of near samples, and t
 within the site.
 
 With `--datasets cifar10 gaussian` errors are planted at random into labels of such embeddings and of points around ten
-centres. The sites are equally noisy, clean, unlike, or the first one has the hardest images and no error (PLANTED).
+centres. The sites are equally noisy, clean, unlike, or the first one has the hardest images and no error, or labels a
+class as another; `few` is 450 samples at three sites (PLANTED).
 Kind `equal` of Fashion-MNIST is the ordinary case: 6,000 images, three sites, 12 % wrong at random.
 
 With `--second-turn` every verdict `wrong` is accepted, and the labels are judged again.
@@ -66,6 +67,8 @@ PLANTED = {  # share of wrong labels at each site, and whether they move to the 
     "clean": ((0.0, 0.0, 0.0), False),
     "unlike": ((0.30, 0.18, 0.08, 0.02, 0.0), False),
     "hard": ((0.0, 0.18, 0.06, 0.10), False),
+    "few": ((0.2, 0.2, 0.2), False),
+    "class": ((0.1, 0.1, 0.1), False),
 }
 KINDS_OF = {
     **dict.fromkeys(LOOKS, KINDS),
@@ -180,17 +183,18 @@ def load_embeddings(file: Path, images: np.ndarray) -> np.ndarray:
 def make_planted_federation(name: str, kind: str, folder: Path, results: Path, seed: int) -> tuple[np.ndarray, ...]:
     """Draw inputs [n, ...], clean labels [n], labels with planted errors [n] and sites [n] of a federation."""
     draw = np.random.default_rng([seed, list(PLANTED).index(kind)])
+    size = {"gaussian": 1500, "cifar10": 3000}.get(name, 6000) if kind != "few" else 450
     if name == "gaussian":
-        clean, centres = draw.integers(0, 10, 1500), draw.normal(0, 0.62, (10, 32))
-        x = (centres[clean] + draw.normal(size=(1500, 32))).astype(np.float32)
+        clean, centres = draw.integers(0, 10, size), draw.normal(0, 0.62, (10, 32))
+        x = (centres[clean] + draw.normal(size=(size, 32))).astype(np.float32)
     elif name == "cifar10":
         arrays, pool = load_pool(name, folder)
-        rows = draw.permutation(POOL)[:3000]
+        rows = draw.permutation(POOL)[:size]
         x = load_embeddings(results / f"{name}_embeddings.npz", arrays["x_train"][pool])[rows]
         clean = arrays["y_train"][pool[rows]].astype(int)
     else:
         arrays = fn.dataset(name, [folder])
-        rows = draw.permutation(arrays.n)[:6000]
+        rows = draw.permutation(arrays.n)[:size]
         x, clean = np.asarray(arrays.x_train[rows]), arrays.y_train[rows].astype(int)
     (rates, paired), n = PLANTED[kind], len(clean)
     sizes = np.array((0.5, 0.3, 0.2) if len(rates) == 3 else SHARES[: len(rates)])
@@ -204,6 +208,8 @@ def make_planted_federation(name: str, kind: str, folder: Path, results: Path, s
         site[np.setdiff1d(np.arange(n), chosen)] = others
     wrong = draw.random(n) < np.array(rates)[site]
     labels = np.where(wrong, (clean + (1 if paired else draw.integers(1, 10, n))) % 10, clean)
+    if kind == "class":
+        labels[(site == 0) & (clean == 9)] = 0
     return x, clean, labels, site
 
 

@@ -393,15 +393,15 @@ def count_wrong(
     beyond = np.maximum(disagree - least * sizes, 0.0) / max(1 - least, TINY)
     follow = measure_follow(log_p[contradicted], labels[contradicted], p_wrong[contradicted])
     alone, results = len(sizes) == 1, []
-    in_all = contradicted.mean()  # it has the errors of labels and of models, which all sites tell apart together
-    shared = Z90 * float(np.sqrt(in_all * (1 - in_all) / len(labels)))
+    in_all = contradicted.mean()  # errors of labels and of models, which are told apart at all sites together
+    shared = in_all * (1 - in_all) / len(labels)  # its variance
     for n, first, second, spread, most in zip(sizes, by_model, beyond, variance, disagree, strict=True):
         agree = bool(second <= 2 * first + APART * n) and learnt
-        noise, others = float(np.sqrt(spread)), max(most - first, 0.0)
+        noise, others = float(np.sqrt(spread + shared * n**2)), max(most - first, 0.0)
         guessed = min(UNCLEAR * follow * first / n, 1.0)  # share of the others
         wrong = max(first + guessed * others, second) if learnt else second
         low = max(first - BELOW * others - noise, 0.0) if agree else 0.0
-        beside = others if alone else others * min(guessed + ABOVE, 1.0) + shared * n
+        beside = others * (1.0 if alone else min(guessed + ABOVE, 1.0))
         by_second = second + ABOVE * max(most - second, 0.0) + Z90 * float(np.sqrt(second * (1 - second / n)))
         high = max(first + beside + noise, by_second)
         results.append(Count(wrong, low, min(high, n), agree))
