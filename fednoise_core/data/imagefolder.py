@@ -150,7 +150,7 @@ class _Listed(NamedTuple):
         """The same without the images of these paths."""
         rows = np.array([row for row, path in enumerate(self.paths) if path not in left_out], np.int64)
         if not len(rows):
-            raise ArtifactError(f"{self.root / 'train'}: every image is damaged")
+            raise ArtifactError(f"{_training_folder(self.root)}: every image is damaged")
         return self._replace(
             paths=[self.paths[row] for row in rows],
             labels=self.labels[rows],
@@ -170,9 +170,13 @@ def _list_training(spec: Mapping[str, Any], places: Sequence[Path]) -> _Listed:
         names = None
         folder_of = dict(_find_images(_training_folder(root), [""]))
     else:
+        if table and not (root / "train").is_dir():
+            raise ArtifactError(f"{table}: it has no column label, but {', '.join(columns)}")
         names = _folder_names(root, ("train", *tests))
         folder_of = dict(_find_images(root / "train", names))
-    lines = read_table(table, list(folder_of), names) if table else [Line(path, None, None) for path in folder_of]
+    lines = [Line(path, None, None) for path in folder_of]
+    if table:
+        lines = read_table(table, list(folder_of), names, _training_folder(root))
     paths, labels = [line.file for line in lines], [line.label or "" for line in lines]
     firsts, first = [line.first for line in lines if line.first is not None], None  # of every line, or of none
     if names is None:
@@ -200,7 +204,14 @@ def classes_of_files(root: Path) -> dict[str, str]:
 
     Returns:
         File below train/ -> its class folder, sorted by file.
+
+    Raises:
+        ArtifactError: there is no train/.
     """
+    if not (root / "train").is_dir():
+        raise ArtifactError(
+            f"{root}: it has no folder train/. Name the CSV of its labels, such as data/NAME-labels.csv"
+        )
     return dict(_find_images(root / "train", _folder_names(root, ("train",))))
 
 

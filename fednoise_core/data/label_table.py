@@ -8,6 +8,7 @@ from typing import NamedTuple
 from fednoise_core.io import ArtifactError, plain_cell, raise_all
 from fednoise_core.settings.declare import did_you_mean
 
+COLUMNS = ("file", "label", "client", "first_label", "drop")  # any further ones are not read
 LONGEST = 200  # letters of a class or an owner: all are stored at the length of the longest
 
 
@@ -20,13 +21,14 @@ class Line(NamedTuple):
     first: str | None = None
 
 
-def read_table(path: Path, images: Sequence[str], classes: Sequence[str] | None = None) -> list[Line]:
+def read_table(path: Path, images: Sequence[str], classes: Sequence[str] | None, folder: Path) -> list[Line]:
     """The lines of the CSV in the order of `images`, without the images that the column drop leaves out.
 
     Args:
         path: the CSV. Its cells may be as spreadsheets keep them (`io.plain_cell`).
-        images: paths below train/, which must have one line each.
+        images: paths below `folder`, which must have one line each.
         classes: the classes that there are. None: those that the labels name.
+        folder: the folder of the images.
 
     Raises:
         ArtifactError: lines are missing or wrong. The message names the file and these lines.
@@ -38,7 +40,7 @@ def read_table(path: Path, images: Sequence[str], classes: Sequence[str] | None 
         name = row["file"] if row["file"] in there else plain_cell(row["file"])
         try:
             if name not in there:
-                raise ArtifactError(f"file: {name[:60]!r} does not exist below train/")
+                raise ArtifactError(f"file: {name[:60]!r} does not exist below {folder}")
             if name in named:
                 raise ArtifactError(f"{name} comes twice")
             named.add(name)
@@ -48,7 +50,7 @@ def read_table(path: Path, images: Sequence[str], classes: Sequence[str] | None 
         else:
             dropped |= {name} if is_dropped else set()
     missing = (name for name in images if name not in named)
-    problems += [f"{path}: no {'label' if 'label' in columns else 'line'} for train/{name}" for name in missing]
+    problems += [f"{path}: no {'label' if 'label' in columns else 'line'} for {folder / name}" for name in missing]
     raise_all(ArtifactError, problems)
     if len(dropped) == len(images):
         raise ArtifactError(f"{path}: drop: every image is left out")

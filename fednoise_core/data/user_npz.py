@@ -66,8 +66,6 @@ class Npz(Dataset):
             raise ArtifactError(f"{path}: it needs y_train, or clean_known: false and exactly one set of given labels")
         collected = not clean_known and "first_given" in members
         images = {name: as_images(name, members[name]) for name in ("x_train", "x_test", "x_public") if name in members}
-        if "x_train" not in images:
-            raise ArtifactError(f"{path}: it has no x_train")
         names = _read_names(path, members)
         return from_user(
             spec,
@@ -91,8 +89,7 @@ class Npz(Dataset):
         """From the headers and the labels."""
         path = user_path(spec, places)
         headers = read_headers(path)
-        if "x_train" not in headers:
-            raise ArtifactError(f"{path}: it has no x_train")
+        _check_shapes(path, headers)
         images = headers["x_train"][0]
         if len(images) == 2:  # feature vectors
             images = (*images[:1], 1, 1)
@@ -100,12 +97,10 @@ class Npz(Dataset):
             raise ArtifactError(f"{path}: x_train has shape {images}, not [n, H, W] or [n, H, W, C]")
         n, sides = images[0], (images[1], images[2])
         _check_test(path, spec, headers)
-        _check_shapes(path, headers)
         members = read_npz(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
         labels = _label_sets(members)
         share = holdout_share(spec)
-        used = labels[max(labels)] if labels else None  # y_train, else the given ones
-        test_count = 0 if used is None or share is None else held_out(used, share)
+        test_count = 0 if share is None else held_out(labels[max(labels)], share)  # y_train, else the given ones
         return n - test_count, _count_classes(path, spec, n, _read_names(path, members), labels), sides
 
     @classmethod
@@ -157,7 +152,11 @@ def arrays_in(path: Path) -> list[str]:
 
 
 def _check_shapes(path: Path, headers: Mapping[str, tuple[tuple[int, ...], Any]]) -> None:
-    """Raise ArtifactError if images and their labels differ in number, before anything is unpacked."""
+    """Raise ArtifactError if images or labels are missing or differ in number, before anything is unpacked."""
+    labelled = "y_train" in headers or any(map(is_given, headers))
+    for name, there in {"x_train": "x_train" in headers, "labels (given or y_train)": labelled}.items():
+        if not there:
+            raise ArtifactError(f"{path}: it has no {name}, but {', '.join(headers) or 'no array'}")
     for name, (shape, _) in headers.items():
         images = "x_test" if name == "y_test" else "x_train"
         is_label = name in ("y_train", "y_test", "first_given", "client") or is_given(name)
@@ -178,11 +177,15 @@ def _count_classes(
         k, why = int(spec["classes"]), "by the setting `classes`"
     elif names:
         k, why = len(names), "by `names`"
-    elif not labels:
-        raise ArtifactError(f"{path}: it has no labels (y_test, and y_train or given)")
     else:
         most = max(labels, key=lambda name: int(labels[name].max(initial=-1)))
         k, why = int(labels[most].max(initial=-1)) + 1, f"by the greatest label in {most}"
+    for name, y in labels.items():
+        if y.max(initial=-1) >= k:
+            hint = "; if they begin at 1, subtract 1" if y.min() == 1 else ""
+            raise ArtifactError(
+                f"{path}: {name} holds {y.min()}..{y.max()}, but {k} classes {why} are 0..{k - 1}{hint}"
+            )
     if k > n:  # before anything is made that has a row per class
         raise ArtifactError(f"{path}: {k} classes {why}, but {n} training images; every class needs one")
     return k

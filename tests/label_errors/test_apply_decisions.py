@@ -264,6 +264,12 @@ def test_folders_that_are_labels_give_a_csv(photos: Path) -> None:
     ]
 
 
+def test_folders_of_sites_need_their_csv(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (photos / "train").rename(photos / "Ulm")
+    assert apply_to(photos, [photo("dog/0.png", "relabel", "dog", "=cat")], photos / "corrected.csv") == 2
+    assert f"{photos}: it has no folder train/. Name the CSV of its labels" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
