@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fednoise_core.api.run import run
+from fednoise_core.api.run import INTERNAL, run
+from fednoise_core.api.simulate import Options
 from fednoise_core.data.array_checks import as_images, owners_of
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.from_arrays import arrays
@@ -23,11 +24,12 @@ from fednoise_core.label_errors.result import LabelErrors
 from fednoise_core.label_errors.systematic import find_systematic_errors
 from fednoise_core.partition.registry import make as make_partition
 from fednoise_core.rng import stream
-from fednoise_core.settings.declare import build_settings
+from fednoise_core.settings.declare import build_settings, did_you_mean
 from fednoise_core.settings.train import Train
 
 TRAIN = {"rounds": 8, "fraction": 1.0, "epochs": 2, "batch": 32, "lr": 0.05, "momentum": 0.9, "eval_every": 1000}
 TRAINING = {field.name for field in fields(Train)}
+OPTIONS = TRAINING | {field.name for field in fields(Options)} - INTERNAL
 FIRST = ("given_name", "proposed_name", "p_wrong", "verdict")  # a terminal shows both ends of a row
 LAST = ("source", "given", "proposed", "client", "site", "sample")
 NO_VOTE = ("-1", "nan", "None", "")
@@ -79,6 +81,8 @@ def find_label_errors(
         SpecError: An argument does not fit. The message names it.
         TypeError: An argument is no array.
     """
+    if unknown := sorted(options.keys() - OPTIONS):
+        raise TypeError(f"{unknown[0]}: no such argument{did_you_mean(unknown[0], OPTIONS)}")
     if x is None and pred_probs is not None:
         x = np.arange(len(y), dtype=np.float32)[:, None]  # no two are copies
     x, y = read_samples(x, y)
@@ -233,8 +237,10 @@ def take_majority(votes: np.ndarray) -> np.ndarray:
         votes: Class numbers or names [n, m].
 
     Raises:
-        SpecError: A sample has no vote.
+        SpecError: A sample has no vote, or each row is one-hot.
     """
+    if np.isin(votes, (0, 1)).all() and (votes.sum(1) == 1).all():
+        raise SpecError("y: expected class numbers, got one-hot rows; pass y.argmax(1)")
     voted = find_votes(votes)
     if not voted.any(1).all():
         row = int(voted.any(1).argmin())

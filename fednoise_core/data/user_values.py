@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fednoise_core.io import NAMED, SpecError
+from fednoise_core.settings.words import short_repr
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ def read_samples(x: Any, y: Any = None, name: str = "x") -> tuple[np.ndarray, An
             if not (pd.api.types.is_numeric_dtype(x[column]) or pd.api.types.is_bool_dtype(x[column])):
                 value = next((value for value in x[column] if not isinstance(value, int | float)), None)
                 raise SpecError(
-                    f"{name}: column {column!r} is not numeric (it has {value!r}); leave it out or encode it"
+                    f"{name}: column {column!r} is not numeric (it has {value!r}); leave it out, encode it, or "
+                    "name it as the owners (owner=, --client)"
                 )
         columns, x = [repr(column) for column in x.columns], x.to_numpy(np.float64, na_value=np.nan)
     else:
@@ -66,6 +68,8 @@ def read_samples(x: Any, y: Any = None, name: str = "x") -> tuple[np.ndarray, An
             x = np.asarray(x.toarray() if hasattr(x, "toarray") else x)
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(f"{name}: no array can be made of it ({error})") from error
+        if x.ndim == 0:
+            raise TypeError(f"{name}: expected an array of samples, got {short_repr(x.item())}")
         columns = [str(number) for number in range(x.shape[1])] if x.ndim == 2 else []
     if x.ndim == 2 and x.dtype.kind in "bui":
         x = x.astype(np.float32)
@@ -163,7 +167,7 @@ def number_labels(y: Any, classes: Sequence[Any] | None = None) -> ClassLabels:
             f"y: row {unknown[0]}: {column[unknown[0]]!r} is none of the classes {list_words(order[:NAMED])}"
         )
     if len(numbers) < 2:
-        raise SpecError(f"y: expected at least 2 classes, got {list_words(order)} alone")
+        raise SpecError(f"y: expected at least 2 classes, got {list_words(order) + ' alone' if numbers else 'none'}")
     return ClassLabels(np.array([numbers[value] for value in column], np.int64), order)
 
 

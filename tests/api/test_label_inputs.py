@@ -109,11 +109,18 @@ def test_bools_whole_numbers_and_owners_of_any_kind() -> None:
         ({"owner": [None, *OWNERS.tolist()[1:]]}, "owner: no value in row 0"),
         ({"owner": OWNERS + 0.5}, r"owner: expected whole numbers or names, got 0\.5 in row 0"),
         ({"x": np.where(np.arange(6) == 2, np.nan, X)}, r"x: column 2 is nan in row 0, and so are 399 other values"),
-        ({"x": pd.DataFrame(X, columns=list("abcdef")).assign(c="red")}, "x: column 'c' is not numeric .*'red'"),
+        (
+            {"x": pd.DataFrame(X, columns=list("abcdef")).assign(c="red")},
+            "x: column 'c' is not numeric .*'red'.*owner=",
+        ),
         ({"pred_probs": np.ones((N, K))}, r"pred_probs: row 0 has the sum 4; expected probabilities"),
         ({"pred_probs": np.full((N, 3), 1 / 3)}, "pred_probs: 3 columns for the 4 classes of y"),
         ({"pred_probs": np.full((N, K), 1 / K), "rounds": 3}, "rounds: nothing is trained with pred_probs"),
-        ({"roundz": 3}, "roundz"),
+        ({"round": 3}, r"round: no such argument; did you mean 'rounds'\?"),
+        ({"method": "fedavg"}, "method: no such argument; known: augment"),
+        ({"x": "mine.npz"}, 'x: expected an array of samples, got "mine.npz"'),
+        ({"y": np.eye(K, dtype=int)[Y]}, r"y: expected class numbers, got one-hot rows; pass y\.argmax\(1\)"),
+        ({"x": X[:0], "y": []}, "y: expected at least 2 classes, got none"),
     ],
 )
 def test_bad_input_is_refused_with_its_place(arguments: dict[str, Any], message: str) -> None:

@@ -37,6 +37,7 @@ def test_the_documentation_s_arrays_become_a_study(config_copy: Path, capsys: py
     said = capsys.readouterr().out
     run = planned("mine")
     assert run.labels_page in said
+    assert said.startswith("Classes: 3 (0, 1, 2). Sites: 3 (Lund, Oslo, Turin). Samples: 600\n")
     assert run.labels_page in text
     assert f"The default is {run.spec['train']['rounds']} rounds of {run.spec['train']['epochs']} epochs" in text
     assert "now: snakemake --cores 2 mine" in said
@@ -49,9 +50,12 @@ def test_the_documentation_s_arrays_become_a_study(config_copy: Path, capsys: py
     assert links == {"mine · cross_fitted, seed 0": f"../../{run.labels_page}"}
 
 
+def various(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+
+
 def test_labels_without_owners_or_with_a_test_set(config_copy: Path) -> None:
-    y = np.arange(60) % 3
-    images = np.zeros((60, 8, 8), np.uint8)
+    y, images = np.arange(60) % 3, various(60, 8, 8)
     np.savez("one place.npz", x_train=images, y_train=y, x_test=images, y_test=y)
     assert label_study.main(["one place.npz"]) == 0
     run = planned("one-place")
@@ -78,15 +82,15 @@ def test_images_become_vectors_by_a_pretrained_net(
         path = config_copy / f"photos/{'ab'[y[row]]}" / f"{row:02}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(image.astype(np.uint8)).save(path)
-    data, size = {"npz": ("mine.npz", 8), "folder": ("photos", 16)}[kind]
-    assert label_study.main([data, "--size", "16", "--encoder", "{name: resnet18, weights: none.pth}"]) == 2
+    data, size = {"npz": (["mine.npz"], 8), "folder": (["photos", "--size", "16"], 16)}[kind]
+    assert label_study.main([*data, "--encoder", "{name: resnet18, weights: none.pth}"]) == 2
     assert "none.pth: no such weights file" in capsys.readouterr().err
     monkeypatch.setattr("fednoise_core.nets.encoder.load_encoder", lambda encoder: None)
     monkeypatch.setattr(
         "fednoise_core.nets.encoder.encode_images", lambda x, encoder: np.asarray(x, np.float32).reshape(len(x), -1)
     )
-    assert label_study.main([data, "--size", "16", "--encoder", "resnet18"]) == 0
-    spec = planned(Path(data).stem).spec
+    assert label_study.main([*data, "--encoder", "resnet18"]) == 0
+    spec = planned(Path(data[0]).stem).spec
     assert spec["method"]["fit"] == "sums"
     arrays = fn.dataset(spec["dataset"])
     assert arrays.x_train.shape == (36, 1, 1, size * size * (3 if kind == "folder" else 1))
@@ -118,20 +122,64 @@ def test_a_folder_with_a_csv(config_copy: Path) -> None:
         (["mine.npz", "--encoder", "{name: resnet18"], "--encoder: expected a name or"),
         (["mine.npz", "--encoder", "2020-01-01"], "--encoder: expected a name or"),
         (["mine.npz", "--given", "labels.csv"], "--given is for folders of images"),
-        (["bad.npz"], "bad.npz: it has no labels"),
+        (["mine.npz", "--size", "16"], "--size is for image files"),
+        (["table.csv", "--size", "16"], "--size is for image files"),
+        (["folder", "--client", "site"], "--client is for tables"),
+        (["mine.npz", "--label", "given"], "--label is for tables"),
+        (["vectors.npz", "--encoder", "resnet18"], "vectors.npz has feature vectors already"),
     ],
 )
 def test_what_cannot_be_leaves_the_config_as_it_was(
-    config_copy: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    config_copy: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
 ) -> None:
-    np.savez("mine.npz", x_train=np.zeros((30, 8, 8), np.uint8), given=np.arange(30) % 3)
-    np.savez("bad.npz", x_train=np.zeros((30, 8, 8), np.uint8))
+    monkeypatch.setattr("fednoise_core.nets.encoder.load_encoder", lambda encoder: None)
+    np.savez("mine.npz", x_train=various(30, 8, 8), given=np.arange(30) % 3)
+    Path("folder").mkdir()
+    table_of().to_csv("table.csv")
+    np.savez("vectors.npz", x_train=various(30, 8).astype(float), given=np.arange(30) % 3)
     before = {path: path.read_bytes() for path in sorted((config_copy / "config").rglob("*.yaml"))}
     assert label_study.main(arguments) == 2
     said = capsys.readouterr().err
     assert message in said
     assert len(said.splitlines()) == 1
     assert {path: path.read_bytes() for path in sorted((config_copy / "config").rglob("*.yaml"))} == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"given": None}, "it has no labels (given or y_train), but x_train, client"),
+        ({"given": np.arange(30) % 3 + 1}, "no training image has class 0"),
+        ({"given": np.arange(30) % 3 * 2}, "no training image has class 1"),
+        ({"given": np.zeros(30, int)}, "classes is 1"),
+        ({"names": np.array(["a", "b"])}, "given holds 0..2, but 2 classes by `names` are 0..1"),
+        ({"names": np.array(["a", "b", "c"]), "given": np.arange(30) % 3 + 1}, "if they begin at 1, subtract 1"),
+        ({"x_train": various(30, 8, 8) / 255}, "x_train is float64"),
+        ({"x_train": various(30, 8, 8).astype(np.uint16) * 16}, "images are integers 0..255"),
+        ({"x_train": np.full((30, 4), np.nan)}, "x_train holds NaN"),
+        ({"x_train": various(30, 3, 16, 16)}, "channels first"),
+        ({"client": np.array(["a", "b", "c"] * 10, object)}, "client holds Python objects"),
+    ],
+)
+def test_arrays_that_cannot_be_trained_on_are_refused_at_once(
+    config_copy: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], message: str
+) -> None:
+    content = {"x_train": various(30, 8, 8), "given": np.arange(30) % 3, "client": np.arange(30) % 2} | change
+    np.savez("mine.npz", **{name: array for name, array in content.items() if array is not None})
+    assert label_study.main(["mine.npz"]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("config/studies/mine.yaml").exists()
+
+
+def test_what_is_not_used_is_named(config_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez("mine.npz", x_train=various(30, 8, 8), given=np.arange(30) % 3, site=np.arange(30) % 2)
+    assert label_study.main(["mine.npz"]) == 0
+    said = "Classes: 3 (0, 1, 2). Sites: 1 (no client). Samples: 30. Not used: site\n"
+    assert capsys.readouterr().out.startswith(said)
 
 
 def table_of(n: int = 120) -> pd.DataFrame:
@@ -235,13 +283,33 @@ def test_a_csv_beside_its_images(config_copy: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("file,label,site", "Classes: 2 (cat, dog). Sites: 1 (no client). Samples: 40. Not used: site"),
+        ("file,label,client", "Classes: 2 (cat, dog). Sites: 1 (Ulm). Samples: 40\n"),
+        ("file,class,client", "labels.csv: it has no column label, but file, class, client"),
+        (None, "given: labels.csv does not exist"),
+    ],
+)
+def test_columns_of_a_csv(
+    config_copy: Path, capsys: pytest.CaptureFixture[str], columns: str | None, said: str
+) -> None:
+    write_images(config_copy / "photos", [f"{i}.png" for i in range(40)])
+    if columns:
+        lines = [columns, *(f"{i}.png,{'cat' if i % 2 else 'dog'},Ulm" for i in range(40))]
+        (config_copy / "photos/labels.csv").write_text("\n".join(lines))
+    label_study.main(["photos", "--given", "labels.csv", "--size", "8"])
+    assert said in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
     ("table", "arguments", "message"),
     [
         (table_of(), [], "label: it has no column 'label', but 'f0'"),
         (
             table_of().rename(columns={"animal": "label", "f1": "city"}).assign(city="x"),
             [],
-            "x: column 'city' is not numeric",
+            "leave it out, encode it, or name it as the owners (owner=, --client)",
         ),
         (table_of().rename(columns={"animal": "label"})[["label"]], [], "it has no column of features"),
         (table_of().mask(lambda cells: cells == "dog"), ["--label", "animal"], "y: no value in row"),

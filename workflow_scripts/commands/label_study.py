@@ -16,19 +16,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from fednoise_core.data import sources
+from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.images import SUFFIXES as IMAGE_SUFFIXES
-from fednoise_core.data.label_table import rows_of
+from fednoise_core.data.label_table import COLUMNS, rows_of
 from fednoise_core.data.table import SUFFIXES, read_frame
-from fednoise_core.data.user_npz import arrays_in, is_given
-from fednoise_core.io import ArtifactError, SpecError, open_atomic, safe_cell
+from fednoise_core.data.user_npz import KNOWN, arrays_in, is_given
+from fednoise_core.io import NAMED, ArtifactError, SpecError, open_atomic, safe_cell
 from workflow_scripts import paths
 from workflow_scripts.config.project import STUDIES, Project
 from workflow_scripts.steps.common import report_error
+from workflow_scripts.steps.download import search_folders
 from workflow_scripts.study.study import Study
 
+ONLY_FOR = {"given": "folders of images", "size": "image files"} | dict.fromkeys(
+    ("label", "client", "image"), "tables of features"
+)
 # of feature vectors a discriminant is made of sums, in one round
 IMAGES = {"fit": "", "net": "{name: small_cnn, width: 16}", "rounds": 8}
 VECTORS = {"fit": "fit: sums, ", "net": "linear", "rounds": 1}
@@ -68,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("data", type=Path, help="npz, CSV, Parquet file, or folder of images")
     parser.add_argument("--name", help="of the study and the data set; default: the data's file name")
     parser.add_argument("--given", help="CSV of given labels and owners of the image folder")
-    parser.add_argument("--label", default="label", help="column of a table's labels; default: %(default)s")
+    parser.add_argument("--label", help="column of a table's labels; default: label")
     parser.add_argument("--client", help="column of a table's owners; default: client, if there is one")
     parser.add_argument("--image", help="column of a table with paths of pictures; default: image, if there is one")
     parser.add_argument(
@@ -95,15 +101,17 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
     file = Path(STUDIES, f"{name}.yaml")
     if file.exists():
         raise SpecError(f"{file} exists: remove it, or choose another --name")
-    spec, owners = _find_settings(args, name)
+    spec = _find_settings(args, name)
+    arrays = sources.read(spec, search_folders())
+    print(_describe_data(spec, arrays))
+    vectors = arrays.x_train.shape[1:3] == (1, 1)
     if args.encoder:
         spec |= {"source": "encoded", "encoder": _read_encoder(args.encoder)}
-    *_, sides = sources.read_facts(spec)  # whether it can be read at all
     values = {
         "path": json.dumps(str(args.data)),
         "title": json.dumps(f"Wrong labels in {args.data.name}"),
-        "partition": "{kind: natural}" if owners else "{kind: iid, clients: 1}",
-        **(VECTORS if sides == (1, 1) else IMAGES),
+        "partition": "{kind: natural}" if arrays.client is not None else "{kind: iid, clients: 1}",
+        **(VECTORS if vectors or args.encoder else IMAGES),
         "dataset": json.dumps(name),
         "data": json.dumps(spec),
     }
@@ -115,6 +123,23 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
         file.unlink(missing_ok=True)
         raise
     return run.labels_page
+
+
+def _describe_data(spec: dict[str, Any], arrays: Arrays) -> str:
+    """Classes, sites and samples, and which arrays or columns are not used."""
+    sites = ("no client",) if arrays.client is None else arrays.sites or np.unique(arrays.client)
+    lists = {"Classes": arrays.names or range(arrays.classes), "Sites": sites}
+    parts = [
+        f"{key}: {len(names)} ({', '.join(map(str, names[:NAMED]))}{', …' * (len(names) > NAMED)})"
+        for key, names in lists.items()
+    ]
+    parts.append(f"Samples: {arrays.n + ('test' in spec) * len(arrays.y_test):,}")
+    file, unused = sources.list_files(spec, search_folders())[-1], list[str]()
+    if spec["source"] == "npz":
+        unused = [name for name in arrays_in(file) if name not in KNOWN and not is_given(name)]
+    elif "given" in spec:
+        unused = [name for name in rows_of(file)[0] if name not in COLUMNS]
+    return ". ".join([*parts, *([f"Not used: {', '.join(unused)}"] if unused else [])])
 
 
 def _read_encoder(text: str) -> Any:
@@ -129,40 +154,47 @@ def _read_encoder(text: str) -> Any:
     return encoder
 
 
-def _find_settings(args: argparse.Namespace, name: str) -> tuple[dict[str, Any], bool]:
-    """(settings of the data set, whether it names owners)."""
+def _find_settings(args: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Settings of the data set."""
     if args.data.is_dir():
         return _folder_settings(args, name)
     if not args.data.is_file():
         raise SpecError(f"{args.data}: no such file or folder")
-    if args.given is not None:
-        raise SpecError("--given is for folders of images; a file holds its given labels itself")
     if args.data.suffix not in SUFFIXES:
+        _refuse_options(args, *ONLY_FOR)
         return _npz_settings(args)
+    _refuse_options(args, "given")
     columns = set(read_frame(args.data).columns)
     if args.encoder and "file" not in columns:
         raise SpecError(f"--encoder: {args.data} has feature vectors already; leave it out")
     if "file" in columns:  # of images, which lie beside it
         args.data, args.given = args.data.parent, args.data.name
         return _folder_settings(args, name)
+    _refuse_options(args, "size")
     chosen = {key: getattr(args, key) or (key if key in columns else None) for key in ("label", "client", "image")}
     spec = {"source": "table", "path": str(args.data), "test": {"holdout": HOLDOUT}}
-    return {**spec, **{key: column for key, column in chosen.items() if column}}, chosen["client"] is not None
+    return {**spec, **{key: column for key, column in chosen.items() if column}}
 
 
-def _npz_settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
-    """(settings of the data set, whether it names owners). Labels as collected are judged; without them, y_train is."""
+def _refuse_options(args: argparse.Namespace, *names: str) -> None:
+    if wrong := [name for name in names if getattr(args, name) is not None]:
+        raise SpecError(f"--{wrong[0]} is for {ONLY_FOR[wrong[0]]}, and has no effect on {args.data}; leave it out")
+
+
+def _npz_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Settings of the data set. Labels as collected are judged; without them, y_train is."""
     arrays = arrays_in(args.data)
     spec: dict[str, Any] = {"source": "npz", "path": str(args.data)}
     if "y_train" in arrays and not any(is_given(name) for name in arrays):
         spec["clean_known"] = False
     if "x_test" not in arrays:
         spec["test"] = {"holdout": HOLDOUT}
-    return spec, "client" in arrays
+    return spec
 
 
-def _folder_settings(args: argparse.Namespace, name: str) -> tuple[dict[str, Any], bool]:
-    """(settings of the data set, whether its labels name owners)."""
+def _folder_settings(args: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Settings of the data set."""
+    _refuse_options(args, "label", "client", "image")
     size = args.size or (224 if args.encoder else 64)
     spec = {"source": "imagefolder", "path": str(args.data), "size": size, "clean_known": False}
     if not (args.data / "test").is_dir():
@@ -170,10 +202,7 @@ def _folder_settings(args: argparse.Namespace, name: str) -> tuple[dict[str, Any
     given = args.given
     if given is None and not (args.data / "train").is_dir():
         given = _write_labels(args.data, Path("data", f"{name}-labels.csv"))
-    if given is None:
-        return spec, False
-    table = args.data / given if (args.data / given).exists() else Path(given)
-    return {**spec, "given": str(given)}, "client" in rows_of(table)[0]
+    return spec if given is None else {**spec, "given": str(given)}
 
 
 def _write_labels(root: Path, out: Path) -> str:
