@@ -47,8 +47,8 @@ def test_data_sets_keep_the_papers_names_at_every_scale(project: Callable[..., P
         ({"table": "22"}, r"feddpcont.yaml: no table or figure is named 'table22'; did you mean 'table2'\?"),
         ({"table": None}, r"no table or figure is named ''"),
         ({"method": "fedcor"}, r"table2: method: no run has 'fedcor'; did you mean 'fedcorr'\?"),
-        ({"seed": None}, r"table2: seed: 3 runs are left. Add one of 0, 1, 2"),
-        ({"table": "8", "method": "dividemix"}, r"are left. Add one of cifar10-public, cifar100-public"),
+        ({"seed": None}, r"table2: 3 runs are left. Add --seed: one of 0, 1, 2"),
+        ({"table": "8", "method": "dividemix"}, r"are left. Add --dataset: one of cifar10-public, cifar100-public"),
         ({"table": "12"}, r"tables\.table12: shows only clothing1m-public, which is missing"),
     ],
 )

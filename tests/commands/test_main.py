@@ -16,7 +16,7 @@ import toy
 from fednoise_core import methods
 from fednoise_core.api.simulate import NotSaved
 from fednoise_core.version import __version__
-from workflow_scripts.commands import main, new, run
+from workflow_scripts.commands import main, new, record, run
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,6 +77,8 @@ def test_list_names_all_kinds_and_show_their_settings(
     assert printed.endswith("{name: fedprox, mu: 0.1}\n")
     assert main.main(["show", "noise", "symetric"]) == 2
     assert capsys.readouterr().err == "show: unknown noise 'symetric'; did you mean 'symmetric'?\n"
+    assert main.main(["show", "method", "qqq"]) == 2
+    assert capsys.readouterr().err.count(" fedavg,") == 1
     assert main.main(["show", "noise", "sym40"]) == 0  # an id is shown with its kind
     printed = capsys.readouterr().out
     assert printed.startswith("In config/catalogue.yaml:\n  sym40: {kind: symmetric, rate: 0.4}\n\nA label becomes")
@@ -85,6 +87,27 @@ def test_list_names_all_kinds_and_show_their_settings(
     monkeypatch.chdir(tmp_path)
     assert main.main(["list", "nets"]) == 2
     assert "Run it in the project's folder" in capsys.readouterr().err
+
+
+def test_record_says_which_studies_are_not_finished(
+    config_copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {
+        "running_process": None,
+        "read_record": {},
+        "is_record_missing": False,
+        "audit_store": {},
+    }.items():
+        monkeypatch.setattr(record, name, Mock(return_value=value))
+    monkeypatch.setattr(record.subprocess, "run", Mock(return_value=Mock(returncode=0, stdout="job", stderr="")))
+    assert main.main(["record"]) == 1
+    assert "record: some results of the studies in config/config.yaml are not up to date" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    command = f"{sys.executable} -m workflow_scripts.commands.main list methods | true"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("verb", ["audit", "record", "prune"])

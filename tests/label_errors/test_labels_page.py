@@ -245,6 +245,11 @@ def test_labels_of_another_run_are_refused(found: LabelRun, capsys: pytest.Captu
     assert "is not in the arrays and labels of this run" in capsys.readouterr().err
 
 
+def test_a_site_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert labels_page.main(["--site", str(tmp_path / "nope"), "--out", str(tmp_path / "labels.html")]) == 2
+    assert f"--site: {tmp_path / 'nope'}: no such folder" in capsys.readouterr().err
+
+
 def test_readers_give_back_what_runs_write(found: LabelRun) -> None:
     suspects, sites = read_rows(found.folder / "suspects.csv", Suspect), read_rows(found.folder / "sites.csv", Site)
     assert len(suspects) == found.arrays.n

@@ -240,7 +240,7 @@ def test_a_subset_holds_what_lies_in_one_of_its_boxes(project, config_copy: Path
         (
             "frist",
             "{seeds: [0]}",
-            "subsets: unknown subset 'frist' in --config subset; did you mean 'first'?",
+            "subset: 'frist' is no subset of config/papers/fedhnl.yaml at scale cpu; did you mean 'first'?",
         ),
         ("first", "{noises: [sym20-seed1]}", "subsets.first[0].noises[0]: the grid has no 'sym20-seed1'"),
         ("first", "{seeds: [4, 5]}", "subsets.first[0].seeds[1]: the grid has no 5"),  # 4 is a seed of scale cpu
@@ -255,6 +255,11 @@ def test_a_subset_that_cannot_be(project, config_copy: Path, subset: str, box: s
     changed(config_copy, "  first: [{seeds: [0]}]", f"  first: [{box}]")
     with pytest.raises(SpecError, match=re.escape(message)):
         Study(project("cpu", config_copy, subset=subset), "fedhnl")
+
+
+def test_a_subset_of_no_study_is_no_fault_of_the_first(project, config_copy: Path) -> None:
+    with pytest.raises(SpecError, match=r"^subset: 'nosuch' is no subset of any study"):
+        Study(project("paper", config_copy, subset="nosuch"), "quick")
 
 
 @pytest.mark.parametrize(

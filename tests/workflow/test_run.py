@@ -58,7 +58,7 @@ TOY, CONFIG = "config/studies/toy.yaml", "config/config.yaml"
             TOY,
             "grid:\n",
             "subsets: {first: [{noises: [sym40]}]}\ngrid:\n",
-            "config/studies/toy.yaml: subsets: unknown subset 'frst' in --config subset; did you mean 'first'?",
+            "subset: 'frst' is no subset of config/studies/toy.yaml; did you mean 'first'?",
         ),
         (("-n", "tyo_runs"), TOY, "", "", "unknown target 'tyo_runs'; did you mean 'toy_runs'?"),
         ((), CONFIG, "data_root:", "data_rot:", "config/config.yaml: data_rot: unknown key; did you mean 'data_root'?"),

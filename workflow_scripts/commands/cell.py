@@ -49,7 +49,7 @@ def find_only_run(study: Study, runs: list[PlannedRun], ids: Mapping[str, str | 
     for field in FIELDS:
         choices = sorted({_field_names(study, field, run)[0] for run in runs})
         if len(choices) > 1:
-            raise SpecError(f"{where}: {field}: {len(runs)} runs are left. Add one of {', '.join(choices)}")
+            raise SpecError(f"{where}: {len(runs)} runs are left. Add --{field}: one of {', '.join(choices)}")
     return runs[0]
 
 

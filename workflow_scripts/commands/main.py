@@ -1,5 +1,6 @@
 """The command `fednoise <verb>`: one entry for everything that a person types beside `snakemake` and `dvc`."""
 
+import os
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -54,7 +55,11 @@ def main(arguments: list[str] | None = None) -> int:
     sys.argv[0] = f"fednoise {verb}"  # the name in the verb's own help
     try:
         status: int = import_module(VERBS[verb]).main(options)
+        sys.stdout.flush()
         return status
+    except BrokenPipeError:  # such as `fednoise list methods | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit would fail
+        return 1
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith(("fednoise_core", "workflow_scripts")):
             raise

@@ -35,7 +35,10 @@ def _refusal_reason(accepted: Collection[str]) -> str | None:
     if dry_run.returncode != 0:
         return f"snakemake -n failed:\n{dry_run.stderr.strip()}"
     if "Nothing to be done" not in dry_run.stdout + dry_run.stderr:
-        return "some results are not up to date. snakemake -n lists them"
+        return (
+            "some results of the studies in config/config.yaml are not up to date. snakemake -n lists them. "
+            "Finish these studies, or name only finished ones under `studies:`"
+        )
     return None
 
 

@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"In {file}:\n  {name}: {format_flow(ids[name])}\n")
         name = ids[name].get({"method": "name", "dataset": "source"}.get(options.family, "kind"))
     if name not in kinds:
-        raise SpecError(f"unknown {options.family} {name!r}{did_you_mean(name, [*kinds, *ids])}")
+        raise SpecError(f"unknown {options.family} {name!r}{did_you_mean(name, {*kinds, *ids})}")
     kind = kinds[name]
     page = Path(f"docs/methods/{name}.md" if options.family == "method" else "docs/reference.md")
     print(f"{textwrap.fill(kind['description'], 100)}\n\nPage: {page}\n\nSettings:")

@@ -51,6 +51,8 @@ def main(argv: list[str] | None = None) -> int:
 
     def write_page() -> str:
         if args.site is not None:
+            if not args.site.is_dir():
+                raise ArtifactError(f"--site: {args.site}: no such folder")
             (arrays, labels), run = _load_site(args.site), args.site
         else:
             arrays, labels, run = Arrays.load(args.arrays), Labels.load(args.labels), args.run

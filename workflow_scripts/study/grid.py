@@ -222,9 +222,8 @@ def _select_subset(study: StudyGrid, runs: Runs) -> Runs:
         files = () if subsets else study.project.study_files.values()
         names = [*subsets, *(subset for file in files for subset in read_yaml(file).get("subsets", {}))]
         if name not in names:
-            raise (study.place / "subsets").error(
-                f"unknown subset {name!r} in --config subset{did_you_mean(name, names)}"
-            )
+            where = study.place.file if subsets else "any study"
+            raise SpecError(f"subset: {name!r} is no subset of {where}{did_you_mean(name, names)}")
     if name is None or not subsets:
         return runs
     boxes = [_read_box(study, name, number) for number in range(len(subsets[name]))]
