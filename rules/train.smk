@@ -27,7 +27,8 @@ rule train:
         settings=step_settings("store/runs/{where}/{digest}"),
         folder="store/runs/{where}/{digest}",
     message:
-        "train {wildcards.where}/{wildcards.digest}: {resources.mem_mb} MB, {resources.runtime} minutes" + (", 1 GPU" if GPU else "")
+        "train {wildcards.where}/{wildcards.digest}: {resources.mem_mb} MB, {resources.runtime} minutes"
+        + (", 1 GPU" if GPU else "")
     shell:  # glibc must keep freed memory: else every step gets its large tensors as new pages, which costs 14 to 31 %
         "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2000000000 "
         "OMP_NUM_THREADS={threads} python -m workflow_scripts.steps train --threads {threads} {params.settings}"

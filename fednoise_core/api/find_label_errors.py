@@ -239,8 +239,8 @@ def take_majority(votes: np.ndarray) -> np.ndarray:
     Raises:
         SpecError: A sample has no vote, or each row is one-hot.
     """
-    if np.isin(votes, (0, 1)).all() and (votes.sum(1) == 1).all():
-        raise SpecError("y: expected class numbers, got one-hot rows; pass y.argmax(1)")
+    if votes.shape[1] > 2 and np.isin(votes, (0, 1)).all() and (votes.sum(1) == 1).all() and votes.any(0).all():
+        raise SpecError("y: its rows look one-hot, and would be read as votes of annotators; pass y.argmax(1)")
     voted = find_votes(votes)
     if not voted.any(1).all():
         row = int(voted.any(1).argmin())

@@ -92,7 +92,7 @@ class RunSettings:
         seed: The run's seed.
         sites: Names of the sites, in the order of their numbers.
         copies: How many sites hold the same sample, at most.
-        shape: Shape of one image, (H, W) or (H, W, C).
+        shape: Shape of one image, (H, W) or (H, W, C), or (d,) of a feature vector.
         data: Facts of the data set, by the names in FACTS.
     """
 
@@ -342,7 +342,7 @@ def write_site(
         SpecError: A setting or the number is wrong, or the arrays do not fit.
     """
     held = _check_arrays(settings, images, labels, public, origin, first)
-    if client not in range(len(settings.sites)):
+    if type(client) is not int or client not in range(len(settings.sites)):
         places = ", ".join(f"{number} ({name})" for number, name in enumerate(settings.sites))
         raise SpecError(f"client: expected the site's number, {places}, got {client!r}")
     valid = np.zeros(held.n, bool) if valid is None else valid
@@ -385,7 +385,7 @@ def _check_arrays(
     settings.check()
     x, y = as_images("images", np.asarray(images)), as_labels("labels", np.asarray(labels))
     shape, agreed = np.shape(images)[1:], tuple(settings.shape)
-    if shape != agreed:
+    if shape != agreed and (1, 1, *shape) != agreed:  # vectors, as they are stored
         raise SpecError(f"images: expected the agreed shape {agreed}, got {shape}. Convert them, or agree on another")
     try:
         arrays = Arrays(
@@ -394,7 +394,7 @@ def _check_arrays(
             x,
             y,
             x_public=None if public is None else as_images("public", np.asarray(public)),
-            origin=origin,
+            origin=None if origin is None else np.asarray(origin),
             first=None if first is None else as_labels("first", np.asarray(first)),
             **settings.data,
         )

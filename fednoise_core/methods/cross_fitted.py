@@ -14,7 +14,8 @@ from fednoise_core.label_errors.scope import find_near_copies, measure_distances
 from fednoise_core.methods.fedavg import FedAvg, HeldOut
 from fednoise_core.ops.discriminant import add_sums, choose_ridge, fit_discriminant, sum_classes
 
-NEARLY = 0.8  # share of a class; where fewer are wrong, the models outweigh the votes
+MISLABELLED = 0.8  # share of a class; where fewer are wrong, the models outweigh the votes
+ADDED = 0.25  # least share of a label that then is of this class, and not of look-alikes that the models mistake for it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,13 +164,15 @@ def find_mislabelled(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
     """Find the classes that a client labels as one other class: its own samples would vouch for such an error.
 
     Args:
-        predicted: What models that other clients have trained as well take the samples for, int64 [n].
+        predicted: Classes predicted by the federation's models, int64 [n].
         labels: Given labels, int64 [n].
         classes: Number of classes K.
 
     Returns:
-        bool [K]: True where more than `NEARLY` of the samples that are taken for the class have one other label.
+        bool [K]: True where more than `MISLABELLED` of the samples predicted as the class have one other label, and are
+        more than `ADDED` of what has this label.
     """
     counts = torch.bincount(predicted * classes + labels, minlength=classes**2).view(classes, classes)
-    size = counts.sum(1)
-    return counts.fill_diagonal_(0).max(1).values > NEARLY * size
+    size, labelled = counts.sum(1), counts.sum(0)
+    count, label = counts.fill_diagonal_(0).max(1)
+    return (count > MISLABELLED * size) & (count > ADDED * labelled[label])

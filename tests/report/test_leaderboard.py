@@ -60,7 +60,7 @@ def make_board(settings: int, spread: float = 1.0, seeds: int = 3, **levels: flo
 
 
 def test_gains_and_intervals_are_those_of_paired_t_tests_with_one_variance_a_method() -> None:
-    runs = make_board(4)
+    runs = make_board(leaderboard.LEAST)
     frame = judge_methods(runs, "last", "fedavg").set_index(["method", "noise"])
     values = {
         (run.listed.method, run.listed.noise, run.listed.seed): 100 * run.summary["accuracy"]["last"] for run in runs
@@ -70,7 +70,7 @@ def test_gains_and_intervals_are_those_of_paired_t_tests_with_one_variance_a_met
     gaps = np.subtract(ours, theirs)
     noises = {noise for _, noise, _ in values}
     others = [[values["better", noise, seed] - values["fedavg", noise, seed] for seed in range(3)] for noise in noises]
-    half = stats.t.ppf(0.975, 8) * np.sqrt(np.var(others, axis=1, ddof=1).mean() / 3)
+    half = stats.t.ppf(0.975, 12) * np.sqrt(np.var(others, axis=1, ddof=1).mean() / 3)
     assert row[["gain", "gain_low", "gain_high"]].tolist() == pytest.approx(
         [gaps.mean(), gaps.mean() - half, gaps.mean() + half]
     )
@@ -159,6 +159,7 @@ def test_too_few_settings_tell_nothing_apart_and_the_table_says_so() -> None:
     frame = judge_methods(make_board(leaderboard.LEAST - 1, 0.01), "last", "fedavg")
     assert set(zip(frame["place_low"], frame["place_high"], strict=True)) == {(1, 4)}
     assert not frame["ahead"].any()
+    assert frame[["gain_low", "gain_high"]].isna().all(axis=None)
     assert frame[["rank_low", "mean_gain_high"]].isna().all(axis=None)
 
 
@@ -241,7 +242,7 @@ def test_the_tables_mark_an_entry_and_say_what_it_does_to_the_verdicts() -> None
         grid = registry.lay_out_table(registry.find_kind(spec).frame(runs, spec), spec)
         assert {row.stub: row.style for row in grid.rows if row.style} == {"My-Own": "own"}
         assert "The CPU time of My-Own is relative to Fedavg's on the same machine." in grid.notes
-        assert any("With fewer than 6 settings nothing is tested" in note for note in grid.notes)
+        assert "With fewer than 6 settings nothing is tested, and there are no intervals." in grid.notes
         assert not any("ahead and" in note for note in grid.notes)
         assert "| **My-Own** |" in render_markdown(grid)
         assert r"\textbf{My-Own}" in render_latex(grid, "main")

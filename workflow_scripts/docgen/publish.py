@@ -90,7 +90,7 @@ def finished_runs(
 ) -> list[ListedRun]:
     """List the finished runs of a study. Runs of other settings have other folders.
 
-    An entry in a leaderboard has the runs that were made here, also where the same were published.
+    An entry in a leaderboard has the runs that were made here, even where the same runs were published.
 
     Args:
         study: The study.

@@ -65,7 +65,9 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
         gains = scores.iloc[:0].assign(gain=0.0)
     gains = gains.assign(diverged=results.loc[gains.index, "diverged"])
     tuned = gains[~gains["method"].str.endswith(DEFAULT)]
-    rows = _judge_by_setting(tuned, metric)
+    base_scores = scores[scores["method"] == baseline].groupby(SETTING, sort=False, as_index=False)
+    zero = base_scores.agg(seeds=("seed", "size"), diverged=("diverged", "sum"), accuracy=(metric, "mean"))
+    rows = _judge_by_setting(tuned, metric, is_tested=len(zero) >= LEAST)
     ranks = _rank_blocks(scores[~scores["method"].str.endswith(DEFAULT)], metric, baseline)
     by_method = _summarize_ranks(ranks, scores.pivot(index=BLOCK, columns="method", values=metric), baseline)
     base = results[results["method"] == baseline].set_index(BLOCK)
@@ -74,8 +76,6 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
         ratio = tuned[key] / base[key].reindex(pd.MultiIndex.from_frame(tuned[BLOCK])).to_numpy()
         by_method[column] = ratio.groupby(tuned["method"]).mean()
     labels = results.groupby("method")["method_label"].first()
-    base_scores = scores[scores["method"] == baseline].groupby(SETTING, sort=False, as_index=False)
-    zero = base_scores.agg(seeds=("seed", "size"), diverged=("diverged", "sum"), accuracy=(metric, "mean"))
     rows = pd.concat([zero.assign(method=baseline, gain=0.0, ahead=0), rows], ignore_index=True)
     rows = rows.join(by_method, on="method").assign(method_label=rows["method"].map(labels))
     rows["of_settings"] = len(zero)
@@ -122,10 +122,11 @@ def _cpu_seconds(run: RecordedRun) -> float:
     return float(run.cost.get("cpu_seconds") or np.nan) * float(run.cost.get("cpu_ratio", 1.0))
 
 
-def _judge_by_setting(gains: pd.DataFrame, metric: str) -> pd.DataFrame:
+def _judge_by_setting(gains: pd.DataFrame, metric: str, *, is_tested: bool) -> pd.DataFrame:
     """Test the gains of each method in each setting against 0, with the method's variance over seeds in all settings.
 
-    Three seeds alone give two degrees of freedom, with which no test outlasts the correction for all rows.
+    Three seeds alone give two degrees of freedom, with which no test outlasts the correction for all rows. So where
+    nothing is tested, as there are few settings, gains have no interval either.
     """
     deviation = gains["gain"] - gains.groupby(frames.IDS)["gain"].transform("mean")
     frame = (
@@ -143,9 +144,8 @@ def _judge_by_setting(gains: pd.DataFrame, metric: str) -> pd.DataFrame:
     degrees = (of_method["seeds"].transform("sum") - of_method["seeds"].transform("size")).clip(lower=1)
     variance = of_method["squares"].transform("sum") / degrees
     error = np.sqrt(variance.where(variance > 0) / frame["seeds"])
-    half = stats.t.ppf((1 + LEVEL) / 2, degrees) * error
+    half = stats.t.ppf((1 + LEVEL) / 2, degrees) * error if is_tested else np.nan
     p_values = 2 * stats.t.sf((frame["gain"] / error).abs().fillna(0), degrees)
-    is_tested = frame.groupby(SETTING).ngroups >= LEAST  # few settings do not show the variance
     is_found = stats.false_discovery_control(p_values) < 1 - LEVEL if is_tested else False
     ahead = np.where(is_found, np.sign(frame["gain"]), 0).astype(int)
     frame = frame.assign(gain_low=frame["gain"] - half, gain_high=frame["gain"] + half, ahead=ahead)
@@ -153,7 +153,7 @@ def _judge_by_setting(gains: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def _rank_blocks(scores: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
-    """Rank in each block of the baseline; 1 is the best, and equals share theirs. Without methods that lack a block."""
+    """Rank in each block of the baseline; 1 is the best, equals share one. Methods that lack a block are left out."""
     table = scores.pivot(index=BLOCK, columns="method", values=metric).round(DIGITS)
     table = table[table[baseline].notna()].dropna(axis="columns")
     return table.rank(axis="columns", ascending=False)

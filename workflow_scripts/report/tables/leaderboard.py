@@ -77,17 +77,12 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
     words = f"{METRIC_WORDS[spec['metric']]}, {count_words(frame['seeds'])}"
     levels, common = levels_of(frame, settings)
     is_tested = len(settings) >= LEAST
-    tested = (
-        "Ahead and behind: settings in which a t test says so, at a false discovery rate of 5 % over all methods and "
-        "settings."
-    )
-    untested = (
-        f"With fewer than {LEAST} settings nothing is tested: no method is ahead or behind, all share a place, and "
-        "ranks and mean gains have no interval."
-    )
     notes = [
         "Intervals of 95 %: by setting of Student's t with a method's variance over seeds in all settings, else of the "
-        f"bootstrap over settings and seeds. {tested if is_tested else untested}",
+        "bootstrap over settings and seeds. Ahead and behind: settings in which a t test says so, at a false discovery "
+        "rate of 5 % over all methods and settings."
+        if is_tested
+        else f"With fewer than {LEAST} settings nothing is tested, and there are no intervals.",
         *(frame["note"].head(1) if "note" in frame else ()),
     ]
     for label in frame.loc[frame["method"].str.startswith(OWN), "method_label"].head(1):
@@ -136,11 +131,12 @@ def _style(group: pd.DataFrame) -> str:
 
 def _overall_cells(group: pd.DataFrame, baseline: str) -> list[Cell]:
     row, signs = group.iloc[0], group["ahead"]
-    places = [row["place_low"], row["place_high"]]
+    is_tested = row["of_settings"] >= LEAST
+    places = [row["place_low"] if is_tested else None, row["place_high"]]
+    counts = [*(str((signs == sign).sum()) for sign in (1, -1)), f"{(signs == 0).sum()} of {len(group)}"]
     of_baseline = [
         Cell(format_interval(row, "mean_gain"), bool(row["mean_gain_low"] > 0)),
-        *(Cell(str((signs == sign).sum())) for sign in (1, -1)),
-        Cell(f"{(signs == 0).sum()} of {len(group)}"),
+        *(Cell(count if is_tested else MISSING) for count in counts),
     ]
     return [
         Cell(format_interval(row, "rank", signed=False)),
