@@ -15,7 +15,7 @@ from fednoise_core.methods.fedavg import FedAvg, HeldOut
 from fednoise_core.ops.discriminant import add_sums, choose_ridge, fit_discriminant, sum_classes
 
 MISLABELLED = 0.8  # share of a class; where fewer are wrong, the models outweigh the votes
-ADDED = 0.25  # least share of a label that then is of this class, and not of look-alikes that the models mistake for it
+ADDED = 0.2  # least share of a label that then is of this class, and not of look-alikes that the models mistake for it
 
 
 @dataclass(frozen=True, kw_only=True)
