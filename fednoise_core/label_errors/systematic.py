@@ -162,7 +162,7 @@ def _find_confusions(rows: pd.DataFrame, names: Mapping[int, str]) -> Iterator[t
     counts = np.bincount(cells, minlength=S * K * K).reshape(S, K, K)
     for client, name, here in zip(clients.tolist(), rows["site"].to_numpy(str)[first].tolist(), counts, strict=True):
         others, wrong = counts.sum(0) - here, here * (1 - np.eye(K, dtype=int))
-        has_label = here.any(0)
+        missing = np.flatnonzero(here.sum(0) == 0).tolist()
         sizes, wrong_sizes = here.sum(1, keepdims=True), wrong.sum(1, keepdims=True)
         many = np.argwhere((wrong > PAIR * sizes) & (wrong > MOST * wrong_sizes)).tolist()
         chances = {(a, b): FAMILIES * S * K * (K - 1) * _test_pair(here, others, a, b) for a, b in many}
@@ -190,7 +190,7 @@ def _find_confusions(rows: pd.DataFrame, names: Mapping[int, str]) -> Iterator[t
                 b += b >= a
                 kind, text = "random class", "have various other labels"
                 if here[a, b] > NEARLY * count:
-                    kind = "labelled as another class" if has_label[a] else "missing class"
+                    kind = "missing class" if a in missing else "labelled as another class"
                     count, text = here[a, b], f"are labelled {names[b]}"
                 pair = (a, a) if kind == "random class" else (a, b)
                 text = f"{count:,} of {n:,} that look like {names[a]} {text}"
