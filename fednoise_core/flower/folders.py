@@ -341,20 +341,20 @@ def write_site(
     Raises:
         SpecError: A setting or the number is wrong, or the arrays do not fit.
     """
-    held = _check_arrays(settings, images, labels, public, origin, first)
+    site_arrays = _check_arrays(settings, images, labels, public, origin, first)
     if type(client) is not int or client not in range(len(settings.sites)):
         places = ", ".join(f"{number} ({name})" for number, name in enumerate(settings.sites))
         raise SpecError(f"client: expected the site's number, {places}, got {client!r}")
-    valid = np.zeros(held.n, bool) if valid is None else valid
-    if len(valid) != held.n:
-        raise SpecError(f"valid: expected a value for each of {held.n} images, got {len(valid)}")
+    valid = np.zeros(site_arrays.n, bool) if valid is None else valid
+    if len(valid) != site_arrays.n:
+        raise SpecError(f"valid: expected a value for each of {site_arrays.n} images, got {len(valid)}")
     arrays = {
-        "x": held.x_train,
-        "labels": held.y_train,
-        "public": held.x_public,
+        "x": site_arrays.x_train,
+        "labels": site_arrays.y_train,
+        "public": site_arrays.x_public,
         "valid": valid,
-        "origin": held.origin,
-        "first": held.first,
+        "origin": site_arrays.origin,
+        "first": site_arrays.first,
     }
     seed = secrets.randbits(63) if release_seed is None else release_seed
     _write_folder(folder, settings, SITE_DATA, arrays, client, seed)
@@ -402,8 +402,8 @@ def _check_arrays(
         named = str(error).replace("x_train", "images").replace("y_train", "labels").replace("x_public", "public")
         raise ArraysError(named) from None
     if x.dtype == np.uint8 and not all(0 <= value <= 1 for value in (*arrays.mean, *arrays.std)):
-        told = f"got {list(arrays.mean)} and {list(arrays.std)}. Divide those of pixels 0..255 by 255"
-        raise SpecError(f"settings.data: mean and std: expected values from 0 to 1, {told}")
+        values = f"got {list(arrays.mean)} and {list(arrays.std)}. Divide those of pixels 0..255 by 255"
+        raise SpecError(f"settings.data: mean and std: expected values from 0 to 1, {values}")
     return arrays
 
 
@@ -418,5 +418,5 @@ def _write_folder(
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)  # a site's rows are its own
     write_json(folder / RUN, vars(settings))
-    held = {key: array for key, array in arrays.items() if array is not None}
-    save_npz(folder / name, held, {"artifact": "federation", "client": client, "release_seed": release_seed})
+    present = {key: array for key, array in arrays.items() if array is not None}
+    save_npz(folder / name, present, {"artifact": "federation", "client": client, "release_seed": release_seed})
