@@ -57,13 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
         status: int = import_module(VERBS[verb]).main(options)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:  # such as `fednoise list methods | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit would fail
-            return 1
-        raise
+    except BrokenPipeError:  # such as `fednoise list methods | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit would fail
+        return 1
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith(("fednoise_core", "workflow_scripts")):
             raise
