@@ -280,8 +280,11 @@ def vectors(rate: float, how: str, seed: int, hard: bool = False):
 LEARNT = pytest.mark.xfail(reason="the number is too small by a quarter, see docs/wrong_labels.md", strict=True)
 
 
-@pytest.mark.parametrize(("rate", "how"), [(0.12, "uniform"), (0.3, "pair"), pytest.param(0.15, "pair", marks=LEARNT)])
-def test_equally_noisy_sites_get_a_number_and_a_narrow_interval(rate, how):
+@pytest.mark.parametrize(
+    ("rate", "how", "width"),
+    [(0.12, "uniform", 0.11), (0.3, "pair", 0.12), pytest.param(0.15, "pair", 0.11, marks=LEARNT)],
+)
+def test_equally_noisy_sites_get_a_number_and_a_narrow_interval(rate, how, width):
     """Also where the model has learnt that labels are moved to the next class, if that is as frequent as 0.3."""
     parts = vectors(rate, how, 1)
     log_p, labels = [part[0] for part in parts], [y for _, y, _ in parts]
@@ -291,7 +294,7 @@ def test_equally_noisy_sites_get_a_number_and_a_narrow_interval(rate, how):
         assert one.estimated
         assert one.low <= wrong <= one.high
         assert abs(one.wrong - wrong) < 0.15 * wrong + 10
-        assert one.high - one.low < 0.12 * len(given)
+        assert one.high - one.low < width * len(given)
 
 
 @pytest.mark.parametrize("hard", [False, True])

@@ -249,7 +249,8 @@ def test_published_runs_that_are_damaged_are_refused_and_too_many_are_not_writte
     assert file.read_bytes() == packed
     for earlier in (runs, {address: parts | {"metrics": "of another machine"}}):
         pack_runs(finished_runs(study), earlier, file, limit=1 << 20)
-    said = f"{file}: runs of this machine replace 1 published ones with other accuracies, such as {address}\n"
+    what = "published runs that are replaced by runs of this machine with other accuracies: 1"
+    said = f"{file}: {what}, such as {address}\n"
     assert capsys.readouterr().err == said
 
 

@@ -98,7 +98,7 @@ def pack_runs(
         elif replacement != parts["metrics"]:
             changed.append(address)
     if changed:
-        what = f"runs of this machine replace {len(changed)} published ones with other accuracies"
+        what = f"published runs that are replaced by runs of this machine with other accuracies: {len(changed)}"
         print(f"{file}: {what}, such as {changed[0]}", file=sys.stderr)
     content = lzma.compress(json.dumps(runs, sort_keys=True).encode())
     if len(content) > limit:
