@@ -315,7 +315,10 @@ def test_table_says_what_the_frame_says(tmp_path: Path) -> None:
     assert [cell.text for cell in next(row for row in grid.rows if row.stub == "Fedavg").cells[2:6]] == ["–"] * 4
     assert [row.cells[2].bold for row in grid.rows] == [True, False, False, False]
     assert [row.cells[9].text for row in grid.rows] == ["needed", "–", "–", "–"]
-    by_setting = registry.lay_out_table(frame, {**spec, "show": "settings"})
+    assert set(zip(frame["method"], frame["seeds"], strict=True)) == {(method, 3) for method in LEVELS}
+    of_settings = {**spec, "show": "settings"}
+    write_csv(tmp_path / "gains.csv", kind.frame(make_board(20, 0.5), of_settings))
+    by_setting = registry.lay_out_table(read_csv(tmp_path / "gains.csv"), of_settings)
     assert [row.stub for row in by_setting.rows] == ["Better", "Same", "Worse"]
     bold = sum(cell.bold for row in by_setting.rows for cell in row.cells)
     behind = sum(int(row.cells[4].text) for row in grid.rows if row.cells[4].text != "–")

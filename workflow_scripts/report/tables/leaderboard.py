@@ -32,14 +32,19 @@ from workflow_scripts.report.text.cells import (
 )
 from workflow_scripts.report.text.footnotes import explain_true_rates, marks_of, merge_marks
 
-VERDICTS = ("ahead", "behind", "undecided")
+VERDICTS = {"ahead": 1, "behind": -1, "undecided": 0}
 HEADS = ("mean rank", "place", "gain", *VERDICTS, "by tuning", "traffic", "CPU time", "public images")
+OVERALL = (
+    *("rank", "rank_low", "rank_high", "place_low", "place_high", "rank_ahead"),
+    *("mean_gain", "mean_gain_low", "mean_gain_high", "tuning_gain", "traffic", "cpu", "of_settings", "needs_public"),
+)
+"""Columns of numbers over all settings, the same in all rows of a method."""
 
 
 class LeaderboardSettings(RunSelection):
     """Mean rank of every method and its gain over a baseline, with intervals and the places that tests leave open.
 
-    The CSV has all numbers; docs/leaderboard.md says how they are made.
+    docs/leaderboard.md says how these numbers are made.
     """
 
     metric: Annotated[Metric, Field(description="Best round, last round, or mean of the last ten evaluations.")] = (
@@ -68,15 +73,77 @@ def _leaderboard_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     results = tabulate_results(runs).assign(noise_label=[names.of(run.listed.setting)[1] for run in runs])
     for note in explain_true_rates(results):
         frame["note"] = note
-    return frame
+    return frame.drop(columns=[*OVERALL]) if spec["show"] == "settings" else _summarize_methods(frame)
+
+
+def _summarize_methods(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row a method: numbers over all settings, in how many it is ahead or not, and the fewest seeds of a setting."""
+    by_method = frame.groupby("method", sort=False)
+    rows = by_method[["method_label", "marks", *OVERALL]].first().assign(seeds=by_method["seeds"].min())
+    for verdict, sign in VERDICTS.items():
+        rows[verdict] = (frame["ahead"] == sign).groupby(frame["method"]).sum()
+    common = [part for part in PARTS if frame[part].nunique() == 1]
+    kept = [*common, *(f"{part}_label" for part in common), *frame.columns.intersection(["note"])]
+    return rows.reset_index().assign(**frame[kept].iloc[0])
 
 
 def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
-    base = frame.loc[frame["method"] == spec["baseline"], "method_label"].iloc[0]
-    settings = settings_of(frame)
-    words = f"{METRIC_WORDS[spec['metric']]}, {count_words(frame['seeds'])}"
+    return _lay_out_settings(frame, spec) if spec["show"] == "settings" else _lay_out_methods(frame, spec)
+
+
+def _lay_out_methods(frame: pd.DataFrame, spec: Spec) -> Grid:
+    base, settings = _label_of(frame, spec["baseline"]), int(frame["of_settings"].iloc[0])
+    common = " · ".join(frame[f"{part}_label"].iloc[0] for part in PARTS if part in frame)
+    caption = f"Test accuracy ({_count_seeds(frame, spec)}) in {settings} setting{'s' * (settings > 1)}. Gain: points "
+    caption += f"above {base}, bold if the interval is above 0; by tuning: points above the same runs at default "
+    caption += f"settings, which have one seed; traffic and CPU time: relative to {base}'s."
+    notes = _explain_tests(frame, base, is_tested=settings >= LEAST)
+    if settings >= LEAST:
+        better = frame.loc[frame["rank_ahead"] > 0, "method_label"]
+        notes.append(
+            "Place: from 1 + the number of methods with a better mean rank to the number of all less those with a "
+            "worse one, by paired t tests over settings at a false discovery rate of 5 % over all pairs of methods. "
+            f"Better than {base} by these tests: {'; '.join(better) or 'none'}."
+        )
+    if left := list(frame.loc[frame["rank"].isna(), "method_label"]):
+        notes.append(f"Without a rank, as runs are missing or may not be compared: {'; '.join(left)}.")
+    return Grid(
+        title=spec["title"] or "Leaderboard",
+        caption=caption + (f" All on {common}." if common else ""),
+        stub="method",
+        levels=[[(head, 1) for head in HEADS]],
+        rows=[
+            GridRow(method_words(group), _overall_cells(group.iloc[0], spec["baseline"]), _style(group))
+            for _, group in frame.groupby("method", sort=False)
+        ],
+        notes=notes,
+    )
+
+
+def _lay_out_settings(frame: pd.DataFrame, spec: Spec) -> Grid:
+    base, settings = _label_of(frame, spec["baseline"]), settings_of(frame)
     levels, common = levels_of(frame, settings)
-    is_tested = len(settings) >= LEAST
+    caption = f"Points of test accuracy above {base} with the same labels, clients and seed "
+    caption += f"({_count_seeds(frame, spec)}). Bold: ahead."
+    notes = _explain_tests(frame, base, is_tested=len(settings) >= LEAST)
+    gains = frame[frame["method"] != spec["baseline"]]
+    if len(settings) >= LEAST:
+        ahead, behind = (gains["ahead"] > 0).sum(), (gains["ahead"] < 0).sum()
+        notes.append(f"Of {len(gains)} gains {ahead} are ahead and {behind} behind.")
+    return Grid(
+        title=spec["title"] or f"Gain over {base}",
+        caption=caption + (f" All on {common}." if common else ""),
+        stub="method",
+        levels=levels,
+        rows=[
+            GridRow(method_words(group), [_gain_cell(group[in_setting(group, key)]) for key in settings], _style(group))
+            for _, group in gains.groupby("method", sort=False)
+        ],
+        notes=notes,
+    )
+
+
+def _explain_tests(frame: pd.DataFrame, base: str, *, is_tested: bool) -> list[str]:
     notes = [
         "Intervals of 95 %: by setting of Student's t with a method's variance over seeds in all settings, else of the "
         "bootstrap over settings and seeds. Ahead and behind: settings in which a t test says so, at a false discovery "
@@ -92,48 +159,26 @@ def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
                 f"The tests of {label} are corrected together with the others, so verdicts and places of these can "
                 "differ from the published page."
             )
-    if spec["show"] == "settings":
-        signs = frame.loc[frame["method"] != spec["baseline"], "ahead"]
-        if is_tested:
-            notes.append(f"Of {len(signs)} gains {(signs > 0).sum()} are ahead and {(signs < 0).sum()} behind.")
-        rows = [
-            GridRow(method_words(group), [_gain_cell(group[in_setting(group, key)]) for key in settings], _style(group))
-            for method, group in frame.groupby("method", sort=False)
-            if method != spec["baseline"]
-        ]
-        caption = f"Points of test accuracy above {base} with the same labels, clients and seed ({words}). Bold: ahead."
-        caption += f" All on {common}." if common else ""
-        return Grid(spec["title"] or f"Gain over {base}", caption, "method", levels, rows, notes)
-    rows = [
-        GridRow(method_words(group), _overall_cells(group, spec["baseline"]), _style(group))
-        for _, group in frame.groupby("method", sort=False)
-    ]
-    ranked = frame[frame["rank"].notna()]
-    caption = f"Test accuracy ({words}) in {len(settings)} setting{'s' * (len(settings) > 1)}. Gain: points above "
-    caption += f"{base}, bold if the interval is above 0; by tuning: points above the same runs at default settings, "
-    caption += f"which have one seed; traffic and CPU time: relative to {base}'s."
-    caption += f" All on {common}." if common else ""
-    if is_tested:
-        better = list(dict.fromkeys(ranked.loc[ranked["rank_ahead"] > 0, "method_label"]))
-        notes.append(
-            "Place: from 1 + the number of methods with a better mean rank to the number of all less those with a "
-            "worse one, by paired t tests over settings at a false discovery rate of 5 % over all pairs of methods. "
-            f"Better than {base} by these tests: {'; '.join(better) or 'none'}."
-        )
-    if left := list(dict.fromkeys(frame.loc[~frame["method"].isin(ranked["method"]), "method_label"])):
-        notes.append(f"Without a rank, as runs are missing or may not be compared: {'; '.join(left)}.")
-    return Grid(spec["title"] or "Leaderboard", caption, "method", [[(h, 1) for h in HEADS]], rows, notes)
+    return notes
+
+
+def _count_seeds(frame: pd.DataFrame, spec: Spec) -> str:
+    return f"{METRIC_WORDS[spec['metric']]}, {count_words(frame['seeds'])}"
+
+
+def _label_of(frame: pd.DataFrame, method: str) -> str:
+    return str(frame.loc[frame["method"] == method, "method_label"].iloc[0])
 
 
 def _style(group: pd.DataFrame) -> str:
     return "own" if group["method"].iloc[0].startswith(OWN) else ""
 
 
-def _overall_cells(group: pd.DataFrame, baseline: str) -> list[Cell]:
-    row, signs = group.iloc[0], group["ahead"]
+def _overall_cells(row: pd.Series, baseline: str) -> list[Cell]:
     is_tested = row["of_settings"] >= LEAST
     places = [row["place_low"] if is_tested else None, row["place_high"]]
-    counts = [*(str((signs == sign).sum()) for sign in (1, -1)), f"{(signs == 0).sum()} of {len(group)}"]
+    counts = [*(f"{row[verdict]:.0f}" for verdict in VERDICTS)]
+    counts[-1] += f" of {sum(row[verdict] for verdict in VERDICTS):.0f}"
     of_baseline = [
         Cell(format_interval(row, "mean_gain"), bool(row["mean_gain_low"] > 0)),
         *(Cell(count if is_tested else MISSING) for count in counts),
