@@ -18,7 +18,7 @@ from fednoise_core.data.partition import Partition
 from fednoise_core.data.user_values import number_labels, read_plain_column, read_probabilities, read_samples
 from fednoise_core.io import SpecError
 from fednoise_core.label_errors.decisions import LITTLE
-from fednoise_core.label_errors.estimate import SiteLabels, estimate_held_out
+from fednoise_core.label_errors.estimate import SiteLabels, beats_chance, estimate_held_out
 from fednoise_core.label_errors.files import SITES, list_columns, list_sites, list_suspects
 from fednoise_core.label_errors.result import LabelErrors
 from fednoise_core.label_errors.systematic import find_systematic_errors
@@ -210,14 +210,10 @@ def judge_probabilities(p: np.ndarray, labels: np.ndarray, split: Partition) -> 
         labels: Class numbers, int64 [n].
         split: Samples of each site.
     """
-    log_p, chance = np.log(np.maximum(p, 1e-40)), 1 / p.shape[1]
+    log_p = np.log(np.maximum(p, 1e-40))
+    agrees = log_p.argmax(1) == labels
     rows = {number: split.of(number) for number in range(split.clients)}
-    hits = {number: int((log_p[of].argmax(1) == labels[of]).sum()) for number, of in rows.items()}
-    rows = {
-        number: of
-        for number, of in rows.items()
-        if hits[number] > min(len(of) * chance + 2 * (len(of) * chance * (1 - chance)) ** 0.5, len(of) - 0.5)
-    }
+    rows = {number: of for number, of in rows.items() if beats_chance(int(agrees[of].sum()), len(of), log_p.shape[1])}
     if not rows:
         return []
     parts, given = [log_p[of] for of in rows.values()], [labels[of] for of in rows.values()]

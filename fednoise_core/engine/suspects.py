@@ -15,7 +15,13 @@ from torch import Tensor
 from fednoise_core.engine.evaluate import EvaluatedModels, iterate_models
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.world import SERVER
-from fednoise_core.label_errors.estimate import MethodScores, SiteLabels, estimate_held_out, estimate_label_errors
+from fednoise_core.label_errors.estimate import (
+    MethodScores,
+    SiteLabels,
+    beats_chance,
+    estimate_held_out,
+    estimate_label_errors,
+)
 from fednoise_core.ops.weights import Weights
 
 Answer = tuple[Any, Any] | None  # of `suspect_labels`
@@ -42,7 +48,7 @@ def judge_sites(
     world, rows, log_p, labels, sites = fed.world, [], [], [], []
     opinions: dict[int, MethodScores] = {}
     for parts in _predict_parts(fed, views, clients):
-        if not _beats_chance(parts, world.labels, fed.classes):
+        if not _agrees_beyond_chance(parts, world.labels, fed.classes):
             continue
         for client, samples, predicted in parts:
             for site, positions in world.split_by_site(client):
@@ -75,7 +81,7 @@ def judge_held_out(fed: Federation, answers: Mapping[int, Any]) -> list[SiteLabe
             continue
         rows, held_p = _list_rows(fed, client), answer[0].log().clamp_min(-100.0)
         mixed = held_p if answer[1] is answer[0] else answer[1].log().clamp_min(-100.0)
-        if _beats_chance([(client, rows, held_p)], world.first, fed.classes):
+        if _agrees_beyond_chance([(client, rows, held_p)], world.first, fed.classes):
             for site, positions in world.split_by_site(client):
                 unseen = held_p[positions].cpu().numpy()  # not copied twice, as it is large with many classes
                 by_all = unseen if mixed is held_p else mixed[positions].cpu().numpy()
@@ -128,18 +134,13 @@ def _predict_part(fed: Federation, client: int, members: list[tuple[int, list[We
     return client, rows, mean.clamp_min(-100.0)
 
 
-def _beats_chance(parts: Sequence[Part], all_labels: Tensor, classes: int) -> bool:
-    """Return True if predictions agree with the given labels beyond chance.
-
-    That is by two standard deviations, or in all samples.
-    """
+def _agrees_beyond_chance(parts: Sequence[Part], all_labels: Tensor, classes: int) -> bool:
+    """Return True if predictions are finite and agree with the given labels beyond chance."""
     logs = torch.cat([predicted for _, _, predicted in parts])
     if not bool(torch.isfinite(logs).all()):
         return False
     labels = torch.cat([all_labels[rows] for _, rows, _ in parts])
-    n, chance = len(labels), 1 / classes
-    hits = float((logs.argmax(1) == labels).sum())
-    return hits > min(n * chance + 2 * (n * chance * (1 - chance)) ** 0.5, n - 0.5)
+    return beats_chance(int((logs.argmax(1) == labels).sum()), len(labels), classes)
 
 
 def _make_opinion(answer: Answer, n: int, rows: Tensor) -> MethodScores | None:

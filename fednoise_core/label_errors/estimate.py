@@ -99,6 +99,12 @@ class MethodScores:
     proposed: np.ndarray
 
 
+def beats_chance(hits: int, n: int, classes: int) -> bool:
+    """Return True if `hits` of n predictions are right beyond chance: by two standard deviations, or all are right."""
+    chance = 1 / classes
+    return hits > min(n * chance + 2 * (n * chance * (1 - chance)) ** 0.5, n - 0.5)
+
+
 def estimate_label_errors(
     log_p: Sequence[np.ndarray],
     labels: Sequence[np.ndarray],
