@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import Field
 
 import fednoise_core
+from fednoise_core.api.checks import check_pools
 from fednoise_core.data.array_checks import ArraysError, as_images, as_labels
 from fednoise_core.data.arrays import Arrays, take_rows
 from fednoise_core.data.partition import Partition
@@ -404,6 +405,9 @@ def _check_arrays(
     if x.dtype == np.uint8 and not all(0 <= value <= 1 for value in (*arrays.mean, *arrays.std)):
         values = f"got {list(arrays.mean)} and {list(arrays.std)}. Divide those of pixels 0..255 by 255"
         raise SpecError(f"settings.data: mean and std: expected values from 0 to 1, {values}")
+    train, nobody = settings.make_train(), Partition(np.arange(0), np.zeros(2, np.int64), np.zeros(0, bool), {})
+    world = World(arrays, arrays.y_train, nobody, train, settings.seed)
+    check_pools(settings.method["name"], settings.make_method(), train, world)
     return arrays
 
 

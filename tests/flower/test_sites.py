@@ -476,6 +476,9 @@ FACTS = make_settings().data
         ({"data": {**FACTS, "std": [60]}}, "got [0.25] and [60]. Divide those of pixels 0..255 by 255"),
         ({"data": {**FACTS, "mean": [0.25] * 3, "std": [0.2] * 3}}, "mean and std need 1 value(s) each"),
         ({"data": {**FACTS, "names": ["one", "two"]}}, "2 class names for 5 classes"),
+        ({"train": {"net": "small_cn"}}, "did you mean 'small_cnn'?"),
+        ({"train": {"augment": "flips"}}, "did you mean 'flip"),
+        ({"method": {"name": "fedmd"}}, "method: fedmd needs public images"),
     ],
 )
 def test_settings_that_do_not_fit_are_not_written(changed, told: str, tmp_path: Path):
