@@ -30,10 +30,10 @@ from workflow_scripts.study.targets import Targets
 
 
 def exit_on_error(function, *arguments):
-    """Call a function, and end the workflow with its message if the settings are wrong."""
+    """Call a function, and end the workflow with its message if settings are wrong or a file cannot be written."""
     try:
         return function(*arguments)
-    except (SpecError, ArtifactError) as error:
+    except (SpecError, ArtifactError, OSError) as error:
         sys.exit(str(error))
 
 

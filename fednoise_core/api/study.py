@@ -1,7 +1,7 @@
 """fn.study: all runs of a study as one frame, and what methods gain over one of them."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pandas as pd
@@ -14,7 +14,7 @@ from fednoise_core.io import SpecError
 from fednoise_core.methods import METHODS, method_class
 from fednoise_core.noise.registry import NOISES
 from fednoise_core.partition.registry import PARTITIONS
-from fednoise_core.settings.declare import did_you_mean, with_defaults
+from fednoise_core.settings.declare import did_you_mean, flatten_settings, with_defaults
 from fednoise_core.settings.functions import expect_type, resolve_kind
 from fednoise_core.settings.train import Train
 
@@ -85,10 +85,10 @@ def study(folder: str | os.PathLike[str]) -> StudyFrame:
     expect_type(folder, cast("Any", (str, os.PathLike)), "folder", "pass the path of a study's results")
     listed = [(row, load(row["dir"])) for row in read_runs(folder)]
     specs = [{key: part for key, part in run.spec["spec"].items() if isinstance(part, Mapping)} for _, run in listed]
-    named = dict.fromkeys(column for spec in specs for column, _ in _flatten(spec))
+    named = dict.fromkeys(column for spec in specs for column, _ in flatten_settings(spec))
     rows = []
     for (row, run), spec in zip(listed, specs, strict=True):
-        settings = dict(_flatten({key: {**_defaults(key, part), **part} for key, part in spec.items()}))
+        settings = dict(flatten_settings({key: {**_defaults(key, part), **part} for key, part in spec.items()}))
         rows.append(
             {
                 **{key: row[key] for key in (*SETTING, "method")},
@@ -103,15 +103,6 @@ def study(folder: str | os.PathLike[str]) -> StudyFrame:
             }
         )
     return StudyFrame(rows).dropna(axis="columns", how="all")
-
-
-def _flatten(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each setting with its keys joined by dots. A list is one setting."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", tuple(value) if isinstance(value, list) else value
 
 
 def _defaults(key: str, spec: Mapping[str, Any]) -> dict[str, Any]:

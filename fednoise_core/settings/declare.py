@@ -11,7 +11,7 @@ import functools
 import inspect
 import operator
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
@@ -371,6 +371,15 @@ def _schema_at(schema: Schema, keys: Iterable[str | int]) -> Schema:
 
 
 # words
+
+
+def flatten_settings(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each setting with its keys joined by dots. A list is one setting."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flatten_settings(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", tuple(value) if isinstance(value, list) else value
 
 
 def did_you_mean(word: object, allowed: Iterable[object], *, or_all: bool = True) -> str:

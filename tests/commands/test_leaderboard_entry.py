@@ -1,6 +1,7 @@
 """What `fednoise leaderboard` makes of its arguments, and when it refuses to compare machines."""
 
 import json
+import lzma
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -165,6 +166,35 @@ def test_published_runs_that_are_not_those_of_their_checksum_are_refused(tmp_pat
     (tmp_path / "runs.json.xz.sha256").write_text("0" * 64 + "  runs.json.xz\n")
     with pytest.raises(ArtifactError, match=r"runs.json.xz: not the file that runs.json.xz.sha256 is of"):
         read_packed(tmp_path / "runs.json.xz")
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (["metrics"], r"accuracy\.best is 0\.\d+, by its rounds"),
+        (["spec.json"], "its settings are those of another run"),
+        (["spec.json", "summary.json", "metrics"], "its settings are those of another run"),
+    ],
+)
+def test_published_runs_whose_files_were_exchanged_are_refused(names: list[str], problem: str, tmp_path: Path) -> None:
+    file, runs = tmp_path / "runs.json.xz", read_packed(ROOT / "docs/results/fedmixcon-cpu/runs.json.xz")
+    ours, theirs = (next(runs[folder] for folder in runs if f"/{name}/" in folder) for name in ("fedavg", "fedmixcon"))
+    ours.update({name: theirs[name] for name in names})
+    file.write_bytes(lzma.compress(json.dumps(runs).encode()))
+    with pytest.raises(ArtifactError, match=problem):
+        read_packed(file)
+
+
+@pytest.mark.parametrize("metric", ["best", "last", "last10_mean"])
+def test_published_accuracies_that_are_not_those_of_the_rounds_are_refused(metric: str, tmp_path: Path) -> None:
+    file, runs = tmp_path / "runs.json.xz", read_packed(ROOT / "docs/results/fedmixcon-cpu/runs.json.xz")
+    changed = next(iter(runs.values()))
+    summary = json.loads(changed["summary.json"])
+    summary["accuracy"][metric] -= 0.2
+    changed["summary.json"] = json.dumps(summary)
+    file.write_bytes(lzma.compress(json.dumps(runs).encode()))
+    with pytest.raises(ArtifactError, match=rf"accuracy\.{metric} is 0\.\d+, by its rounds"):
+        read_packed(file)
 
 
 def test_published_runs_without_their_checksum_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

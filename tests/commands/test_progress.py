@@ -109,6 +109,35 @@ def test_the_total_counts_runs_that_have_not_begun() -> None:
     assert said == "quick: 5 runs, 1 done, 0 running, 4 to do; about 6 min left, one after the other"
 
 
+def plan_seed(seed: int, digest: str, lr: float, code: str = "a", versions: str = "torch 2") -> PlannedRun:
+    """A planned run in the folder of its seed."""
+    planned = run("fedavg", seed)
+    planned.__dict__["spec"] = {**planned.spec, "train": {"lr": lr}}
+    planned.__dict__["plan"] = Plan(f"store/runs/seed{seed}/{digest}", code, arguments=("--versions", versions))
+    return planned
+
+
+def test_a_line_says_in_what_runs_to_do_differ_from_finished_ones() -> None:
+    for seed in range(4):
+        for finished in (plan_seed(seed, "old", 0.1), plan_seed(seed, "older", 0.3, "b", "torch 1")):
+            record = {"spec": finished.spec, "code": finished.plan.code, "versions": finished.plan.arguments[1]}
+            Path(finished.folder).mkdir(parents=True)
+            Path(finished.folder, "spec.json").write_text(json.dumps(record))
+            Path(finished.folder, "SHA256SUMS").touch()
+    to_do = [
+        plan_seed(0, "new", 0.2),
+        plan_seed(1, "new", 0.2, "c"),
+        plan_seed(2, "new", 0.1, versions="torch 3"),
+        plan_seed(3, "new", 0.1),  # only what it reads is another
+        plan_seed(4, "new", 0.1),  # nothing of its seed is finished
+    ]
+    assert progress.explain_unfinished([plan_seed(0, "old", 0.1)]) == progress.explain_unfinished(to_do[-1:]) == ""
+    assert progress.explain_unfinished(to_do) == (
+        "  runs to do differ from finished ones in train.lr (2), the code (1), versions of packages (1), "
+        "the data or labels (1)"
+    )
+
+
 def test_what_unfinished_runs_still_cost_is_calculated_once_for_equal_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quarter of the first run is done, and nothing of the others. Seeds differ in no setting."""
     asked = []

@@ -164,6 +164,19 @@ def test_copies_that_are_missing_are_named_and_copied_again(workflow: Workflow) 
     assert workflow.audit() == []
 
 
+def test_a_copy_of_another_file_of_the_store_is_named_and_copied_again(workflow: Workflow) -> None:
+    table, figure = workflow.path("results/toy/tables/main.csv"), workflow.path("results/toy/figures/curves.csv")
+    before = table.read_bytes()
+    table.write_bytes(figure.read_bytes())
+    assert re.fullmatch(
+        r"results/toy/tables/main.csv: a copy of another file than store/tables/\S+/table.csv, which its study names",
+        "\n".join(workflow.audit()),
+    )
+    assert workflow.snakemake() == {}
+    assert table.read_bytes() == before
+    assert workflow.audit() == []
+
+
 def test_a_record_that_is_not_here_is_no_reason_to_record_again(workflow: Workflow) -> None:
     """As in a clone without DVC's cache."""
     lock = workflow.path("dvc.lock")

@@ -158,15 +158,23 @@ def test_copies_are_those_of_the_plan(workflow: Workflow) -> None:
     assert table.read_bytes() == before
 
 
-def test_a_dry_run_takes_nothing_from_a_run_beside_it(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_takes_nothing_from_one_beside_it(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
     """While planning, a copy that is out of date gets a file newer than it as input: one for each process."""
     with workflow.edited(STUDY, "title: Toy", "title: Another toy"):
         targets = planned(workflow, monkeypatch)
         targets.load_study("toy")
         ours = [file for file in targets.copy_inputs("toy", "study") if file.startswith("work/")]
         assert len(ours) == 1
+        ours += re.findall(r"work/lists/\S+", targets.copy_command("toy", "study"))
+        assert len(ours) == 2
         workflow("snakemake", "-n")
-        assert Path(ours[0]).is_file()
+        table = workflow.path("results/toy/tables/plain.md")
+        table.unlink()
+        workflow("snakemake", "--cores", "1", "results/toy/tables/plain.md")
+        assert table.is_file()
+        assert all(map(os.path.isfile, ours))
+        targets.remove_lists()
+        assert not Path("work/lists").exists()
 
 
 def test_studies_share_runs(workflow: Workflow) -> None:
@@ -236,6 +244,7 @@ def test_versions_are_part_of_the_address(workflow: Workflow, monkeypatch: pytes
 def test_prune(workflow: Workflow) -> None:
     assert "every result is named by a config" in workflow(*PRUNE)
     run = workflow.run("fedcorr")
+    recorded = {path.parent.relative_to(workflow.folder) for path in workflow.path("store").rglob("SHA256SUMS")}
     shutil.copytree(workflow.path("results/toy"), workflow.path("results/gone"))
     with workflow.edited(STUDY, "methods: [fedavg, feddpcont, fedcorr]", "methods: [fedavg, feddpcont]"):
         workflow.snakemake()
@@ -248,6 +257,11 @@ def test_prune(workflow: Workflow) -> None:
         assert not workflow.path("results/gone").exists()
         assert [path for path in workflow.path(".discarded").glob(f"*/{run}")]
         assert "train" not in workflow.stale()
+        gone = sorted(folder for folder in recorded if not workflow.path(str(folder)).exists())
+        assert Path(run) in gone
+        assert workflow.audit() == [f"{folder}: was recorded, and is not here" for folder in gone]
+        assert f"{run}: was recorded, and is not here" in workflow(*RECORD, check=False)
+        workflow(*RECORD, "--accept", "store")
         assert workflow.audit() == []
 
 

@@ -7,6 +7,7 @@ fednoise progress --watch 10                  again every 10 seconds until Ctrl-
 fednoise progress paper-size --calculate      steps, PFLOP and hours of each unfinished run, by a short measurement
 
 Each unfinished run has a line, whatever its study. How long a run will take is known from finished runs of its kind.
+Where runs with other settings or code are finished, a line says what differs: why runs are made again.
 """
 
 import argparse
@@ -14,7 +15,8 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +24,18 @@ from statistics import mean
 from typing import Any
 
 from fednoise_core.io import SpecError, canonical_json
+from fednoise_core.settings.declare import flatten_settings
 from workflow_scripts.config.project import Project
 from workflow_scripts.machine.device import visible_gpus
 from workflow_scripts.machine.locks import is_locked
+from workflow_scripts.provenance.checksums import SUMS
 from workflow_scripts.steps.common import INTERRUPTED
 from workflow_scripts.steps.training_run import TrainingOptions, set_up_torch
 from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.study import Study
 
 WORK = Path("work")
+SHOWN = 8  # differences between runs to do and finished ones
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,34 @@ def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job])
     if len(estimates) < len(left):
         parts.append(f"no time estimate for {len(left) - len(estimates)}, since no run of this kind is measured yet")
     return "; ".join(parts)
+
+
+def explain_unfinished(runs: Iterable[PlannedRun]) -> str:
+    """Describe in what unfinished runs differ from finished ones with the same method, seed, and kind of data.
+
+    Of several finished runs the one with the fewest differences counts.
+
+    Returns:
+        How many runs differ in the code, the versions and each setting, or "" if no such run is finished.
+    """
+    counts: Counter[str] = Counter()
+    for run in runs:
+        if not run.plan.is_finished:
+            files = [path for path in Path(run.folder).parent.glob("*/spec.json") if path.with_name(SUMS).exists()]
+            records = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+            differences = [_list_differences(run, record) for record in records]
+            counts.update(*sorted(differences, key=len)[:1])
+    shown = ", ".join(f"{name} ({count})" for name, count in counts.most_common(SHOWN))
+    return f"  runs to do differ from finished ones in {shown}" if shown else ""
+
+
+def _list_differences(run: PlannedRun, record: Mapping[str, Any]) -> list[str]:
+    """In what a run differs from a finished one, whose spec.json is given."""
+    ours, theirs = dict(flatten_settings(run.spec)), dict(flatten_settings(record["spec"]))
+    names = [name for name in dict.fromkeys([*ours, *theirs]) if ours.get(name) != theirs.get(name)]
+    names += ["the code"] * (run.plan.code != record["code"])
+    names += ["versions of packages"] * (record["versions"] not in run.plan.arguments)
+    return names or ["the data or labels"]
 
 
 def calculate_left(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job]) -> Iterator[str]:
@@ -243,7 +276,8 @@ def main(arguments: list[str] | None = None) -> int:
         while True:
             jobs = unfinished_jobs()
             text = [job.format_line() for job in jobs] or ["no unfinished job"]
-            text += [total_line(name, runs, jobs) for name, runs in studies.items()]
+            for name, runs in studies.items():
+                text += [total_line(name, runs, jobs), *filter(None, [explain_unfinished(runs)])]
             print(clear + "\n".join(text), flush=True)
             for name, runs in studies.items() if args.calculate else ():
                 for line in calculate_left(name, runs, jobs):

@@ -3,6 +3,7 @@
 A file is read once for each of its states (time, size, inode), which build/contents.json remembers.
 """
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -30,8 +31,9 @@ def hash_contents(path: str | os.PathLike[str]) -> str:
 
 
 def _hash_files(files: list[Path]) -> dict[Path, str]:
-    cached = json.loads(CACHE.read_text(encoding="utf-8")) if CACHE.exists() else {}
-    states, new = {}, {}
+    cached, states, new = {}, {}, {}
+    with contextlib.suppress(OSError, ValueError):  # missing or damaged: it is made again
+        cached = json.loads(CACHE.read_text(encoding="utf-8"))
     for file in files:
         stat = file.stat()
         states[file] = state = f"{os.path.abspath(file)} {stat.st_mtime_ns} {stat.st_size} {stat.st_ino}"

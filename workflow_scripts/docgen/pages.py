@@ -54,15 +54,14 @@ def describe_result(method: str) -> str:
 
 def _describe_ranks(frame: pd.DataFrame, method: str) -> str:
     """Say how a method did on a board that has rows of it."""
-    rows = frame[frame["method"] == method]
-    row, signs = rows.iloc[0], rows["ahead"]
+    row = frame[frame["method"] == method].iloc[0]
     verdicts = (
-        f"- {row['dataset_label']}: {row['method_label']} is ahead in {(signs > 0).sum()} of {len(rows)} settings and "
-        f"behind in {(signs < 0).sum()}."
+        f"- {row['dataset_label']}: {row['method_label']} is ahead in {row['ahead']} of "
+        f"{row[['ahead', 'behind', 'undecided']].sum()} settings and behind in {row['behind']}."
     )
     if pd.isna(row["rank"]):
         return f"{verdicts} In the others it was not compared, so it has no rank.\n"
-    gain, ranked = format_interval(row, "mean_gain"), frame.loc[frame["rank"].notna(), "method"].nunique()
+    gain, ranked = format_interval(row, "mean_gain"), frame["rank"].notna().sum()
     return f"{verdicts} Its mean gain is {gain} points and its mean rank {row['rank']:.1f} of {ranked}.\n"
 
 

@@ -3,6 +3,7 @@
 It has what the page of a paper needs of a run. It lacks models, suspects, losses and accuracies by class.
 """
 
+import csv
 import io
 import json
 import lzma
@@ -11,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
 import pandas as pd
 
-from fednoise_core.io import ArtifactError, open_atomic, sha256_file
+from fednoise_core.io import ArtifactError, json_digest, open_atomic, sha256_file
 from workflow_scripts.report.runs.run import ListedRun, Setting
 
 RUNS = "runs.json.xz"
@@ -39,10 +41,27 @@ def read_packed(file: Path) -> Packed:
         for address, parts in runs.items():
             if not address.startswith("store/runs/") or ".." in address or {*parts} != {*TEXTS, *NUMBERS}:
                 raise ValueError(f"{address!r} is no run")
-            settings_digest(parts)
+            _check_run(address, parts)
     except Exception as error:  # whatever the damage makes of it
         raise ArtifactError(f"{file}: damaged ({error}). Take it from git again, or delete it") from error
     return runs
+
+
+def _check_run(address: str, parts: Mapping[str, str]) -> None:
+    """Raise ValueError if the files of a run contradict its address or each other."""
+    spec, summary = json.loads(parts["spec.json"])["spec"], json.loads(parts["summary.json"])
+    if f"/{spec['method']['name']}/seed{spec['seed']}/" not in address or json_digest(spec) != summary["spec_digest"]:
+        raise ValueError(f"{address}: its settings are those of another run")
+    rows = [row for row in csv.DictReader(io.StringIO(parts["metrics"])) if row["metric"] == "accuracy"]
+    curve = [row for row in rows if row["view"] == summary["headline_view"] and row["client"] == "-1"]
+    values = [float(row["value"] or "nan") for row in curve]
+    values = values[1:] or values  # the first is before training
+    finite = [value for value in values if np.isfinite(value)]
+    by_rounds = {"best": max(finite, default=np.nan), "last": values[-1], "last10_mean": float(np.mean(values[-10:]))}
+    for name, value in by_rounds.items():
+        number = float("nan" if summary["accuracy"][name] is None else summary["accuracy"][name])  # null: it diverged
+        if not np.isclose(number, value, rtol=0, atol=1e-6, equal_nan=True):
+            raise ValueError(f"{address}: accuracy.{name} is {number}, by its rounds {value:.4f}")
 
 
 def unpack_runs(packed: Packed, folder: Path) -> dict[str, Path]:

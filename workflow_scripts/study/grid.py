@@ -155,7 +155,18 @@ class StudyGrid(FileAtScale):
         problems.raise_all()
         if not runs:
             raise AllAbsent(str((self.place / "grid").error(f"no run is left. {self.missing_data_message()}")))
+        self._check_labels(runs)
         return runs
+
+    def _check_labels(self, runs: Runs) -> None:
+        """Check that tables can tell the methods of a setting apart by their labels."""
+        ids: dict[tuple[str, ...], str] = {}
+        for run in runs.values():
+            first = ids.setdefault((run.dataset, run.noise, run.partition, run.label), run.method)
+            if first != run.method:
+                raise (self.place / "methods").error(
+                    f"{first} and {run.method} are both called {run.label!r}. Give one of them another label"
+                )
 
     def _available_dataset(self, named: str) -> str | None:
         """The data set that a grid's id stands for at this scale.

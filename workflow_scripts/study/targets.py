@@ -206,6 +206,8 @@ class Targets:
         Raises:
             SpecError: Always. The message has the nearest target, or the names of the studies.
         """
+        if (file := self.project.folder / f"config/studies/{name}.yml").exists():
+            raise SpecError(f"config/studies/{file.name}: rename it to {name}.yaml")
         every, studies = self.named_targets(self.project.study_files), ", ".join(self.project.study_files)
         hint = did_you_mean(name, every, or_all=False) or f"; known: {studies}, papers, and <study>_<table or figure>"
         raise SpecError(f"unknown target {name!r}{hint}")
@@ -316,11 +318,11 @@ class Targets:
             arguments += ["--name", plan.spec["name"]] if "name" in plan.spec else []
         return shlex.join(arguments)
 
-    @staticmethod
-    def remove_lists() -> None:
-        """Remove what was written for the commands of this workflow. Another one writes what it needs."""
-        for folder in (LISTS, OUTDATED):
-            shutil.rmtree(folder, ignore_errors=True)
+    def remove_lists(self) -> None:
+        """Remove what was written for the commands of this workflow, and nothing of one that runs beside it."""
+        for path in self._texts:
+            Path(path).unlink(missing_ok=True)
+        _remove_if_empty(LISTS)
 
     def _write_list(self, text: str, ending: str) -> str:
         """The path of a file with this text; a dry run does not write it."""
@@ -423,7 +425,8 @@ def _newer_file(name: str, files: Iterable[str]) -> str:
     """
     folder = Path(OUTDATED, str(os.getpid()))
     if not folder.exists():
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        atexit.register(_remove_if_empty, OUTDATED)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # the last to be registered is called first
     path = folder / name / "newer"  # in a folder of its own: Snakemake lists a folder once
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(str(time.time_ns()))  # never the same: Snakemake passes over an input whose checksum it knows
@@ -431,6 +434,11 @@ def _newer_file(name: str, files: Iterable[str]) -> str:
     os.utime(path, (newest, newest))
     time.sleep(min(1.0, max(0.0, newest - time.time())))  # Snakemake refuses output older than an input
     return path.as_posix()
+
+
+def _remove_if_empty(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        Path(folder).rmdir()
 
 
 def _csv_text(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -83,8 +83,8 @@ def _summarize_methods(frame: pd.DataFrame) -> pd.DataFrame:
     for verdict, sign in VERDICTS.items():
         rows[verdict] = (frame["ahead"] == sign).groupby(frame["method"]).sum()
     common = [part for part in PARTS if frame[part].nunique() == 1]
-    kept = [*common, *(f"{part}_label" for part in common), *frame.columns.intersection(["note"])]
-    return rows.reset_index().assign(**frame[kept].iloc[0])
+    columns = [*common, *(f"{part}_label" for part in common), *frame.columns.intersection(["note"])]
+    return rows.reset_index().assign(**frame[columns].iloc[0])
 
 
 def _lay_out_leaderboard(frame: pd.DataFrame, spec: Spec) -> Grid:
