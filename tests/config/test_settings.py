@@ -19,6 +19,7 @@ from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.provenance.code_hash import read_modules
 from workflow_scripts.provenance.step_code import StepCode
 from workflow_scripts.study.study import Study
+from workflow_scripts.study.targets import Targets
 
 ROOT = Path(__file__).parents[2]
 CONFIG = {"device": "cpu", "scale": "paper", "studies": ["toy"], "data_root": None, "overlay": {}}
@@ -379,6 +380,10 @@ BAD = {
         at("methods", "cot", "label", to=" "),
         "toy.yaml: methods.cot.label: expected one line of 1 to 100 letters",
     ),
+    "label of another method": (
+        at("methods", "cot", "label", to="FedAvg"),
+        "toy.yaml: methods: fedavg and cot are both called 'FedAvg'. Give one of them another label",
+    ),
     "label of two lines": (at("methods", "cot", "label", to="a\nb"), "toy.yaml: methods.cot.label: expected one line"),
     "endless label": (at("methods", "cot", "label", to="x" * 10**5), "toy.yaml: methods.cot.label: expected one line"),
     "list for an augmentation": (at("train", "augment", to={"name": ["flip"]}), "toy.yaml: train.augment.name: "),
@@ -459,6 +464,12 @@ def test_bad_study(folder: Path, case: str) -> None:
     assert message in str(error.value)
     assert str(error.value).startswith("config/studies/toy.yaml: ")
     assert "\n" not in str(error.value)
+
+
+def test_a_study_with_another_ending_is_named(folder: Path) -> None:
+    write(folder, "config/studies/mine.yml", STUDY)
+    with pytest.raises(SpecError, match=r"^config/studies/mine.yml: rename it to mine.yaml$"):
+        Targets(project(folder)).refuse_target("mine")
 
 
 def test_a_study_declares_its_own_data_sets(folder: Path) -> None:

@@ -324,6 +324,11 @@ def test_image_folders_count_by_their_contents(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("workflow_scripts.config.file_contents.sha256_file", read.append)
     hash_contents(tmp_path / "images")
     assert read == []
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    after = hash_contents(tmp_path / "images")
+    (tmp_path / "build/contents.json").write_text("{")  # as after a crash of the file system
+    assert hash_contents(tmp_path / "images") == after
 
 
 def test_report_needs_no_network(workflow: Workflow) -> None:
