@@ -405,6 +405,8 @@ def _check_arrays(
     if x.dtype == np.uint8 and not all(0 <= value <= 1 for value in (*arrays.mean, *arrays.std)):
         values = f"got {list(arrays.mean)} and {list(arrays.std)}. Divide those of pixels 0..255 by 255"
         raise SpecError(f"settings.data: mean and std: expected values from 0 to 1, {values}")
+    if public is None and settings.make_method().needs_public:
+        raise SpecError(f"public: {settings.method['name']} needs public images, the same at the server and every site")
     train, nobody = settings.make_train(), Partition(np.arange(0), np.zeros(2, np.int64), np.zeros(0, bool), {})
     world = World(arrays, arrays.y_train, nobody, train, settings.seed)
     check_pools(settings.method["name"], settings.make_method(), train, world)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.io import ArtifactError, SpecError, json_digest
 from fednoise_core.settings.variants import parse_settings
 from workflow_scripts.commands import leaderboard
 from workflow_scripts.commands.leaderboard import (
@@ -183,6 +183,28 @@ def test_published_runs_whose_files_were_exchanged_are_refused(names: list[str],
     file.write_bytes(lzma.compress(json.dumps(runs).encode()))
     with pytest.raises(ArtifactError, match=problem):
         read_packed(file)
+
+
+def test_an_entry_needs_a_label_that_no_published_method_has() -> None:
+    board: Any = SimpleNamespace(runs=[SimpleNamespace(label="FedProx")])
+    assert leaderboard.define_entry("mine:Weak", ["mu=1"], board) == {"name": "mine:Weak", "label": "Weak"}
+    assert leaderboard.define_entry("mine:FedProx", ["label=Better"], board)["label"] == "Better"
+    for method, values in (("mine:FedProx", []), ("mine:Weak", ["label=FedProx"])):
+        with pytest.raises(SpecError, match=r"a published method is called 'FedProx'. Add 'label=My FedProx'$"):
+            leaderboard.define_entry(method, values, board)
+
+
+def test_published_runs_of_a_class_of_ones_own_are_read(tmp_path: Path) -> None:
+    file, runs = tmp_path / "runs.json.xz", read_packed(ROOT / "docs/results/fedmixcon-cpu/runs.json.xz")
+    folder = next(folder for folder in runs if "/fedavg/" in folder)
+    parts = runs[folder]
+    spec, summary = json.loads(parts["spec.json"]), json.loads(parts["summary.json"])
+    spec["spec"]["method"]["name"] = "mine:MyAvg"
+    summary["spec_digest"] = json_digest(spec["spec"])
+    parts |= {"spec.json": json.dumps(spec), "summary.json": json.dumps(summary)}
+    packed = {folder.replace("/fedavg/", "/mine-MyAvg/"): parts}
+    file.write_bytes(lzma.compress(json.dumps(packed).encode()))
+    assert read_packed(file) == packed
 
 
 @pytest.mark.parametrize("metric", ["best", "last", "last10_mean"])

@@ -478,7 +478,7 @@ FACTS = make_settings().data
         ({"data": {**FACTS, "names": ["one", "two"]}}, "2 class names for 5 classes"),
         ({"train": {"net": "small_cn"}}, "did you mean 'small_cnn'?"),
         ({"train": {"augment": "flips"}}, "did you mean 'flip"),
-        ({"method": {"name": "fedmd"}}, "method: fedmd needs public images"),
+        ({"method": {"name": "fedmd"}}, "public: fedmd needs public images, the same at"),
     ],
 )
 def test_settings_that_do_not_fit_are_not_written(changed, told: str, tmp_path: Path):

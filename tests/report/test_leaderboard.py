@@ -328,6 +328,13 @@ def test_table_says_what_the_frame_says(tmp_path: Path) -> None:
     assert "[" in by_setting.rows[0].cells[0].text
 
 
+@pytest.mark.parametrize("show", ["overall", "settings"])
+def test_tables_say_how_many_seeds_settings_have(show: str) -> None:
+    runs = [run for run in make_board(7) if run.listed.noise != "noise1" or run.listed.seed == 0]
+    spec = registry.complete_spec({"kind": "leaderboard", "metric": "last", "show": show})
+    assert "n = 1–3 seeds" in registry.lay_out_table(registry.find_kind(spec).frame(runs, spec), spec).caption
+
+
 def test_figure_draws_each_ranked_method() -> None:
     runs = make_board(10, 0.5)
     with use_house_style():

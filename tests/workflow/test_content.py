@@ -164,17 +164,36 @@ def test_copies_that_are_missing_are_named_and_copied_again(workflow: Workflow) 
     assert workflow.audit() == []
 
 
-def test_a_copy_of_another_file_of_the_store_is_named_and_copied_again(workflow: Workflow) -> None:
-    table, figure = workflow.path("results/toy/tables/main.csv"), workflow.path("results/toy/figures/curves.csv")
-    before = table.read_bytes()
-    table.write_bytes(figure.read_bytes())
-    assert re.fullmatch(
-        r"results/toy/tables/main.csv: a copy of another file than store/tables/\S+/table.csv, which its study names",
-        "\n".join(workflow.audit()),
-    )
-    assert workflow.snakemake() == {}
-    assert table.read_bytes() == before
+def test_a_broken_study_hides_no_missing_copy_of_another(workflow: Workflow) -> None:
+    gone = workflow.path("results/toy/tables/main.md")
+    gone.unlink()
+    workflow.path("config/studies/broken.yaml").write_text("grid: 1\n")
+    with workflow.edited("config/config.yaml", "studies: [toy]", "studies: [broken, toy]"):
+        assert workflow.audit() == ["results/toy/tables/main.md: missing from results/"]
+    workflow.path("config/studies/broken.yaml").unlink()
+    workflow.snakemake()
     assert workflow.audit() == []
+
+
+def test_recorded_folders_that_are_gone_or_empty_are_counted_and_not_left_out_of_a_record(workflow: Workflow) -> None:
+    with workflow.edited(
+        "config/studies/toy.yaml", "methods: [fedavg, feddpcont, fedcorr]", "methods: [fedavg, feddpcont]"
+    ):
+        workflow.snakemake()
+        workflow(*COMMAND, "record")
+        runs = [workflow.path(row["dir"]) for row in workflow.rows() if row["method"] == "feddpcont"]
+    with workflow.edited("config/studies/toy.yaml", "methods: [fedavg, feddpcont, fedcorr]", "methods: [fedavg]"):
+        workflow.snakemake()
+        workflow(*COMMAND, "record")
+        folder = runs[0].relative_to(workflow.folder)
+        for file in runs[0].iterdir():
+            file.unlink()
+        said = f"1 recorded folder is not here, such as {folder}. `dvc pull` brings them back."
+        assert workflow.audit() == []
+        assert said in workflow(*COMMAND, "audit")
+        assert said in workflow(*COMMAND, "record", check=False)
+        workflow(*COMMAND, "record", "--accept", str(folder.parent))
+        assert "not here" not in workflow(*COMMAND, "audit")
 
 
 def test_a_record_that_is_not_here_is_no_reason_to_record_again(workflow: Workflow) -> None:

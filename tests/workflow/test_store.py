@@ -175,6 +175,9 @@ def test_a_run_takes_nothing_from_one_beside_it(workflow: Workflow, monkeypatch:
         assert all(map(os.path.isfile, ours))
         targets.remove_lists()
         assert not Path("work/lists").exists()
+        targets.copy_command("toy", "study")
+        assert os.path.isfile(ours[1])
+        targets.remove_lists()
 
 
 def test_studies_share_runs(workflow: Workflow) -> None:
@@ -257,12 +260,19 @@ def test_prune(workflow: Workflow) -> None:
         assert not workflow.path("results/gone").exists()
         assert [path for path in workflow.path(".discarded").glob(f"*/{run}")]
         assert "train" not in workflow.stale()
+        assert workflow.audit() == []
         gone = sorted(folder for folder in recorded if not workflow.path(str(folder)).exists())
         assert Path(run) in gone
-        assert workflow.audit() == [f"{folder}: was recorded, and is not here" for folder in gone]
-        assert f"{run}: was recorded, and is not here" in workflow(*RECORD, check=False)
+        said = f"{len(gone)} recorded folders are not here, such as {gone[0]}."
+        assert said in workflow(*AUDIT)
+        assert said in workflow(*RECORD, check=False)
+        forged = workflow.path(workflow.run("feddpcont")) / "SHA256SUMS"
+        whole = forged.read_text()
+        forged.write_text("".join(reversed(whole.splitlines(keepends=True))))  # as good a list, and another one
+        assert "is not what was recorded" in workflow(*RECORD, "--accept", "store", check=False)
+        forged.write_text(whole)
         workflow(*RECORD, "--accept", "store")
-        assert workflow.audit() == []
+        assert "not here" not in workflow(*AUDIT)
 
 
 def test_runs_are_found_by_their_ids(workflow: Workflow) -> None:

@@ -2,9 +2,9 @@
 
 fednoise audit [--remove | --store]        (make audit)
 
---remove moves each damaged folder to .discarded/, so that the next `snakemake` makes it again, and nothing else.
-Recorded folders that are gone, and copies in results/ that are missing or differ from the store, are named, too;
-`snakemake` makes anew what studies need, so --store leaves them out. Other files in results/ are not looked at.
+--remove moves each damaged folder to .discarded/, so that the next `snakemake` makes it again, and nothing else. Copies
+in results/ that are missing or not in the store are named, too; `snakemake` makes them anew as it is, so --store leaves
+them out. Other files in results/ are not looked at.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,7 +23,13 @@ from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.machine.locks import is_locked
 from workflow_scripts.provenance.checksums import SUMS, find_damage, read_sums
-from workflow_scripts.provenance.dvc_record import MISSING, find_forgeries, is_record_missing, read_record
+from workflow_scripts.provenance.dvc_record import (
+    MISSING,
+    describe_lost,
+    find_forgeries,
+    is_record_missing,
+    read_record,
+)
 from workflow_scripts.study.targets import Targets
 
 ROOTS = ("store", "data/arrays")
@@ -56,20 +62,21 @@ def running_process() -> str:
     return f"{training}: a process trains here. Wait for it" if training else ""
 
 
-def list_planned_copies() -> dict[str, str]:
-    """List the copies in results/ that configured studies plan, with their files of the store. Here are those made."""
+def find_missing_copies() -> list[str]:
+    """List the copies of the configured studies that are not in results/ although the store has them."""
     targets = Targets(Project.load())
     copies: dict[str, str] = {}
     for name in targets.project.studies:
-        copies |= targets.list_copies(targets.load_study(name))
-    return {file: source for file, source in copies.items() if Path(source).exists()}
+        with contextlib.suppress(SpecError, ArtifactError):  # of a study that cannot be planned nothing is expected
+            copies |= targets.list_copies(targets.load_study(name))
+    return [file for file, source in copies.items() if not Path(file).exists() and Path(source).exists()]
 
 
 def audit_store(*, copies: bool = True, record: Mapping[str, str] = MappingProxyType({})) -> dict[Path, list[str]]:
     """Compare the store with its SHA-256 lists and with DVC's record.
 
     Args:
-        copies: Whether the copies in results/ are compared, too, and recorded folders that are gone are named.
+        copies: Whether the copies in results/ are compared, too.
         record: As `read_record` answers.
 
     Returns:
@@ -79,28 +86,13 @@ def audit_store(*, copies: bool = True, record: Mapping[str, str] = MappingProxy
     problems = {folder: wrong for folder in there if (wrong := _find_problems(folder))}
     problems |= find_forgeries([folder for folder in there if folder not in problems], record)
     if copies and there:
-        lost = [Path(folder) for folder in record if not Path(folder).exists()]
-        problems |= {folder: [f"{folder}: was recorded, and is not here"] for folder in lost}
-        problems |= _compare_copies(there)
-    return problems
-
-
-def _compare_copies(folders: Sequence[Path]) -> dict[Path, list[str]]:
-    """Compare the copies in results/ with the files of the store that studies plan to copy, or else with all."""
-    planned: dict[str, str] = {}
-    with contextlib.suppress(SpecError, ArtifactError):  # of a study that cannot be planned nothing is expected
-        planned = list_planned_copies()
-    problems = {Path(file): [f"{file}: missing from results/"] for file in planned if not Path(file).exists()}
-    sums = {f"{folder}/{name}": value for folder in folders for name, value in read_sums(folder).items()}
-    checksums = set(sums.values())
-    for file in sorted(file for pattern in COPIES for file in Path("results").glob(f"*/{pattern}")):
-        if not file.is_file() or any(folder.is_symlink() for folder in file.parents[:-2]):
-            continue  # below results/ no link is followed
-        number, source = sha256_file(file), planned.get(str(file))
-        if number not in checksums:
-            problems[file] = [f"{file}: not a copy of a file in the store"]
-        elif source and number != sums.get(source, number):
-            problems[file] = [f"{file}: a copy of another file than {source}, which its study names"]
+        with contextlib.suppress(SpecError, ArtifactError):  # of the config
+            problems |= {Path(file): [f"{file}: missing from results/"] for file in find_missing_copies()}
+        sums = {value for folder in there for value in read_sums(folder).values()}
+        for file in sorted(file for pattern in COPIES for file in Path("results").glob(f"*/{pattern}")):
+            linked = any(folder.is_symlink() for folder in file.parents[:-2])  # below results/ no link is followed
+            if file.is_file() and not linked and sha256_file(file) not in sums:
+                problems[file] = [f"{file}: not a copy of a file in the store"]
     return problems
 
 
@@ -130,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument("--remove", action="store_true", help=f"move damaged folders and copies to {DISCARDED}/")
-    scope.add_argument("--store", action="store_true", help="look only at what the store has")
+    scope.add_argument("--store", action="store_true", help="pass over the copies in results/")
     options = parser.parse_args(arguments)
     record = read_record()
     problems_by_path = audit_store(copies=not options.store, record=record)
@@ -148,6 +140,8 @@ def main(arguments: list[str] | None = None) -> int:
         origin = "`dvc pull` brings recorded results" if Path("dvc.lock").exists() else "`fednoise run` makes results"
         print(f"audit: nothing is here yet. {origin}")
         return 0
+    if lost := describe_lost(find_folders(), record):
+        print(f"audit: {lost}")
     if not problems_by_path:
         print("audit: every file is what its step wrote")
         unrecorded = [str(folder) for folder in find_folders() if str(folder) not in record]

@@ -15,6 +15,7 @@ import argparse
 import functools
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -364,6 +365,25 @@ def show_entry(study: Study, out: Path) -> str:
     return f"{summary}\n{sentence}".replace(". ", ".\n")
 
 
+def define_entry(method: str, values: Sequence[str], published: Study) -> dict[str, str]:
+    """Define an entered method: its name, and its label, by default the name of its class.
+
+    Args:
+        method: "module:Class", or the name of a method.
+        values: Arguments of the command.
+        published: The leaderboard.
+
+    Raises:
+        SpecError: Another method has this label.
+    """
+    labels = [method.rpartition(":")[2], *(word.removeprefix(LABEL) for word in values if word.startswith(LABEL))]
+    if any(run.label == labels[-1] for run in published.runs):
+        raise SpecError(
+            f"label: a published method is called {labels[-1]!r}. Add {shlex.quote(f'{LABEL}My {labels[-1]}')}"
+        )
+    return {"name": method, "label": labels[-1]}
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -388,12 +408,11 @@ def main(arguments: list[str] | None = None) -> int:
     slug = re.sub(r"[^a-z0-9]+", "_", class_name.lower())
     name, id_ = f"{BOARD}-{slug}", f"{OWN}{slug}"
     values = parse_arguments([word for word in args.values if not word.startswith(LABEL)])
-    labels = [class_name, *(word.removeprefix(LABEL) for word in args.values if word.startswith(LABEL))]
-    definition = {"name": args.method, "label": labels[-1]}
     board, tuning = (read_yaml(Path(STUDIES, f"{study}.yaml")) for study in (BOARD, TUNING))
     config = [f"scale={args.scale}"]
     patterns = list(filter(None, args.settings.split(",")))
     published = make_study(BOARD)
+    definition = define_entry(args.method, args.values, published)
     grid = select_blocks(board["grid"], list_settings(published), patterns)
     datasets = list(dict.fromkeys(block["datasets"][0] for block in grid))
     if args.tune:

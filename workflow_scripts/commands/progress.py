@@ -147,9 +147,11 @@ def explain_unfinished(runs: Iterable[PlannedRun]) -> str:
     counts: Counter[str] = Counter()
     for run in runs:
         if not run.plan.is_finished:
-            files = [path for path in Path(run.folder).parent.glob("*/spec.json") if path.with_name(SUMS).exists()]
-            records = [json.loads(path.read_text(encoding="utf-8")) for path in files]
-            differences = [_list_differences(run, record) for record in records]
+            differences = []
+            for path in Path(run.folder).parent.glob("*/spec.json"):
+                with suppress(ValueError, KeyError):  # a damaged file, which the audit names
+                    if path.with_name(SUMS).exists():
+                        differences.append(_list_differences(run, json.loads(path.read_text(encoding="utf-8"))))
             counts.update(*sorted(differences, key=len)[:1])
     shown = ", ".join(f"{name} ({count})" for name, count in counts.most_common(SHOWN))
     return f"  runs to do differ from finished ones in {shown}" if shown else ""

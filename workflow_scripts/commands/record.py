@@ -2,8 +2,8 @@
 
 fednoise record && git add dvc.lock results && git commit && dvc push
 
-A folder that was recorded before with other content, or that is gone since, is refused, unless --accept names it or a
-folder above it: it was made anew or removed on purpose.
+A folder that was recorded before with other content is refused, unless --accept names it: it was made anew on purpose.
+So is one that is gone, unless --accept names it or a folder above it.
 A plain `dvc commit` would record whatever lies there, also beside a failed or half-finished run.
 """
 
@@ -13,13 +13,15 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from workflow_scripts.commands.audit import audit_store, running_process
+from workflow_scripts.commands.audit import audit_store, find_folders, running_process
 from workflow_scripts.config.project import Project
-from workflow_scripts.provenance.dvc_record import MISSING, is_record_missing, read_record
+from workflow_scripts.provenance.dvc_record import MISSING, describe_lost, is_record_missing, read_record
+
+CURE = "`fednoise audit --remove && snakemake` makes them again"
 
 
 def _refusal_reason(accepted: Collection[str]) -> str | None:
-    """Why the results cannot be recorded now, or None. `accepted` folders may differ from the record."""
+    """Why the results cannot be recorded now, or None. Folders that are `accepted` may differ from the record."""
     if reason := running_process():
         return reason
     if (scale := Project.load().scale) != "paper":
@@ -27,14 +29,15 @@ def _refusal_reason(accepted: Collection[str]) -> str | None:
     recorded = read_record()
     if is_record_missing(recorded):
         return MISSING
-    record = {
-        folder: number
-        for folder, number in recorded.items()
-        if not any(Path(folder).is_relative_to(name) for name in accepted)
-    }
+    record = {folder: number for folder, number in recorded.items() if folder not in accepted}
     problems_found = [f"AUDIT: {problem}" for problems in audit_store(record=record).values() for problem in problems]
     if problems_found:
-        return "\n".join(["the audit finds:", *problems_found, "`fednoise audit` says how to repair this"])
+        return "\n".join(["the audit finds:", *problems_found, CURE])
+    needed = {
+        folder: number for folder, number in record.items() if not {*map(str, Path(folder).parents)} & {*accepted}
+    }
+    if lost := describe_lost(find_folders(), needed):
+        return lost
     dry_run = subprocess.run([sys.executable, "-m", "snakemake", "-n"], capture_output=True, text=True, check=False)
     if dry_run.returncode != 0:
         return f"snakemake -n failed:\n{dry_run.stderr.strip()}"
@@ -56,11 +59,9 @@ def main(arguments: list[str] | None = None) -> int:
         0 if the results are recorded, 1 if that is refused.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--accept", nargs="+", default=[], metavar="FOLDER", help="of the store, made anew or removed on purpose"
-    )
+    parser.add_argument("--accept", nargs="+", default=[], metavar="FOLDER", help="of the store, made anew or removed")
     options = parser.parse_args(arguments)  # an unknown option is an error: nothing is recorded
-    if reason := _refusal_reason(options.accept):
+    if reason := _refusal_reason([folder.rstrip("/") for folder in options.accept]):
         print(f"record: {reason}", file=sys.stderr)
         return 1
     return subprocess.run([sys.executable, "-m", "dvc", "commit", "--force"], check=False).returncode

@@ -17,6 +17,7 @@ import pandas as pd
 
 from fednoise_core.io import ArtifactError, json_digest, open_atomic, sha256_file
 from workflow_scripts.report.runs.run import ListedRun, Setting
+from workflow_scripts.study.store import path_word
 
 RUNS = "runs.json.xz"
 TEXTS = ("spec.json", "summary.json", "cost.json")
@@ -50,7 +51,8 @@ def read_packed(file: Path) -> Packed:
 def _check_run(address: str, parts: Mapping[str, str]) -> None:
     """Raise ValueError if the files of a run contradict its address or each other."""
     spec, summary = json.loads(parts["spec.json"])["spec"], json.loads(parts["summary.json"])
-    if f"/{spec['method']['name']}/seed{spec['seed']}/" not in address or json_digest(spec) != summary["spec_digest"]:
+    words = f"/{path_word(spec['method']['name'])}/seed{spec['seed']}/"
+    if words not in address or json_digest(spec) != summary["spec_digest"]:
         raise ValueError(f"{address}: its settings are those of another run")
     rows = [row for row in csv.DictReader(io.StringIO(parts["metrics"])) if row["metric"] == "accuracy"]
     curve = [row for row in rows if row["view"] == summary["headline_view"] and row["client"] == "-1"]

@@ -40,6 +40,20 @@ def is_record_missing(record: Mapping[str, str]) -> bool:
     return any(out.get("nfiles") for out in stages.get("store", {}).get("outs", ()))
 
 
+def describe_lost(folders: Iterable[Path], record: Mapping[str, str]) -> str:
+    """Describe the recorded folders that are gone or empty, and the cure; "" if there are none.
+
+    Args:
+        folders: Folders that have files.
+        record: As `read_record` answers.
+    """
+    lost = sorted({*record} - {str(folder) for folder in folders})
+    if not lost:
+        return ""
+    count = f"{len(lost)} recorded folder{'s are' if len(lost) > 1 else ' is'} not here, such as {lost[0]}"
+    return f"{count}. `dvc pull` brings them back. Removed on purpose: `fednoise record --accept FOLDER`"
+
+
 def find_forgeries(folders: Iterable[Path], record: Mapping[str, str]) -> dict[Path, list[str]]:
     """Compare SHA-256 lists with what DVC recorded: a file may have been changed together with its line in the list.
 

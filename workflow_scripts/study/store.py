@@ -67,7 +67,7 @@ class Store:
         code = hash_step("download", dataset=tuple(list_sources(spec)))
         base = "store" if load_source(self.project.datasets[dataset]["source"]).redistributable else "data"
         fingerprint = self.project.dataset_fingerprint(dataset)
-        where = f"{base}/arrays/{_path_word(spec['source'])}"
+        where = f"{base}/arrays/{path_word(spec['source'])}"
         arguments = (
             ("--contents", self.project.contents_folder(dataset), "--fingerprint", fingerprint) if fingerprint else ()
         )
@@ -160,7 +160,7 @@ class Store:
                 f"store/runs/{self._source_word(dataset)}",
                 _kind_words(spec["noise"], "rate"),
                 _kind_words(spec["partition"], "clients"),
-                _path_word(spec["method"]["name"]),
+                path_word(spec["method"]["name"]),
                 f"seed{seed}",
             ]
         )
@@ -184,7 +184,7 @@ class Store:
 
     @functools.cache  # noqa: B019
     def _source_word(self, dataset: str) -> str:
-        return _path_word(self.project.datasets[dataset]["source"])
+        return path_word(self.project.datasets[dataset]["source"])
 
     def _numpy_version(self, versions: Versions | None) -> str:
         return dict(versions or self.versions[0])["numpy"]
@@ -241,7 +241,8 @@ def _check_published(path: str, net: str) -> None:
         )
 
 
-def _path_word(text: Any) -> str:
+def path_word(text: Any) -> str:
+    """A text as a part of an address."""
     return OUTSIDE_OF_WORDS.sub("-", str(text)) or "-"
 
 
@@ -249,4 +250,4 @@ def _kind_words(spec: Settings, key: str) -> str:
     """A kind with its most telling number: "symmetric-0.4", "iid-10"."""
     number = spec.get(key)
     has_number = isinstance(number, int | float) and not isinstance(number, bool)
-    return _path_word(f"{spec['kind']}-{number:g}" if has_number else spec["kind"])
+    return path_word(f"{spec['kind']}-{number:g}" if has_number else spec["kind"])

@@ -16,7 +16,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -319,10 +319,14 @@ class Targets:
         return shlex.join(arguments)
 
     def remove_lists(self) -> None:
-        """Remove what was written for the commands of this workflow, and nothing of one that runs beside it."""
+        """Remove the lists that this process wrote for commands.
+
+        Another process that shows the same runs writes a list again, at the start of the job that reads it.
+        """
         for path in self._texts:
             Path(path).unlink(missing_ok=True)
-        _remove_if_empty(LISTS)
+        with contextlib.suppress(OSError):  # another process has lists, too
+            Path(LISTS).rmdir()
 
     def _write_list(self, text: str, ending: str) -> str:
         """The path of a file with this text; a dry run does not write it."""
@@ -423,11 +427,7 @@ def _newer_file(name: str, files: Iterable[str]) -> str:
 
     It goes when this process ends, and other processes do not know it: a dry run beside a run takes nothing from it.
     """
-    folder = Path(OUTDATED, str(os.getpid()))
-    if not folder.exists():
-        atexit.register(_remove_if_empty, OUTDATED)
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # the last to be registered is called first
-    path = folder / name / "newer"  # in a folder of its own: Snakemake lists a folder once
+    path = _outdated_folder() / name / "newer"  # in a folder of its own: Snakemake lists a folder once
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(str(time.time_ns()))  # never the same: Snakemake passes over an input whose checksum it knows
     newest = max([path.stat().st_mtime, *(os.path.getmtime(file) + 1 for file in files if os.path.exists(file))])
@@ -436,9 +436,18 @@ def _newer_file(name: str, files: Iterable[str]) -> str:
     return path.as_posix()
 
 
-def _remove_if_empty(folder: str) -> None:
-    with contextlib.suppress(OSError):
-        Path(folder).rmdir()
+@cache
+def _outdated_folder() -> Path:
+    """The folder of this process's files that make others out of date. It goes when the process ends."""
+    folder = Path(OUTDATED, str(os.getpid()))
+    atexit.register(_remove_folder, folder)
+    return folder
+
+
+def _remove_folder(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # another process has one, too
+        folder.parent.rmdir()
 
 
 def _csv_text(rows: Iterable[Mapping[str, Any]]) -> str:

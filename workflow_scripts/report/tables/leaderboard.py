@@ -77,9 +77,10 @@ def _leaderboard_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
 
 
 def _summarize_methods(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row a method: numbers over all settings, in how many it is ahead or not, and the fewest seeds of a setting."""
+    """A row a method: numbers over all settings, in how many it is ahead or not, and seeds of a setting."""
     by_method = frame.groupby("method", sort=False)
-    rows = by_method[["method_label", "marks", *OVERALL]].first().assign(seeds=by_method["seeds"].min())
+    rows = by_method[["method_label", "marks", *OVERALL]].first()
+    rows = rows.assign(seeds=by_method["seeds"].max(), fewest_seeds=by_method["seeds"].min())
     for verdict, sign in VERDICTS.items():
         rows[verdict] = (frame["ahead"] == sign).groupby(frame["method"]).sum()
     common = [part for part in PARTS if frame[part].nunique() == 1]
@@ -163,7 +164,8 @@ def _explain_tests(frame: pd.DataFrame, base: str, *, is_tested: bool) -> list[s
 
 
 def _count_seeds(frame: pd.DataFrame, spec: Spec) -> str:
-    return f"{METRIC_WORDS[spec['metric']]}, {count_words(frame['seeds'])}"
+    counts = pd.concat([frame[column] for column in ("seeds", "fewest_seeds") if column in frame])
+    return f"{METRIC_WORDS[spec['metric']]}, {count_words(counts)}"
 
 
 def _label_of(frame: pd.DataFrame, method: str) -> str:
