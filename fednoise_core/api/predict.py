@@ -69,9 +69,9 @@ class Predictions:
 class Classifier(nn.Module):
     """Trained net that turns images into logits.
 
-    Images [B, C, H, W] are uint8 or floats in 0..1. state_dict holds the net's own tensors under the names of its
-    architecture (torchvision's for the ResNets). In training mode batch statistics move and dropout draws from torch's
-    generator, as in any module.
+    Images [B, C, H, W] are integers in 0..255 or floats in 0..1. state_dict holds the net's own tensors under the names
+    of its architecture (torchvision's for the ResNets). In training mode batch statistics move and dropout draws from
+    torch's generator, as in any module.
 
     Args:
         net: Architecture.
@@ -107,12 +107,13 @@ class Classifier(nn.Module):
         """Compute logits.
 
         Args:
-            images: [B, C, H, W], uint8 or floats in 0..1.
+            images: [B, C, H, W], integers in 0..255 or floats in 0..1.
 
         Returns:
             Logits [B, K].
         """
-        x = images.to(torch.float32) / 255.0 if images.dtype == torch.uint8 else images
+        x = images.to(torch.float32)
+        x = x if images.is_floating_point() else x / 255.0
         x = (x - self.mean) / self.std
         # looked up at every call: `.to(device)` and optimisers put other tensors in their place
         tensors = {**dict(self.named_parameters()), **dict(self.named_buffers())}

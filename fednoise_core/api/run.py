@@ -276,6 +276,7 @@ def run(
         SpecError: A setting is wrong, or the data do not belong together. Training has not begun.
         TypeError: An argument has another type. Training has not begun.
         Stopped: `saving` asked to stop.
+        Diverged: No update of a round is finite (`fednoise_core.engine.loop.Diverged`, a SpecError).
     """
     if isinstance(labels, np.ndarray) and isinstance(arrays, Arrays):
         labels = Labels.of(labels, arrays.y_train, arrays.classes, arrays.clean_known)

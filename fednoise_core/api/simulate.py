@@ -250,6 +250,7 @@ def run_federation(
         SpecError: A setting is wrong, or the data do not belong together. Training has not begun.
         TypeError: An argument has another type. Training has not begun.
         Stopped: `saving` asked to stop.
+        Diverged: No update of a round is finite (a SpecError).
     """
     began = time.monotonic(), time.process_time()
     run_options = Options(**options)

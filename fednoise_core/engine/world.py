@@ -31,13 +31,16 @@ def torch_switches(threads: int) -> Iterator[None]:
     Numbers near zero count as zero, because weights that decay to denormal numbers would slow every kernel.
     """
     before = torch.get_num_threads()
+    flushes = (torch.tensor(1e-310, dtype=torch.float64) * 1.0).item() == 0
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
     try:
-        yield
+        # `precision` alone decides, whatever surrounds the run
+        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            yield
     finally:
         torch.set_num_threads(before)
-        torch.set_flush_denormal(False)
+        torch.set_flush_denormal(flushes)
 
 
 class World:

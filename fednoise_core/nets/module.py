@@ -126,6 +126,7 @@ class ModuleNet(Net):
         if init != "default":
             raise self._make_error("its factory draws the first weights: `init` does nothing")
         module = self._make_module(0)
+        self._check_parts(module)
         self.head_name = self._find_head(module)  # "" if it has none
         self._norms = {
             f"{path}.{parameter}" if path else parameter
@@ -164,6 +165,22 @@ class ModuleNet(Net):
         if not isinstance(module, nn.Module):
             raise self._make_error(f"it returned {type(module).__name__}, no torch.nn.Module")
         return module
+
+    def _check_parts(self, module: nn.Module) -> None:
+        """Raise SpecError for parts that would be trained or averaged in another way than their author expects."""
+        for name, parameter in module.named_parameters():
+            if not parameter.requires_grad:
+                raise self._make_error(
+                    f"{name} has requires_grad=False, but all is trained; use its output as features"
+                )
+        for name, part in module.named_modules():
+            if isinstance(part, nn.modules.batchnorm._NormBase) and part.momentum is None:
+                raise self._make_error(f"{name} has momentum=None: averages over all batches; give it a number")
+        for name, buffer in module.named_buffers():
+            if buffer.is_floating_point() and not bool(torch.isfinite(buffer).all()):
+                raise self._make_error(
+                    f"{name}: a buffer of floats is averaged, and must be finite; -1e9 or bool will do"
+                )
 
     def _find_head(self, module: nn.Module) -> str:
         """The name of the last linear layer, or "" if it has no bias or the module's logits are not its output."""

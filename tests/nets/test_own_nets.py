@@ -99,6 +99,32 @@ def test_the_global_generator_is_left_alone():
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
+def test_what_surrounds_a_run_changes_nothing():
+    def is_flushed() -> bool:
+        return (torch.tensor(1e-310, dtype=torch.float64) * 1.0).item() == 0
+
+    alone = toy.play("fedavg").outcome.state.server["model"].flat
+    assert not is_flushed()
+    torch.set_flush_denormal(True)
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            surrounded = toy.play("fedavg").outcome.state.server["model"].flat
+        assert is_flushed()
+    finally:
+        torch.set_flush_denormal(False)
+    assert torch.equal(surrounded, alone)
+
+
+def test_a_trained_module_takes_pixels_of_any_integer_type():
+    method, train = toy.settings("fedavg")
+    model = fn.run(toy.arrays(), toy.toy_labels(), toy.toy_partition(), method, train).module().eval()
+    images = torch.from_numpy(toy.arrays().x_test)[:5, None]
+    expected = model(images)
+    for kind in (torch.int64, torch.int32):
+        assert torch.equal(model(images.to(kind)), expected)
+    torch.testing.assert_close(model(images.to(torch.float64) / 255), expected)
+
+
 def test_executors_agree_and_a_function_stands_for_its_name():
     whole = toy.play("fedavg", net=NORMED)
     by_other = toy.play("fedavg", net=NORMED, executor="workers:2")
@@ -143,9 +169,26 @@ def wrong_size(shape: Any, classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, classes + 1))
 
 
+def frozen(shape: Any, classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8).requires_grad_(False), nn.ReLU(), nn.Linear(8, classes))
+
+
+def averaging(shape: Any, classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8, momentum=None), nn.Linear(8, classes))
+
+
+def masked(shape: Any, classes: int) -> nn.Module:
+    made = nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+    made.register_buffer("mask", torch.full((3,), float("-inf")))
+    return made
+
+
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
+        (frozen, "1.weight has requires_grad=False, but all is trained"),
+        (averaging, "2 has momentum=None"),
+        (masked, "mask: a buffer of floats is averaged, and must be finite"),
         (softmaxed, "it gives probabilities; leave out its softmax"),
         (OwnNoise, r"it draws random numbers of its own in training; use torch\.nn\.Dropout"),
         (numpy_drawn, "its factory gives other weights at every call"),
