@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -52,7 +53,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pas
     "executor": (str, 'pass a name such as "workers:4"'),
     "label": (str, "pass a text"),
     "room": (int, "pass a number of bytes"),
-    "saving": ((Saving, type(None)), "pass a loop.Saving, or None"),
+    "saving": ((Saving, type(None)), "pass fn.Saving(path), or None"),
     "out": (PATH, "pass the path of a folder, or None"),
     "progress": (PATH, "pass the path of a file, or None"),
     "spec": ((Mapping, type(None)), "pass a mapping with the key 'spec', or None"),
@@ -176,7 +177,7 @@ class Options:
         device: "cpu", "cuda" or "cuda:N".
         executor: A name that `executor_for` knows.
         threads: Threads of torch during this run. More than one is far slower where cores are shared.
-        saving: Where and how often to checkpoint.
+        saving: Where and how often to checkpoint. `fn.run` with the same arguments goes on from the checkpoint.
         room: Bytes of client state that may stay in memory. The rest goes to a file.
         out: Folder for the result files.
         spec: Content of spec.json, in place of the settings.
@@ -260,11 +261,14 @@ def run_federation(
     chosen = run_options.made or make_method(method, settings)
     arrays = apply_openset_images(arrays, labels, donor)
     cohorts = functools.partial(continue_cohorts, labels.generator) if settings.sampling == "continued" else None
-    world = World(arrays, labels.noisy, partition, settings, seed, run_options.device, cohorts, chosen.pooled)
-    check_pools(method["name"], chosen, settings, world)
-    check_writable(run_options.out)
-    truth = Truth(labels.clean, labels.noisy, [i.cpu().numpy() for i in world.index], world.classes, labels.replaced)
+    record = dict(run_options.spec or {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}})
+    run_options = _complete_key(run_options, record["spec"], arrays, labels, partition)
     with torch_switches(run_options.threads):
+        world = World(arrays, labels.noisy, partition, settings, seed, run_options.device, cohorts, chosen.pooled)
+        check_pools(method["name"], chosen, settings, world)
+        check_writable(run_options.out)
+        index = [i.cpu().numpy() for i in world.index]
+        truth = Truth(labels.clean, labels.noisy, index, world.classes, labels.replaced)
         outcome, executor = _train_and_evaluate(
             world, chosen, truth, arrays, run_options, run_options.label or method["name"]
         )
@@ -274,7 +278,6 @@ def run_federation(
         "test_known": arrays.test_known,
         **({"left_out": len(arrays.left_out)} if arrays.left_out else {}),
     }
-    record = dict(run_options.spec or {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}})
     cost = record_cost(outcome, world, executor, began)
     summary = output.make_summary(outcome, {**facts, "spec_digest": json_digest(record["spec"])})
     _print_end(run_options, run_options.label or method["name"], summary)
@@ -282,6 +285,16 @@ def run_federation(
     if run_options.out is not None:
         made.save(run_options.out)
     return made
+
+
+def _complete_key(options: Options, spec: Any, arrays: Arrays, labels: Labels, partition: Partition) -> Options:
+    """Add settings and data to the checkpoint's key, so that another run does not go on from it."""
+    if options.saving is None:
+        return options
+    data = (arrays.mean, arrays.std, labels.noisy, partition.index, partition.offsets)  # mean and std stand for images
+    digest = hashlib.sha256(b"".join(np.asarray(values).tobytes() for values in data)).hexdigest()
+    key = json_digest(options.saving.key, spec, digest)
+    return replace(options, saving=replace(options.saving, key=key))
 
 
 def _print_end(options: Options, label: str, summary: Mapping[str, Any]) -> None:

@@ -64,6 +64,8 @@ def read_samples(x: Any, y: Any = None, name: str = "x") -> tuple[np.ndarray, An
                 )
         columns, x = [repr(column) for column in x.columns], x.to_numpy(np.float64, na_value=np.nan)
     else:
+        if isinstance(x, np.ma.MaskedArray) and x.mask.any():
+            x = np.ma.filled(x.astype(np.float32), np.nan)
         try:
             x = np.asarray(x.toarray() if hasattr(x, "toarray") else x)
         except (TypeError, ValueError, RuntimeError) as error:
@@ -123,7 +125,9 @@ def read_column(values: Any, name: str) -> pd.Series:
         SpecError: A value is missing or not whole. The message names all such rows.
     """
     if not isinstance(values, list | pd.Series):
-        values = np.asarray(values)
+        values = np.asanyarray(values)  # pandas takes what a masked array hides as missing
+        if values.dtype.kind == "S":  # texts as h5py reads them
+            values = np.char.decode(values, "utf-8")
         values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
         if values.ndim != 1:
             raise SpecError(f"{name}: expected one value for each sample, got shape {list(values.shape)}")

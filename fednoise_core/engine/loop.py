@@ -49,18 +49,27 @@ class Saving:
     """Place and frequency of checkpoints.
 
     Attributes:
-        path: The checkpoint.
-        key: Digest of settings, code and inputs. A checkpoint with another key is ignored.
+        path: Path of the checkpoint, also as text. Its folder exists.
+        key: Text that stands for what a run depends on beside its arguments, such as your own code. A checkpoint with
+            another key is ignored.
         seconds: Pause between checkpoints, longer if writing takes long. 0: every round.
         rounds: Also every so many rounds. 0: by time only.
         stop: Asked after each round. True ends the run there with a checkpoint and `Stopped`.
+
+    Raises:
+        SpecError: `path` is a folder, or its folder is missing.
     """
 
     path: Path
-    key: str
+    key: str = ""
     seconds: float = 20.0  # 0: every round; else longer if writing takes long
     rounds: int = 0  # also every so many rounds; 0: by time only
     stop: Callable[[], bool] = bool  # asked after each round: True ends the run there with a checkpoint and `Stopped`
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", path := Path(self.path))  # a person may pass text
+        if path.is_dir() or not path.parent.is_dir():
+            raise SpecError(f"saving: expected the path of a file in an existing folder, got {str(path)!r}")
 
     def is_due(self, round: int, last: float, took: float) -> bool:
         """Return True if a checkpoint is due after this round.

@@ -26,21 +26,34 @@ SERVER = -1  # the client number under which the server trains or is evaluated
 
 @contextlib.contextmanager
 def torch_switches(threads: int) -> Iterator[None]:
-    """Set torch's switches for this thread, and restore them. Processes started inside inherit them.
+    """Set torch's and numpy's switches for this thread, and restore them. Processes started inside inherit them.
 
-    Numbers near zero count as zero, because weights that decay to denormal numbers would slow every kernel.
+    What a caller has set, such as autocast, no_grad or a default device, changes nothing inside. Numbers near zero
+    count as zero, because weights that decay to denormal numbers would slow every kernel.
     """
     before = torch.get_num_threads()
-    flushes = (torch.tensor(1e-310, dtype=torch.float64) * 1.0).item() == 0
+    device, kind = torch.get_default_device(), torch.get_default_dtype()
+    flushes = (torch.tensor(1e-310, dtype=torch.float64, device="cpu") * 1.0).item() == 0
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
+    if device.type != "cpu":
+        torch.set_default_device(None)
+    torch.set_default_dtype(torch.float32)
     try:
-        # `precision` alone decides, whatever surrounds the run
-        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        with (
+            torch.autocast("cpu", enabled=False),
+            torch.autocast("cuda", enabled=False),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"),  # numpy's defaults
+        ):
             yield
     finally:
         torch.set_num_threads(before)
         torch.set_flush_denormal(flushes)
+        if device.type != "cpu":
+            torch.set_default_device(device)
+        torch.set_default_dtype(kind)
 
 
 class World:

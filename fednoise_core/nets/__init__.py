@@ -49,5 +49,6 @@ def build_net(spec: Any, shape: tuple[int, int, int], classes: int) -> Net:
     if name != "module":  # a module of one's own gives the Net itself
         body = functools.partial(Net, body=body)
     net = body(name=name, shape=shape, classes=classes, **common)
+    net.spec = {"name": name, **options}
     net.options = {key: checked[key] for key in options if key in declared}
     return net

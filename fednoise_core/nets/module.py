@@ -169,6 +169,8 @@ class ModuleNet(Net):
     def _check_parts(self, module: nn.Module) -> None:
         """Raise SpecError for parts that would be trained or averaged in another way than their author expects."""
         for name, parameter in module.named_parameters():
+            if isinstance(parameter, nn.UninitializedParameter):
+                raise self._make_error(f"{name} has no shape yet; use a layer that is not lazy")
             if not parameter.requires_grad:
                 raise self._make_error(
                     f"{name} has requires_grad=False, but all is trained; use its output as features"
@@ -183,11 +185,14 @@ class ModuleNet(Net):
                 )
 
     def _find_head(self, module: nn.Module) -> str:
-        """The name of the last linear layer, or "" if it has no bias or the module's logits are not its output."""
+        """The name of the last linear layer, or "" if the module's logits are not its output.
+
+        Nor is there a head if the layer lacks a bias or computes its weights, as weight_norm does.
+        """
         tried, given = copy.deepcopy(module).eval(), list[Tensor]()
         linear = [(name, part) for name, part in tried.named_modules() if isinstance(part, nn.Linear)]
         name, last = linear[-1] if linear else ("", None)
-        if last is not None and last.bias is not None:
+        if last is not None and {n for n, _ in last.named_parameters()} == {"weight", "bias"}:
             last.register_forward_hook(lambda *call: given.append(call[2]))
         logits = self._try_images(tried)
         return name if len(given) == 1 and torch.equal(given[0], logits) else ""
@@ -223,19 +228,20 @@ class ModuleNet(Net):
         w = self._fill_weights(module)
         with torch.no_grad():
             h = self._call_module(w, x, False, None)
-        self.draws = self._draws.at
-        self.features_size = int(h.shape[1])
+        self.draws, self.features_size = self._draws.at, int(h.shape[1])
         self.single_ok = self._check_training(w, x[:1])
         if not self.single_ok and not self._check_training(w, x):
             raise self._make_error("it cannot be run in training mode")
         self._check_draws(w, x)
 
     def _check_training(self, w: Weights, x: Tensor) -> bool:
+        """Check that the module can be trained with these images. Counts the random numbers of its dropout layers."""
         try:
             with torch.no_grad():
-                self.train(w.clone(), x, torch.full((len(x), self.draws), 0.5))
+                self._call_module(w.clone(), x, True, None)
         except ValueError:  # batch normalisation of one value
             return False
+        self.draws = max(self.draws, self._draws.at)  # a layer may be used in training only
         return True
 
     def _check_draws(self, w: Weights, x: Tensor) -> None:
@@ -244,7 +250,9 @@ class ModuleNet(Net):
         with torch.no_grad():
             twice = [self.train(w.clone(), x, u) for _ in range(2)]
         if not torch.equal(*twice):
-            raise self._make_error("it draws random numbers of its own in training; use torch.nn.Dropout layers")
+            raise self._make_error(
+                "it draws random numbers of its own in training; use torch.nn.Dropout layers, in attention dropout=0"
+            )
         again = self._fill_weights(self._make_module(0))
         if not torch.equal(again.flat, w.flat):
             raise self._make_error("its factory gives other weights at every call; draw them by torch's generator")

@@ -153,6 +153,8 @@ class Net:
     too small for the architecture.
     """
 
+    spec: Any = None  # what `build_net` was told
+
     @with_settings(example={})
     def __init__(
         self,
@@ -195,6 +197,14 @@ class Net:
         self.layout = Layout(i.entry for i in declare.inits)
         self._inits = declare.inits
         self.parameters = self.layout.trained  # trained numbers
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle what the net was built from. Its body is a local function, which cannot be pickled."""
+        if self.spec is None:
+            return super().__reduce_ex__(protocol)
+        from fednoise_core.nets import build_net
+
+        return build_net, (self.spec, self.shape, self.classes)
 
     @property
     def eval_draws(self) -> int:

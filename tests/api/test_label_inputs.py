@@ -53,6 +53,7 @@ def as_names(y: np.ndarray) -> np.ndarray:
         Y * 10 - 5,
         Y.astype(float),
         as_names(Y),
+        as_names(Y).astype(bytes),
         pd.Series(as_names(Y)),
         pd.Series(as_names(Y), index=range(7, 7 + N)),
         pd.Categorical(as_names(Y), categories=["cat", "dog", "eel", "fox", "gnu"]),
@@ -60,7 +61,20 @@ def as_names(y: np.ndarray) -> np.ndarray:
         torch.from_numpy(Y),
         Y[:, None],
     ],
-    ids=["list", "from 1", "gaps", "floats", "names", "series", "index", "categories", "nullable", "tensor", "column"],
+    ids=[
+        "list",
+        "from 1",
+        "gaps",
+        "floats",
+        "names",
+        "bytes",
+        "series",
+        "index",
+        "categories",
+        "Int64",
+        "tensor",
+        "column",
+    ],
 )
 def test_labels_in_every_form_give_the_same_list(y: Any, expected: Any) -> None:
     frame = find(X, y)
@@ -104,6 +118,8 @@ def test_bools_whole_numbers_and_owners_of_any_kind() -> None:
         ),
         ({"y": np.where(np.arange(N) == 5, np.nan, Y)}, "y: no value in row 5"),
         ({"y": np.where(np.arange(N) == 5, 1.5, Y)}, r"y: expected whole numbers or names, got 1\.5 in row 5"),
+        ({"y": np.ma.masked_array(Y, np.arange(N) == 5)}, "y: no value in row 5"),
+        ({"x": np.ma.masked_array(X, np.arange(N * 6).reshape(N, 6) == 14)}, r"x: column 2 is nan in row 2\. Fill"),
         ({"y": np.zeros(N, int)}, "y: expected at least 2 classes"),
         ({"y": Y[:-1]}, "y: expected one for each of the 400 samples of x, got 399"),
         ({"owner": [None, *OWNERS.tolist()[1:]]}, "owner: no value in row 0"),

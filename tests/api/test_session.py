@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import io
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -109,6 +110,36 @@ def test_what_is_saved_comes_back(tmp_path: Path):
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(ArtifactError, match=r"model\.safetensors: damaged"):
         back.predict(x)
+
+
+def test_a_run_and_its_module_can_be_pickled():
+    made, x = plain(), toy.arrays().x_test
+    back, module = pickle.loads(pickle.dumps((made, made.module())))
+    assert back.curve == made.curve
+    np.testing.assert_array_equal(back.predict(x).probabilities, made.predict(x).probabilities)
+    images = torch.from_numpy(x)[:, None]
+    assert torch.equal(module(images), made.module()(images))
+
+
+def test_a_stopped_run_goes_on_from_its_checkpoint_and_no_other_run_does(tmp_path: Path):
+    method, train = toy.settings("fedavg", rounds=4)
+    path, asked = str(tmp_path / "mine.ckpt"), iter([False, True])
+
+    def play(labels: fn.Labels, **saving: Any) -> Any:
+        saved = fn.Saving(path, **saving)
+        return fn.run(toy.arrays(), labels, toy.toy_partition(), method, train, saving=saved)
+
+    with pytest.raises(fn.Stopped, match="paused after round 2"):
+        play(toy.toy_labels(), stop=lambda: next(asked))
+    assert play(toy.toy_labels(), key="edited").outcome.resumed == 0
+    made = play(toy.toy_labels())
+    assert made.outcome.resumed == 2
+    assert made.curve == fn.run(toy.arrays(), toy.toy_labels(), toy.toy_partition(), method, train).curve
+    clean = fn.Labels.of(toy.arrays().y_train, toy.arrays().y_train, toy.arrays().classes, True)
+    assert play(clean).outcome.resumed == 0
+    for wrong in (tmp_path, tmp_path / "absent/mine.ckpt"):
+        with pytest.raises(SpecError, match="saving: expected the path of a file in an existing folder"):
+            fn.Saving(wrong)
 
 
 def test_models_of_each_client_and_of_several_nets(tmp_path: Path):

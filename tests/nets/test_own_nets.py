@@ -106,12 +106,19 @@ def test_what_surrounds_a_run_changes_nothing():
     alone = toy.play("fedavg").outcome.state.server["model"].flat
     assert not is_flushed()
     torch.set_flush_denormal(True)
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
     try:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode(), np.errstate(all="raise"):
             surrounded = toy.play("fedavg").outcome.state.server["model"].flat
-        assert is_flushed()
+        assert torch.get_default_dtype() == torch.float64
+        assert torch.get_default_device().type == "meta"
     finally:
+        torch.set_default_device(None)
+        torch.set_default_dtype(torch.float32)
+        flushed = is_flushed()
         torch.set_flush_denormal(False)
+    assert flushed
     assert torch.equal(surrounded, alone)
 
 
@@ -183,9 +190,53 @@ def masked(shape: Any, classes: int) -> nn.Module:
     return made
 
 
+def lazy(shape: Any, classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))
+
+
+class Attending(nn.Module):
+    """A transformer on the rows of an image."""
+
+    def __init__(self, shape: Any, classes: int, attention: float = 0.0) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.25, batch_first=True)
+        self.layer.self_attn.dropout = attention
+        self.head = nn.Linear(8, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layer(x[:, 0]).mean(1))
+
+
+def attending(shape: Any, classes: int) -> nn.Module:
+    return Attending(shape, classes, attention=0.25)
+
+
+class DroppingInTraining(nn.Module):
+    def __init__(self, shape: Any, classes: int) -> None:
+        super().__init__()
+        self.drop, self.head = nn.Dropout(0.5), nn.Linear(64, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(1)
+        return self.head(self.drop(x) if self.training else x)
+
+
+@pytest.mark.parametrize(("factory", "draws"), [(Attending, 8 * 8 + 8 * 16 + 8 * 8), (DroppingInTraining, 64)])
+def test_dropout_that_is_skipped_in_evaluation_draws_in_training(factory: Any, draws: int):
+    named = {"name": "module", "factory": f"{__name__}:{factory.__name__}"}
+    net = build_net(named, (1, 8, 8), 5)
+    assert net.draws == draws
+    w, x = net.fresh(torch.Generator().manual_seed(0)), torch.rand(4, 1, 8, 8)
+    kept = torch.ones(4, draws)
+    assert not torch.allclose(net.train(w, x, torch.zeros(4, draws)), net.train(w, x, kept))
+    assert np.isfinite(toy.play("fedavg", net=named).summary["accuracy"]["last"])
+
+
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
+        (lazy, "1.weight has no shape yet"),
+        (attending, "use torch.nn.Dropout layers, in attention dropout=0"),
         (frozen, "1.weight has requires_grad=False, but all is trained"),
         (averaging, "2 has momentum=None"),
         (masked, "mask: a buffer of floats is averaged, and must be finite"),
@@ -222,11 +273,15 @@ def without_bias(shape: Any, classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, classes, bias=False))
 
 
+def normed_weight(shape: Any, classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.utils.parametrizations.weight_norm(nn.Linear(64, classes)))
+
+
 def convolved(shape: Any, classes: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, classes, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
-@pytest.mark.parametrize("factory", [Scaled, without_bias, convolved])
+@pytest.mark.parametrize("factory", [Scaled, without_bias, normed_weight, convolved])
 @pytest.mark.parametrize("method", ["fedavg", "fedrn", "ditto"])
 def test_a_module_whose_last_layer_is_no_head_runs(factory: Any, method: str, tmp_path: Path):
     named = {"name": "module", "factory": f"{__name__}:{factory.__name__}"}
