@@ -24,18 +24,19 @@ from fednoise_core.settings.train import ValidatedSettings
 RED, GREEN, BLUE = 0.2989, 0.587, 0.114  # ITU-R 601-2 luma, in the precision that torchvision uses
 
 
-def normalise(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Normalise images: (x / 255 - mean) / std.
+def normalise(x: Tensor, mean: Tensor, std: Tensor, scale: float = 255.0) -> Tensor:
+    """Normalise images: (x / scale - mean) / std.
 
     Args:
-        x: 0..255, [B, C, H, W], uint8 or float.
+        x: [B, C, H, W], uint8 or float.
         mean: float32 [C, 1, 1].
         std: float32 [C, 1, 1].
+        scale: 255 for pixels 0..255, 1 for feature vectors.
 
     Returns:
         float32 [B, C, H, W], channels_last.
     """
-    return ((x.to(torch.float32) / 255 - mean) / std).contiguous(memory_format=torch.channels_last)
+    return ((x.to(torch.float32) / scale - mean) / std).contiguous(memory_format=torch.channels_last)
 
 
 @dataclass(frozen=True)
@@ -269,15 +270,18 @@ class Augment:
             part.check_shape(shape)
 
 
-def prepare_images(x: Tensor, u: Tensor, augmentation: Augment, mean: Tensor, std: Tensor) -> Tensor:
+def prepare_images(
+    x: Tensor, u: Tensor, augmentation: Augment, mean: Tensor, std: Tensor, scale: float = 255.0
+) -> Tensor:
     """Augment and normalise images, as a network sees them.
 
     Args:
-        x: 0..255, [B, C, H, W].
+        x: [B, C, H, W], 0..255 or feature vectors.
         u: random numbers in [0, 1), [B, how.draws].
         augmentation: the augmentation. Each part works before or after the normalisation, as its `on` says.
         mean: float32 [C, 1, 1].
         std: float32 [C, 1, 1].
+        scale: 255 for pixels 0..255, 1 for feature vectors.
 
     Returns:
         float32 [B, C, H, W], channels_last.
@@ -286,7 +290,7 @@ def prepare_images(x: Tensor, u: Tensor, augmentation: Augment, mean: Tensor, st
     for part, numbers in columns:
         if part.on == "image":
             x = part(x, numbers)
-    x = normalise(x, mean, std)
+    x = normalise(x, mean, std, scale)
     for part, numbers in columns:
         if part.on == "normalised":
             x = part(x, numbers)

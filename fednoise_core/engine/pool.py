@@ -88,7 +88,7 @@ class Pool:
         """Augment and normalise a batch with given random numbers.
 
         Args:
-            x: uint8 [B, H, W, C].
+            x: uint8 [B, H, W, C], or float32 feature vectors [B, 1, 1, d].
             augmentation: The augmentation.
             u: Uniform numbers [B, how.draws].
 
@@ -97,7 +97,8 @@ class Pool:
         """
         from fednoise_core.data.augment import prepare_images
 
-        return prepare_images(x.permute(0, 3, 1, 2), u, augmentation, self.mean.view(-1, 1, 1), self.std.view(-1, 1, 1))
+        mean, std = self.mean.view(-1, 1, 1), self.std.view(-1, 1, 1)
+        return prepare_images(x.permute(0, 3, 1, 2), u, augmentation, mean, std, self.scale)
 
 
 def build_augmentation(spec: Any) -> Augment | None:

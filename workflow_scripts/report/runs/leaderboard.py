@@ -40,7 +40,7 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
         A row a method and setting, the best mean rank first. By setting: mean `gain` over the baseline in points, its
         95 % t interval `gain_low`, `gain_high`, and `ahead` (1 ahead, -1 behind, 0 undecided) by t tests, at a false
         discovery rate of 5 % over all rows, if there are at least `LEAST` settings. A method's variance over seeds is
-        taken to be the same in all settings.
+        its mean over the settings, and larger in settings where gains vary more than on average.
         Over the settings: `rank` and `mean_gain`, with 95 % bootstrap intervals over settings and seeds if there are
         at least `LEAST` settings; by `compare_ranks`, `place_low`, 1 + the number of methods with a better mean rank,
         `place_high`, the number of methods less those with a worse one, and `rank_ahead`, 1 if its own is better than
@@ -126,7 +126,9 @@ def _judge_by_setting(gains: pd.DataFrame, metric: str, *, is_tested: bool) -> p
     """Test the gains of each method in each setting against 0, with the method's variance over seeds in all settings.
 
     Three seeds alone give two degrees of freedom, with which no test outlasts the correction for all rows. So where
-    nothing is tested, as there are few settings, gains have no interval either.
+    nothing is tested, as there are few settings, gains have no interval either. A setting's median variance over the
+    methods, if it is above the mean of the settings, makes the variance there as many times larger. Without that, a
+    simulation with the published variances has 20 to 40 % false discoveries if no method differs from the baseline.
     """
     deviation = gains["gain"] - gains.groupby(frames.IDS)["gain"].transform("mean")
     frame = (
@@ -142,7 +144,9 @@ def _judge_by_setting(gains: pd.DataFrame, metric: str, *, is_tested: bool) -> p
     )
     of_method = frame.groupby("method")
     degrees = (of_method["seeds"].transform("sum") - of_method["seeds"].transform("size")).clip(lower=1)
-    variance = of_method["squares"].transform("sum") / degrees
+    of_setting = frame.assign(own=frame["squares"] / (frame["seeds"] - 1).clip(lower=1)).groupby(SETTING)["own"]
+    factor = (of_setting.transform("median") / of_setting.median().mean()).clip(lower=1).fillna(1.0)
+    variance = of_method["squares"].transform("sum") / degrees * factor
     error = np.sqrt(variance.where(variance > 0) / frame["seeds"])
     half = stats.t.ppf((1 + LEVEL) / 2, degrees) * error if is_tested else np.nan
     p_values = 2 * stats.t.sf((frame["gain"] / error).abs().fillna(0), degrees)
