@@ -5,11 +5,12 @@ a callback, and finished runs that predict, and are saved and loaded.
 """
 
 import functools
+import hashlib
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,13 +19,15 @@ import numpy as np
 from torch import nn
 
 from fednoise_core.api import predict, simulate
+from fednoise_core.api.checks import check_data, resolve_settings
 from fednoise_core.api.simulate import accuracy_words
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.partition import Partition
 from fednoise_core.engine import models
+from fednoise_core.engine.loop import Saving
 from fednoise_core.engine.record import Record
 from fednoise_core.index import find_run, is_index, read_json
-from fednoise_core.io import ArtifactError, SpecError, check_address
+from fednoise_core.io import ArtifactError, SpecError, check_address, json_digest
 from fednoise_core.label_errors.estimate import WRONG
 from fednoise_core.methods.own import own_method
 from fednoise_core.nets.module import Factory, with_named_nets
@@ -286,6 +289,8 @@ def run(
     method, train, made = own_method(_tell_rate(method, labels), with_named_nets(train))
     if isinstance(progress, str | os.PathLike):
         options["progress"] = progress
+    if isinstance(options.get("saving"), Saving):
+        options["saving"] = _complete_key(options["saving"], arrays, labels, partition, method, train, seed)
     visible = progress if isinstance(progress, bool) else progress is None and _is_watched(options)
     _check_options(options)
     with _progress_bar(options.get("label"), visible) as bar:
@@ -298,6 +303,17 @@ def run(
             warnings.warn(f"{error}; the run is not lost: save it elsewhere by run.save(folder)", stacklevel=2)
             done = error.run
     return Run(**vars(done))
+
+
+def _complete_key(
+    saving: Saving, arrays: Any, labels: Any, partition: Any, method: Any, train: Any, seed: Any
+) -> Saving:
+    """Add settings and data to a checkpoint's key, so that another run does not go on from it."""
+    check_data(arrays, labels, partition, None)
+    method, settings, seed = resolve_settings(method, train, seed)
+    data = (arrays.mean, arrays.std, labels.noisy, partition.index, partition.offsets)  # mean and std stand for images
+    digest = hashlib.sha256(b"".join(np.asarray(values).tobytes() for values in data)).hexdigest()
+    return replace(saving, key=json_digest(saving.key, method, vars(settings), seed, digest))
 
 
 ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate, as in a study

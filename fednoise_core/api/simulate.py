@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -262,7 +261,6 @@ def run_federation(
     arrays = apply_openset_images(arrays, labels, donor)
     cohorts = functools.partial(continue_cohorts, labels.generator) if settings.sampling == "continued" else None
     record = dict(run_options.spec or {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}})
-    run_options = _complete_key(run_options, record["spec"], arrays, labels, partition)
     with torch_switches(run_options.threads):
         world = World(arrays, labels.noisy, partition, settings, seed, run_options.device, cohorts, chosen.pooled)
         check_pools(method["name"], chosen, settings, world)
@@ -285,16 +283,6 @@ def run_federation(
     if run_options.out is not None:
         made.save(run_options.out)
     return made
-
-
-def _complete_key(options: Options, spec: Any, arrays: Arrays, labels: Labels, partition: Partition) -> Options:
-    """Add settings and data to the checkpoint's key, so that another run does not go on from it."""
-    if options.saving is None:
-        return options
-    data = (arrays.mean, arrays.std, labels.noisy, partition.index, partition.offsets)  # mean and std stand for images
-    digest = hashlib.sha256(b"".join(np.asarray(values).tobytes() for values in data)).hexdigest()
-    key = json_digest(options.saving.key, spec, digest)
-    return replace(options, saving=replace(options.saving, key=key))
 
 
 def _print_end(options: Options, label: str, summary: Mapping[str, Any]) -> None:

@@ -135,15 +135,27 @@ class Client:
         """
         return int(self.numpy_rng(*key).integers(2**31))
 
-    def group_images(self) -> Tensor:
-        """Number the client's images, equal ones alike.
+    def deal_folds(self, folds: int) -> Tensor:
+        """Deal the client's samples to folds at random; equal images share one.
+
+        Where clients share samples, seed and image decide the fold, so that it is the same at each of them. Otherwise
+        folds are of equal size.
+
+        Args:
+            folds: Number of folds.
 
         Returns:
             int64 [n], from 0.
         """
         raw = self._world.pool("train").raw(self._world.index[self.id]).cpu().numpy()
+        digests = [hashlib.sha256(image).digest() for image in raw]
+        if self._world.max_label_copies > 1:
+            key = str(self._world.seed).encode()
+            drawn = [int.from_bytes(hashlib.sha256(key + digest).digest()[:8], "big") for digest in digests]
+            return torch.tensor([number % folds for number in drawn])
         seen: dict[bytes, int] = {}
-        return torch.tensor([seen.setdefault(hashlib.sha256(image).digest(), len(seen)) for image in raw])
+        image = torch.tensor([seen.setdefault(digest, len(seen)) for digest in digests])
+        return torch.from_numpy(self.numpy_rng("folds").permutation(np.arange(len(seen)) % folds))[image]
 
     def predict(self, w: Weights, *, on: str = "train", ids: Tensor | None = None, net: Net | None = None) -> Tensor:
         """Compute logits of a model on the client's samples, in evaluation mode.

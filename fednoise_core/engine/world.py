@@ -95,7 +95,7 @@ class World:
         owner = np.repeat(np.arange(self.n), np.diff(offsets))
         self.index, self.valid = (self.split_by_client(index[rows], owner[rows]) for rows in (~validation, validation))
         held_by = [len(i) for i in self.index if len(i)]
-        self.samples_a_round = self.cohort * sum(held_by) / max(len(held_by), 1)
+        self.samples_a_round = min(self.cohort, len(held_by)) * sum(held_by) / max(len(held_by), 1)
         self.pooling_bytes = 0
         self._pieces: list[Tensor] = []  # what each site held, once they are pooled
         if pooled:

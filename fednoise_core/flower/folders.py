@@ -239,7 +239,9 @@ def make_world(settings: RunSettings, images: SiteArrays, arrays: Mapping[str, n
     n, clients = len(images.x_train), len(settings.sites)
     offsets = np.where(np.arange(clients + 1) > client, n, 0)
     partition = Partition(np.arange(n), offsets, arrays.get("valid", np.zeros(n, bool)), {})
-    return World(images.as_arrays(), images.y_train, partition, settings.make_train(), settings.seed)
+    world = World(images.as_arrays(), images.y_train, partition, settings.make_train(), settings.seed)
+    world.max_label_copies = settings.copies
+    return world
 
 
 def write_folders(

@@ -111,9 +111,8 @@ def run_on_sites(folder: Path, exchange: Exchange, sizes: Mapping[int, int], con
     world = make_world(settings, images, arrays, NOWHERE)
     check_pools(settings.method["name"], method, world.train, world)
     world.sizes = [sizes[c] for c in range(world.n)]
-    world.max_label_copies = settings.copies
     used = [size for size in world.sizes if size]
-    world.samples_a_round = world.cohort * sum(used) / max(len(used), 1)
+    world.samples_a_round = min(world.cohort, len(used)) * sum(used) / max(len(used), 1)
     saving = Saving(folder / "checkpoint.pt", json_digest(settings.digest, world.sizes), seconds=1e9, rounds=1)
     truth = Truth(None, np.zeros(0, np.int64), [np.zeros(0, np.int64)] * world.n, world.classes)
     test = Pool(arrays["x_test"], images.mean, images.std)

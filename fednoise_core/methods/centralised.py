@@ -29,7 +29,7 @@ class Centralised(FedAvg):
         Field(
             ge=0,
             description="Epochs over all samples in a round; 0 = fraction times local epochs, rounded, at least 1: "
-            "FedAvg's work.",
+            "about FedAvg's work.",
         ),
     ] = 0
 

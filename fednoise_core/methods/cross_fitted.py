@@ -22,8 +22,9 @@ ADDED = 0.2  # least share of a label that then is of this class, and not of loo
 class CrossFitted(FedAvg):
     """Cross-fitted FedAvg: label errors are found by models that have not seen the sample.
 
-    Every client deals its samples to folds, and equal images share one. Model k is trained by FedAvg without fold k.
-    Each client keeps the predictions of all models for its samples, summed over rounds.
+    Every client deals its samples to folds, and equal images share one. So does a sample that several clients hold.
+    Model k is trained by FedAvg without fold k. Each client keeps the predictions of all models for its samples, summed
+    over rounds.
 
     With `fit: sums` nothing is trained. The last layer of each model is a linear discriminant of the features, from
     sums that clients send once, and a client's nearest samples vote as well.
@@ -108,10 +109,7 @@ class CrossFitted(FedAvg):
         A corrected label is -1 and not trained on: else what the last list proposed would vouch for itself.
         """
         if "folds" not in client.state:
-            image = client.group_images()
-            count = int(image.max()) + 1
-            dealt = client.numpy_rng("folds").permutation(torch.arange(count).numpy() % self.folds)
-            folds = torch.from_numpy(dealt)[image].to(client.labels.device)
+            folds = client.deal_folds(self.folds).to(client.labels.device)
             client.state = {**client.state, "folds": torch.where(client.corrected, -1, folds)}
         return client.state["folds"]
 

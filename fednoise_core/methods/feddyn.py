@@ -63,5 +63,5 @@ class FedDyn(FedAvg):
         if not self.alpha:  # no limit of the method, whose server would go on adding the drift
             return
         moved = weighted_mean([update["model"].trained for update in updates]) - start
-        state.server["drift"] = state.server["drift"] + moved * (len(clients) / fed.n)
+        state.server["drift"] = state.server["drift"] + moved * (len(clients) / len(fed.all))
         state.server["model"].trained.add_(state.server["drift"])

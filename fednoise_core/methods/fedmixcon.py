@@ -49,7 +49,7 @@ class FedMixCon(MixedPrediction):
     ] = True
     noise_rate: Annotated[
         float,
-        AlsoAccepts("oracle_nominal"),
+        AlsoAccepts("oracle_nominal", overridden_by="mu"),
         Field(
             ge=0,
             lt=1,

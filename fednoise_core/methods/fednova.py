@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from fednoise_core.engine.api import Federation, Net, State, Trained, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.ops.optim import sum_momentum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,16 +39,3 @@ class FedNova(FedAvg):
         moves = [(u["model"].trained - old) / (reach or 1.0) for u, reach in zip(updates, reaches, strict=True)]
         new.trained.copy_(old + weighted_mean(moves, weights) * (self.server_lr * weighted_mean(reaches, weights)))
         state.server["model"] = new
-
-
-def sum_momentum(steps: int, momentum: float) -> float:
-    """Sum the weights with which the gradients of some steps with momentum enter their displacement (FedNova's a_i).
-
-    Args:
-        steps: Number of steps, from a momentum of 0.
-        momentum: Share of the last direction that stays.
-
-    Returns:
-        [steps - m (1 - m^steps)/(1 - m)]/(1 - m), which is `steps` without momentum.
-    """
-    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

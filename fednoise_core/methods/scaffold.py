@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.ops.optim import sum_momentum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +20,8 @@ class Scaffold(FedAvg):
     Control variates c (server) and c_i (clients) are flat vectors over the trained numbers. Statistics are averaged and
     not controlled.
 
-    A step uses g - c_i + c. The displacement is divided by the factor 1/(1 - momentum) by which momentum lengthens it,
-    so that c_i keeps the size of a gradient.
+    A step uses g - c_i + c. The displacement is divided by the sum of the weights with which momentum makes the
+    gradients enter it, so that c_i keeps the size of a gradient.
     """
 
     wire: ClassVar = {"broadcast": ("model", "control"), "update": ("model", "shift")}
@@ -55,7 +56,7 @@ class Scaffold(FedAvg):
         steps: int,
     ) -> dict[str, Any]:
         model = carry["model"].values()
-        reach = max(steps, 1) * broadcast["lr"] / (1.0 - self.train.momentum)  # K_i * eta: the steps really taken
+        reach = sum_momentum(max(steps, 1), self.train.momentum) * broadcast["lr"]  # K_i * eta: the steps really taken
         # without a step, or at rate 0, nothing was learnt about the gradient
         moved = (
             (broadcast["model"].trained - model.trained) / reach if steps and self.train.lr else broadcast["control"]
@@ -66,5 +67,5 @@ class Scaffold(FedAvg):
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         super().merge_updates(fed, state, clients, updates)
         state.server["control"] = state.server["control"] + weighted_mean([update["shift"] for update in updates]) * (
-            len(clients) / fed.n
+            len(clients) / len(fed.all)  # clients without data have no control and never take part
         )

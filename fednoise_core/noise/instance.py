@@ -6,24 +6,43 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.noise.models import none
-from fednoise_core.noise.sampling import NoiseResult, noise_model
+from fednoise_core.noise.sampling import NoiseResult, Spec, noise_model
 from fednoise_core.rng import stream
 from fednoise_core.settings.declare import Share, Shown
 
 BLOCK = 512  # images multiplied at a time
+SPREAD = 0.1
 
 
-@noise_model(example={"rate": 0.4}, display_name="{rate} of labels wrong, by image", random_state=True)
+def _mean_rate(spec: Spec, K: int) -> float:
+    """Mean of the truncated flip rates, to three digits. It is above small rates: 0.101 for 0.05."""
+    from scipy.stats import truncnorm
+
+    rate, spread = spec["rate"], spec.get("spread", SPREAD)
+    if not rate or not spread:
+        return float(rate)
+    return round(float(truncnorm.mean(-rate / spread, (1 - rate) / spread, loc=rate, scale=spread)), 3)
+
+
+@noise_model(
+    example={"rate": 0.4},
+    display_name="{rate} of labels wrong, by image",
+    nominal_rate=_mean_rate,
+    random_state=True,
+)
 def instance(
     y: np.ndarray,
     K: int,
     rng: np.random.Generator | np.random.RandomState,
     *,
     images: np.ndarray,
-    rate: Annotated[Share, Field(description="Mean of the flip rates of the samples.")],
+    rate: Annotated[
+        Share,
+        Field(description="Mean of the flip rates before truncation to 0..1, after which 0.05 is 0.101."),
+    ],
     spread: Annotated[
         Share, Field(description="Standard deviation of the flip rates before truncation to 0..1.")
-    ] = 0.1,
+    ] = SPREAD,
     scale: Annotated[
         Literal["raw", "unit"],
         Shown(display_name={"raw": "pixels from 0 to 255", "unit": "pixels from 0 to 1"}),

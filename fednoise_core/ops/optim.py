@@ -237,3 +237,16 @@ def compute_gradients(loss: Tensor, *trained: Trained) -> list[Tensor]:
     ones = (trained[0]._one,)
     _ENGINE.run_backward((loss,), ones, False, False, leaves, allow_unreachable=True, accumulate_grad=True)
     return [each.grad for each in trained]
+
+
+def sum_momentum(steps: int, momentum: float) -> float:
+    """Sum the weights with which the gradients of some steps with momentum enter their displacement (FedNova's a_i).
+
+    Args:
+        steps: Number of steps, from a momentum of 0.
+        momentum: Share of the last direction that stays.
+
+    Returns:
+        [steps - m (1 - m^steps)/(1 - m)]/(1 - m), which is `steps` without momentum.
+    """
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

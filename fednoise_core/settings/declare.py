@@ -69,12 +69,19 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True)
 class AlsoAccepts:
-    """A word that a config file may hold instead of the value; the workflow replaces it before anything is made."""
+    """A word that a config file may hold instead of the value; the workflow replaces it before anything is made.
+
+    Attributes:
+        word: The word.
+        overridden_by: Setting that, if given, is used instead of this one.
+    """
 
     word: str
+    overridden_by: str = ""
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        return {"anyOf": [handler(core), {"const": self.word}]}
+        note = {"overridden_by": self.overridden_by} if self.overridden_by else {}
+        return {"anyOf": [handler(core), {"const": self.word, **note}]}
 
 
 @dataclass(frozen=True)

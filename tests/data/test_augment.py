@@ -1,7 +1,9 @@
+import numpy as np
 import pytest
 import torch
 
 from fednoise_core.data import augment as A
+from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError
 
 ALMOST_ONE = 1 - 2**-24  # the greatest float32 below 1
@@ -184,3 +186,13 @@ def test_settings_are_replaced_in_every_part_and_unknown_ones_refused():
         A.make_augmentation({"name": "crop_flip", "degrees": 3})
     with pytest.raises(SpecError, match=r"^train\.augment\.per: "):
         A.make_augmentation({"name": "crop_flip", "per": "epoch"})
+
+
+def test_feature_vectors_are_normalised_alike_with_and_without_augmentation():
+    features = np.random.default_rng(0).normal(3, 2, (6, 1, 1, 4)).astype(np.float32)
+    pool = Pool(features, (3.0,) * 4, (2.0,) * 4)
+    plain = pool.take(torch.arange(6)).permute(0, 3, 1, 2)
+    for name in ("flip", "rotation"):  # of one pixel: nothing moves
+        augmentation = A.make_augmentation(name)
+        x = pool.augmented(pool.raw(torch.arange(6)), augmentation, torch.rand(6, augmentation.draws))
+        torch.testing.assert_close(x, plain)

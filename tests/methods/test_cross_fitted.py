@@ -8,7 +8,9 @@ import toy
 
 import fednoise_core as fn
 from fednoise_core.engine.client import Client
+from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.world import World
 from fednoise_core.label_errors.scope import find_near_copies, measure_distances, score_scope
 from fednoise_core.methods.cross_fitted import CrossFitted
 from fednoise_core.ops.discriminant import choose_ridge, fit_discriminant, sum_classes
@@ -32,6 +34,16 @@ def test_every_sample_has_a_fold_and_equal_images_share_one() -> None:
     folds = made_method().find_folds(client_of(fed))
     assert set(folds.tolist()) == set(range(5))
     assert len(set(folds[[2, 5, 6, 7]].tolist())) == 1
+
+
+def test_a_sample_of_two_clients_is_in_the_same_fold_at_both() -> None:
+    """Else the model that judges it at one client has seen its label at the other."""
+    labels, parts = toy.toy_labels(), [np.arange(0, 40), np.arange(20, 60)]
+    world = World(toy.arrays(), labels.noisy, fn.Partition.from_parts(parts, {}), fn.Train(**TRAIN), 0)
+    fed = Federation(world, Sequential(world))
+    first, second = (made_method().find_folds(client_of(fed, number)) for number in (0, 1))
+    assert first[20:].tolist() == second[:20].tolist()
+    assert set(first.tolist()) == set(range(5))
 
 
 def test_a_model_never_trains_on_its_own_fold() -> None:

@@ -11,6 +11,7 @@ from fednoise_core.noise import observed
 from fednoise_core.noise import registry as noise
 from fednoise_core.noise.instance import instance
 from fednoise_core.noise.labels import Labels
+from fednoise_core.noise.registry import nominal_rate
 from fednoise_core.noise.sampling import realised_matrix
 
 
@@ -116,6 +117,19 @@ def test_instance_rate_and_nominal_matrix() -> None:
     assert (np.abs(realised_matrix(y, result.y_noisy, 5) - result.T_nominal) <= 5 * sd + 1e-9).all()
     clean = instance(y, 5, rng(), images=x, rate=0)
     assert np.array_equal(clean.y_noisy, y)
+
+
+def test_instance_states_the_mean_of_its_truncated_rates() -> None:
+    y = np.tile(np.arange(5), 4000)
+    x = rng(1).integers(0, 256, (len(y), 2, 2), dtype=np.uint8)
+    for rate in (0.05, 0.1, 0.2, 0.4):
+        stated = nominal_rate({"kind": "instance", "rate": rate}, 5)
+        assert stated is not None
+        wrong = instance(y, 5, rng(), images=x, rate=rate).y_noisy != y
+        assert abs(wrong.mean() - stated) < 4 * np.sqrt(stated * (1 - stated) / len(y))
+    assert stated == 0.4
+    assert nominal_rate({"kind": "instance", "rate": 0.05}, 5) == 0.101
+    assert nominal_rate({"kind": "instance", "rate": 0}, 5) == 0
 
 
 def test_instance_target_is_a_function_of_the_image() -> None:

@@ -152,7 +152,8 @@ def assumes_true_rate(project: Project, dataset: str, noise: Defined, method: Ma
     rates = [
         method.get(key, setting.get("default"))
         for key, setting in settings
-        if {"const": ORACLE} in setting.get("anyOf", ())
+        for option in setting.get("anyOf", ())
+        if option.get("const") == ORACLE and method.get(option.get("overridden_by")) is None
     ]
     rate = noises.oracle_rate(noise[1], project.facts(dataset)[1]) if rates else None
     return any(isinstance(value, int | float) and abs(value - rate) < 1e-9 for value in rates) if rate else False
