@@ -146,9 +146,9 @@ def _lay_out_settings(frame: pd.DataFrame, spec: Spec) -> Grid:
 
 def _explain_tests(frame: pd.DataFrame, base: str, *, is_tested: bool) -> list[str]:
     notes = [
-        "Intervals of 95 %: by setting of Student's t with a method's variance over seeds in all settings, larger where "
-        "gains vary more, else of the bootstrap over settings and seeds. Ahead and behind: settings in which a t test "
-        "says so, at a false discovery rate of 5 % over all methods and settings."
+        "Intervals of 95 %: by setting of Student's t with a method's variance over seeds in all settings, and larger "
+        "where gains vary more, else of the bootstrap over settings and seeds. Ahead and behind: settings in which a t "
+        "test says so, at a false discovery rate of 5 % over all methods and settings."
         if is_tested
         else f"With fewer than {LEAST} settings nothing is tested, and there are no intervals.",
         *(frame["note"].head(1) if "note" in frame else ()),
