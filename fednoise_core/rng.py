@@ -6,12 +6,18 @@ depend on which was made first. So neither scheduling nor resuming can change a 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import operator
+import random
+import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from fednoise_core.io import SpecError
 
 if TYPE_CHECKING:
     import torch
@@ -52,6 +58,32 @@ def stream(seed: int, *key: Word) -> np.random.Generator:
         A generator (PCG64) at the start of its stream.
     """
     return np.random.Generator(np.random.PCG64(stream_key(seed, *key)))
+
+
+@contextlib.contextmanager
+def refuse_global_draws(place: str) -> Iterator[None]:
+    """Check that code of others draws its random numbers from the generator that it was given.
+
+    Args:
+        place: What the code is, for messages.
+
+    Raises:
+        SpecError: Python's, numpy's or torch's global generator was drawn from.
+    """
+    before = _global_states()
+    yield
+    if drawn := [name for name, state in _global_states().items() if state != before.get(name, state)]:
+        raise SpecError(
+            f"{place}: it draws from {drawn[0]}'s global random numbers, which differ at each call; draw from its "
+            "argument `rng`"
+        )
+
+
+def _global_states() -> dict[str, object]:
+    states: dict[str, object] = {"Python": random.getstate(), "numpy": str(np.random.get_state(legacy=False))}
+    if torch := sys.modules.get("torch"):
+        states["torch"] = torch.get_rng_state().numpy().tobytes()
+    return states
 
 
 def torch_stream(seed: int, *key: Word) -> torch.Generator:

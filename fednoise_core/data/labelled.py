@@ -47,6 +47,13 @@ def plain_labels(y: np.ndarray, n: int, classes: int) -> np.ndarray:
     return y.astype(np.int64)
 
 
+def read_only(array: np.ndarray) -> np.ndarray:
+    """View an array such that writing into it is an error."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 @dataclass(frozen=True)
 class LabelledData:
     """Labels of a data set's n training samples.

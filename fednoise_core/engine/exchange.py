@@ -39,6 +39,7 @@ class Exchange:
     Attributes:
         participants: Clients of the fits since the last round. The loop empties the list.
         dropped: Those of them whose update was not finite. The loop empties the list.
+        infinite: Names of the entries that were not finite in the update that was dropped last.
         phase_being_entered: Name of the phase that is being entered, "" in a round. The loop sets it.
     """
 
@@ -51,6 +52,7 @@ class Exchange:
         self.passes = 0
         self.participants: list[int] = []
         self.dropped: list[int] = []
+        self.infinite: list[str] = []
 
     def fit(
         self,
@@ -301,6 +303,7 @@ class Exchange:
                 self.participants.append(c)
                 if not good:
                     self.dropped.append(c)
+                    self.infinite = [name for name, value in result.update.items() if not all_finite([value])]
                     continue
                 if result.relay:
                     state.relay.stage(c, result.relay)

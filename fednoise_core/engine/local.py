@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from fednoise_core.engine.client import Client
+from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Net
 from fednoise_core.ops import losses, optim
 from fednoise_core.ops.optim import Optimiser, Trained
@@ -148,7 +149,11 @@ class Local:
         logits = net.train(w, batch.x, batch.drop(net))
         if type(self).compute_loss is Local.compute_loss:  # loss and mean in one kernel: 8 % of the perceptron's step
             return losses.mean_ce(logits, batch.y)
-        return self.compute_loss(logits, batch.y).mean()
+        loss = self.compute_loss(logits, batch.y)
+        if loss.shape != logits.shape[:1]:
+            shape = f"{list(loss.shape)} for {len(logits)} samples"
+            raise SpecError(f"{type(self).__name__}.compute_loss: it gives {shape}; the loss of each is needed")
+        return loss.mean()
 
     def correct_gradient(
         self, grad: Tensor, w: Weights, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]

@@ -284,7 +284,10 @@ class RunLoop:
 
     def make_diverged(self, problem: str = "") -> Exception:
         """The error of a round without a finite update."""
-        train = self.world.train
+        train, infinite = self.world.train, self.fed.infinite
+        if not problem and infinite and "model" not in infinite:  # the rate is not to blame
+            where = f"{self.label}: round {self.state.round}: {name_clients(self.fed.dropped)}"
+            return Diverged(f"{where}: {infinite[0]!r} of each update is not finite, while its model is")
         problem = problem or f"no update is finite ({name_clients(self.fed.dropped)})"
         return Diverged(
             f"{self.label}: round {self.state.round}: {problem}: the training diverges. Lower train.lr (now "

@@ -5,20 +5,20 @@ A spec is `{"kind": …, settings…}`; the kinds and their settings stand in co
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
-from fednoise_core.data.labelled import LabelledData, labels_digest, plain_labels
+from fednoise_core.data.labelled import LabelledData, labels_digest, plain_labels, read_only
 from fednoise_core.data.partition import Partition
 from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
-from fednoise_core.noise.sampling import NoiseResult, pack_generator
-from fednoise_core.rng import stream
-from fednoise_core.settings.declare import Shown
+from fednoise_core.noise.sampling import NoiseResult, check_matrix, pack_generator
+from fednoise_core.rng import refuse_global_draws, stream
+from fednoise_core.settings.declare import Shown, with_defaults
 from fednoise_core.settings.functions import check_int, expect_type, parse_spec, resolve_kind, seed_of, spec_of
 
 # kind → where its function is. Strings, so that the code hash of one kind's labels does not hold the others.
@@ -127,7 +127,7 @@ def inject(
     if partition is not None:
         expect_type(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
         partition.check_made_for(len(source.y), labels_digest(source.y, K))
-        clients = [partition.of(c) for c in range(partition.clients)]
+        clients = [read_only(partition.of(c)) for c in range(partition.clients)]
 
     parameters = inspect.signature(function).parameters
     if not source.clean_known and "given" not in parameters:
@@ -139,22 +139,47 @@ def inject(
         raise SpecError(f"noise {kind}: the partition overlaps, a sample would have two labels")
     makers: dict[str, Callable[[], Any]] = {
         "clients": lambda: clients,
-        "images": source.read_images,
+        "images": lambda: read_only(source.read_images()),
         "given": lambda: source.given,
         "clean_known": lambda: source.clean_known,
         "coarse": lambda: source.coarse,
         "donor_count": lambda: len(_donor_images(donor, spec) if needs_donor(spec) else source.read_images("x_public")),
     }
     inputs = {name: make() for name, make in makers.items() if name in parameters}
-    y = plain_labels(source.y, len(source.y), K)
-    result = function(y, K, rng, **inputs, **settings)
+    y = read_only(plain_labels(source.y, len(source.y), K))
+    with refuse_global_draws(f"noise {kind}"):
+        result = function(y, K, rng, **inputs, **settings)
+    _check_result(result, f"noise {kind}", len(y), K, clients)
     arrays = {"T_nominal": result.T_nominal, "client_level": result.level, **result.arrays}
     if isinstance(rng, np.random.RandomState):  # the authors' code goes on drawing from it
         arrays["generator"] = pack_generator(rng)
     record = {"noise": spec, "seed": seed, "nominal_rate": nominal_rate(spec, K), "notes": dict(result.notes)}
-    labels = Labels.measured(result.y_noisy, y, K, source.clean_known, record, clients, **arrays)
+    labels = Labels.measured(result.y_noisy.copy(), y, K, source.clean_known, record, clients, **arrays)
     labels.check()
     return labels
+
+
+def _check_result(result: Any, place: str, n: int, K: int, clients: Sequence[np.ndarray] | None) -> None:
+    """Check what the function of a noise model returned.
+
+    Raises:
+        SpecError: It is no NoiseResult, or labels, matrix or levels do not fit the data.
+    """
+    if not isinstance(result, NoiseResult):
+        raise SpecError(f"{place}: its function returned {type(result).__name__}; return NoiseResult(noisy, T)")
+    noisy = result.y_noisy
+    if not isinstance(noisy, np.ndarray) or noisy.dtype != np.int64 or noisy.shape != (n,):
+        actual = f"{noisy.dtype} {list(noisy.shape)}" if isinstance(noisy, np.ndarray) else type(noisy).__name__
+        raise SpecError(f"{place}: its labels are {actual}; int64 [{n}] is needed")
+    if n and (noisy.min() < 0 or noisy.max() >= K):
+        raise SpecError(f"{place}: its labels are {noisy.min()}..{noisy.max()}; the classes are 0..{K - 1}")
+    levels = None if clients is None else (len(clients),)
+    if result.T_nominal is not None:
+        shape = check_matrix(result.T_nominal, f"{place}: T_nominal").shape
+        if shape not in ((K, K), *(() if levels is None else ((*levels, K, K),))):
+            raise SpecError(f"{place}: T_nominal is {list(shape)}; [{K}, {K}] or one such matrix a client is needed")
+    if result.level is not None and np.shape(result.level) != levels:
+        raise SpecError(f"{place}: level is {list(np.shape(result.level))}; a number a client is needed")
 
 
 def _donor_images(donor: Any, spec: Mapping[str, Any]) -> np.ndarray:
@@ -173,7 +198,10 @@ def nominal_rate(spec: Mapping[str, Any], K: int) -> float | None:
     Returns:
         None where nobody states one (human, given).
     """
-    rate = _load_model(spec).nominal_rate(spec, K) if spec["kind"] in NOISES else spec.get("rate")
+    rate = spec.get("rate")
+    if spec["kind"] in NOISES:
+        model = _load_model(spec)
+        rate = model.nominal_rate(with_defaults(model, spec), K)
     return None if rate is None else round(float(rate), 12)
 
 

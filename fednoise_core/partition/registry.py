@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from fednoise_core.data.labelled import LabelledData, labels_digest, plain_labels
+from fednoise_core.data.labelled import LabelledData, labels_digest, plain_labels, read_only
 from fednoise_core.data.partition import Partition
 from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
-from fednoise_core.rng import stream
+from fednoise_core.rng import refuse_global_draws, stream
 from fednoise_core.settings.declare import Shown
 from fednoise_core.settings.functions import expect_type, parse_spec, resolve_kind, seed_of, spec_of
 
@@ -142,7 +142,11 @@ def make(
         raise SpecError(f"partition.clients: {clients} clients for {n} samples")
     inputs = {"classes": source.classes, "notes": notes, "client_ids": source.client}
     rng = stream(seed, "partition")
-    parts = function(used, clients, rng, **{k: v for k, v in inputs.items() if k in parameters}, **settings)
+    with refuse_global_draws(f"partition {kind}"):
+        parts = function(
+            read_only(used), clients, rng, **{k: v for k, v in inputs.items() if k in parameters}, **settings
+        )
+    _check_parts(parts, f"partition {kind}", n, clients)
 
     if "client_ids" in parameters and source.client is not None:  # the owners, in order of their ids, with their names
         notes["sites"] = [source.sites[i] if source.sites else str(i) for i in np.unique(source.client).tolist()]
@@ -165,6 +169,23 @@ def make(
     )
     partition.check()
     return partition
+
+
+def _check_parts(parts: Any, place: str, n: int, clients: int) -> None:
+    """Check what the function of a partition returned.
+
+    Raises:
+        SpecError: It is not the samples of each client.
+    """
+    if not isinstance(parts, list) or not all(isinstance(p, np.ndarray) and p.ndim == 1 for p in parts):
+        raise SpecError(f"{place}: its function returned {type(parts).__name__}; return a list of one array a client")
+    if clients and len(parts) != clients:
+        raise SpecError(f"{place}: its function returned {len(parts)} arrays for {clients} clients")
+    for client, part in enumerate(parts):
+        if len(part) and part.dtype.kind not in "iu":
+            raise SpecError(f"{place}: client {client}: its samples are {part.dtype}; sample numbers are needed")
+        if len(part) and (part.min() < 0 or part.max() >= n):
+            raise SpecError(f"{place}: client {client}: its samples are {part.min()}..{part.max()} of 0..{n - 1}")
 
 
 def _noisy_labels(labels: Labels | np.ndarray, source: LabelledData) -> np.ndarray:

@@ -265,3 +265,12 @@ def test_moments_of_constant_channels_and_of_many_files(tmp_path):
     assert mean_and_std(np.full((3, 4, 4), 51, np.uint8)) == ((0.2,), (1.0,))
     Image.new("L", (2, 2), 102).save(tmp_path / "a.png")
     assert mean_and_std(ImageFiles(tmp_path, ["a.png"] * 2500, 1))[0] == (0.4,)
+
+
+def test_public_images_of_the_file_are_not_replaced(tmp_path):
+    x, y = np.zeros((20, 6, 6), np.uint8), np.arange(20) % 2
+    np.savez(tmp_path / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y, x_public=x[:5])
+    spec = {"source": "npz", "path": str(tmp_path / "mine.npz")}
+    assert len(sources.read(spec).x_public) == 5
+    with pytest.raises(SpecError, match="public: 3, but the data set names 5 public images; leave one out"):
+        sources.read({**spec, "public": 3})

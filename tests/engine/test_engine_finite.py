@@ -4,7 +4,7 @@ import io
 import json
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow.parquet as pq
 import pytest
@@ -129,6 +129,22 @@ def test_if_no_update_is_finite_the_run_ends_and_says_what_to_do(executor):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Empties(FedAvg):
+    """Sends class means, of which a client without samples of a class has none."""
+
+    wire: ClassVar = {"broadcast": ("model",), "update": ("model", "means")}
+
+    def make_update(self, net, carry, broadcast, client_state, steps):
+        update = super().make_update(net, carry, broadcast, client_state, steps)
+        return {**update, "means": torch.full((5,), float("nan"))}
+
+
+def test_an_entry_that_is_not_finite_is_named_and_the_rate_not_blamed():
+    with pytest.raises(Diverged, match="round 1: clients .*: 'means' of each update is not finite, while its model is"):
+        toy.run_method(Empties(train=Train(**toy.TRAIN)))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trips(Blows):
     """Its server code does not expect an empty list."""
 
@@ -199,3 +215,16 @@ def test_a_model_that_gives_no_numbers_is_a_diverged_run_with_valid_files(monkey
     assert last.keys() >= {"accuracy", "loss", "accuracy_class_4"}
     assert all(math.isnan(value) for value in last.values())
     assert not any(math.isnan(r["value"]) for r in rows if r["round"] < 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighs(FedAvg):
+    """Weights of shape [B, 1] make a loss of [B, B] from one of [B]."""
+
+    def compute_loss(self, logits, y):
+        return logits.softmax(1).amax(1, keepdim=True) * super().compute_loss(logits, y)
+
+
+def test_a_loss_that_is_none_of_each_sample_is_refused():
+    with pytest.raises(SpecError, match=r"Weighs\.compute_loss: it gives \[5, 5\] for 5 samples; the loss of each"):
+        toy.run_method(Weighs(train=Train(**toy.TRAIN)))

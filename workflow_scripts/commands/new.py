@@ -6,6 +6,7 @@ docs/add_a_method.md says what to change in them.
 """
 
 import argparse
+import keyword
 import re
 import subprocess
 import sys
@@ -127,7 +128,7 @@ def write_method(name: str, class_name: str) -> list[str]:
     Raises:
         SpecError: A name cannot be used, a file exists already, or the working folder is not the project's.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or not class_name.isidentifier():
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or not class_name.isidentifier() or keyword.iskeyword(class_name):
         raise SpecError(f"expected a name in lower case and the name of a class, got {name!r} and {class_name!r}")
     if not REGISTRY.is_file():
         raise SpecError(f"{REGISTRY}: no such file; run this in the project's folder")

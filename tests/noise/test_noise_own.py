@@ -1,0 +1,114 @@
+"""Noise models and partitions of one's own: what they return is checked, and what they are given is read-only."""
+
+import random
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import numpy as np
+import pytest
+import torch
+import toy
+from pydantic import Field
+
+import fednoise_core as fn
+from fednoise_core.io import SpecError
+from fednoise_core.noise.registry import NOISES, nominal_rate
+from fednoise_core.noise.sampling import NoiseResult, noise_model
+from fednoise_core.partition.registry import PARTITIONS
+from fednoise_core.partition.schemes import partition_scheme
+
+EYE = np.eye(5)
+
+
+def inject(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any]) -> fn.Labels:
+    monkeypatch.setitem(NOISES, "mine", noise_model(example={})(function))
+    return fn.inject(toy.arrays(), {"kind": "mine"}, partition=toy.toy_partition())
+
+
+def test_what_a_noise_model_is_given_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_labels(y: Any, K: int, rng: Any) -> NoiseResult:
+        y[:] = (y + 1) % K
+        return NoiseResult(y, None)
+
+    def write_images(y: Any, K: int, rng: Any, *, images: Any) -> NoiseResult:
+        images[0] = 0
+        return NoiseResult(y.copy(), None)
+
+    def write_clients(y: Any, K: int, rng: Any, *, clients: Any) -> NoiseResult:
+        clients[0][0] = 1
+        return NoiseResult(y.copy(), None)
+
+    for function in (write_labels, write_images, write_clients):
+        with pytest.raises(ValueError, match="read-only"):
+            inject(monkeypatch, function)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda y: y.tolist(), "its function returned list; return NoiseResult"),
+        (lambda y: NoiseResult(y.astype(float), None), r"its labels are float64 \[\d+\]; int64"),
+        (lambda y: NoiseResult(y[1:], None), r"its labels are int64 \[\d+\]; int64"),
+        (lambda y: NoiseResult(y + 1, None), r"its labels are 1\.\.5; the classes are 0\.\.4"),
+        (lambda y: NoiseResult(y.copy(), EYE * np.nan), "T_nominal: entries must be numbers"),
+        (lambda y: NoiseResult(y.copy(), 2 * EYE), "T_nominal: rows must sum to 1"),
+        (lambda y: NoiseResult(y.copy(), np.stack([EYE] * 3)), r"T_nominal is \[3, 5, 5\]"),
+        (lambda y: NoiseResult(y.copy(), EYE, np.zeros(3)), r"level is \[3\]; a number a client"),
+    ],
+)
+def test_a_wrong_result_of_a_noise_model_is_named(
+    monkeypatch: pytest.MonkeyPatch, make: Callable[[Any], Any], message: str
+) -> None:
+    with pytest.raises(SpecError, match=f"noise mine: {message}"):
+        inject(monkeypatch, lambda y, K, rng: make(y))
+
+
+def test_global_random_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws: dict[str, Callable[[int], Any]] = {
+        "numpy": np.random.permutation,
+        "torch": torch.randperm,
+        "Python": lambda n: random.sample(range(n), n),
+    }
+    for name, draw in draws.items():
+        with pytest.raises(SpecError, match=f"noise mine: it draws from {name}'s global random numbers"):
+            inject(monkeypatch, lambda y, K, rng, draw=draw: NoiseResult(y[np.asarray(draw(len(y)))], None))
+
+
+def test_the_default_of_a_rate_is_the_nominal_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def flip(y: Any, K: int, rng: Any, *, rate: Annotated[float, Field(description="Share.")] = 0.4) -> NoiseResult:
+        return NoiseResult(np.where(rng.random(len(y)) < rate, (y + 1) % K, y), None)
+
+    assert inject(monkeypatch, flip).nominal_rate == 0.4
+    assert nominal_rate({"kind": "mine", "rate": 0.2}, 5) == 0.2
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda y, C, rng: None, "its function returned NoneType; return a list"),
+        (lambda y, C, rng: np.arange(len(y)) % C, "its function returned ndarray; return a list"),
+        (lambda y, C, rng: np.array_split(np.arange(len(y)), C + 1), "its function returned 4 arrays for 3 clients"),
+        (lambda y, C, rng: np.array_split(np.arange(len(y)) / 2, C), "client 0: its samples are float64"),
+        (lambda y, C, rng: np.array_split(np.arange(len(y)) + 1, C), r"client 2: its samples are \d+\.\."),
+        (lambda y, C, rng: np.array_split(np.random.permutation(len(y)), C), "it draws from numpy's global"),
+    ],
+)
+def test_a_wrong_result_of_a_partition_is_named(
+    monkeypatch: pytest.MonkeyPatch, make: Callable[..., Any], message: str
+) -> None:
+    def scheme(labels: Any, C: int, rng: Any) -> Any:
+        return make(labels, C, rng)
+
+    monkeypatch.setitem(PARTITIONS, "mine", partition_scheme(example={"clients": 3}, labels="clean")(scheme))
+    with pytest.raises(SpecError, match=f"partition mine: {message}"):
+        fn.partition_of(toy.arrays(), {"kind": "mine", "clients": 3})
+
+
+def test_the_labels_of_a_data_set_cannot_be_written_by_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scheme(labels: Any, C: int, rng: Any) -> list[np.ndarray]:
+        labels //= 2
+        return np.array_split(np.argsort(labels, kind="stable"), C)
+
+    monkeypatch.setitem(PARTITIONS, "mine", partition_scheme(example={"clients": 3}, labels="clean")(scheme))
+    with pytest.raises(ValueError, match="read-only"):
+        fn.partition_of(toy.arrays(), {"kind": "mine", "clients": 3})
