@@ -45,6 +45,8 @@ def read(spec: Mapping[str, Any] | str, places: Places | None = None, cache: str
     spec = {"source": spec["source"], **checked.model_dump(exclude_unset=True)}
     with _naming_source(spec):
         whole_set = source.read_arrays(spec, folders, Path(cache))
+        if spec.get("public") and whole_set.x_public is not None:
+            raise SpecError("public: the data set has public images of its own, x_public; leave one of them out")
         if whole_set.origin is None:
             whole_set = dataclasses.replace(whole_set, origin=np.arange(whole_set.n))
         arrays = apply_split(whole_set, {"public": checked.public, **spec})

@@ -122,9 +122,6 @@ def apply_split(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
     seed = int(spec.get("split_seed", 0))
     public = public_count(spec)
     if public:
-        if arrays.x_public is not None:
-            count = len(arrays.x_public)
-            raise SpecError(f"dataset: public: {public}, but the data set names {count} public images; leave one out")
         if public >= arrays.n:
             raise SpecError(f"dataset: public: {public} leaves nothing of {arrays.n} training samples")
         remaining, taken = split_off(arrays.y_train, public, seed, "public")

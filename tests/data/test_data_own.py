@@ -268,9 +268,9 @@ def test_moments_of_constant_channels_and_of_many_files(tmp_path):
 
 
 def test_public_images_of_the_file_are_not_replaced(tmp_path):
-    x, y = np.zeros((20, 6, 6), np.uint8), np.arange(20) % 2
+    x, y = (np.arange(720) % 256).astype(np.uint8).reshape(20, 6, 6), np.arange(20) % 2
     np.savez(tmp_path / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y, x_public=x[:5])
     spec = {"source": "npz", "path": str(tmp_path / "mine.npz")}
     assert len(sources.read(spec).x_public) == 5
-    with pytest.raises(SpecError, match="public: 3, but the data set names 5 public images; leave one out"):
+    with pytest.raises(SpecError, match="public: the data set has public images of its own, x_public"):
         sources.read({**spec, "public": 3})
