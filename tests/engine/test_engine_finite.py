@@ -140,7 +140,7 @@ class Empties(FedAvg):
 
 
 def test_an_entry_that_is_not_finite_is_named_and_the_rate_not_blamed():
-    with pytest.raises(Diverged, match=r"round 1: clients .*: 'means' of each update is not finite, while its model is"):
+    with pytest.raises(Diverged, match=r"round 1: clients .*: 'means' of each update is not finite"):
         toy.run_method(Empties(train=Train(**toy.TRAIN)))
 
 
