@@ -309,6 +309,8 @@ def _complete_key(
     saving: Saving, arrays: Any, labels: Any, partition: Any, method: Any, train: Any, seed: Any
 ) -> Saving:
     """Add settings and data to a checkpoint's key, so that another run does not go on from it."""
+    if saving.path.is_dir() or not saving.path.parent.is_dir():
+        raise SpecError(f"saving: expected the path of a file in an existing folder, got {str(saving.path)!r}")
     check_data(arrays, labels, partition, None)
     method, settings, seed = resolve_settings(method, train, seed)
     data = (arrays.mean, arrays.std, labels.noisy, partition.index, partition.offsets)  # mean and std stand for images

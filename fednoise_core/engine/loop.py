@@ -55,9 +55,6 @@ class Saving:
         seconds: Pause between checkpoints, longer if writing takes long. 0: every round.
         rounds: Also every so many rounds. 0: by time only.
         stop: Asked after each round. True ends the run there with a checkpoint and `Stopped`.
-
-    Raises:
-        SpecError: `path` is a folder, or its folder is missing.
     """
 
     path: Path
@@ -67,9 +64,7 @@ class Saving:
     stop: Callable[[], bool] = bool  # asked after each round: True ends the run there with a checkpoint and `Stopped`
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", path := Path(self.path))  # a person may pass text
-        if path.is_dir() or not path.parent.is_dir():
-            raise SpecError(f"saving: expected the path of a file in an existing folder, got {str(path)!r}")
+        object.__setattr__(self, "path", Path(self.path))  # a person may pass text
 
     def is_due(self, round: int, last: float, took: float) -> bool:
         """Return True if a checkpoint is due after this round.

@@ -137,9 +137,9 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_and_no_other_run_does(tmp_pat
     assert made.curve == fn.run(toy.arrays(), toy.toy_labels(), toy.toy_partition(), method, train).curve
     clean = fn.Labels.of(toy.arrays().y_train, toy.arrays().y_train, toy.arrays().classes, True)
     assert play(clean).outcome.resumed == 0
-    for wrong in (tmp_path, tmp_path / "absent/mine.ckpt"):
+    for path in map(str, (tmp_path, tmp_path / "absent/mine.ckpt")):
         with pytest.raises(SpecError, match="saving: expected the path of a file in an existing folder"):
-            fn.Saving(wrong)
+            play(clean)
 
 
 def test_models_of_each_client_and_of_several_nets(tmp_path: Path):
