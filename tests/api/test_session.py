@@ -123,10 +123,10 @@ def test_a_run_and_its_module_can_be_pickled():
 
 def test_a_stopped_run_goes_on_from_its_checkpoint_and_no_other_run_does(tmp_path: Path):
     method, train = toy.settings("fedavg", rounds=4)
-    path, asked = str(tmp_path / "mine.ckpt"), iter([False, True])
+    asked = iter([False, True])
 
-    def play(labels: fn.Labels, **saving: Any) -> Any:
-        saved = fn.Saving(path, **saving)
+    def play(labels: fn.Labels, path: str = "mine.ckpt", **saving: Any) -> Any:
+        saved = fn.Saving(str(tmp_path / path), **saving)
         return fn.run(toy.arrays(), labels, toy.toy_partition(), method, train, saving=saved)
 
     with pytest.raises(fn.Stopped, match="paused after round 2"):
@@ -137,9 +137,9 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_and_no_other_run_does(tmp_pat
     assert made.curve == fn.run(toy.arrays(), toy.toy_labels(), toy.toy_partition(), method, train).curve
     clean = fn.Labels.of(toy.arrays().y_train, toy.arrays().y_train, toy.arrays().classes, True)
     assert play(clean).outcome.resumed == 0
-    for path in map(str, (tmp_path, tmp_path / "absent/mine.ckpt")):
+    for path in (".", "absent/mine.ckpt"):
         with pytest.raises(SpecError, match="saving: expected the path of a file in an existing folder"):
-            play(clean)
+            play(clean, path)
 
 
 def test_models_of_each_client_and_of_several_nets(tmp_path: Path):
