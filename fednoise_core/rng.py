@@ -10,7 +10,6 @@ import contextlib
 import functools
 import hashlib
 import operator
-import random
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -68,19 +67,16 @@ def refuse_global_draws(place: str) -> Iterator[None]:
         place: What the code is, for messages.
 
     Raises:
-        SpecError: Python's, numpy's or torch's global generator was drawn from.
+        SpecError: numpy's or torch's global generator was used.
     """
     before = _global_states()
     yield
     if drawn := [name for name, state in _global_states().items() if state != before.get(name, state)]:
-        raise SpecError(
-            f"{place}: it draws from {drawn[0]}'s global random numbers, which differ at each call; draw from its "
-            "argument `rng`"
-        )
+        raise SpecError(f"{place}: it uses {drawn[0]}'s global random numbers; draw from its argument `rng`")
 
 
-def _global_states() -> dict[str, object]:
-    states: dict[str, object] = {"Python": random.getstate(), "numpy": str(np.random.get_state(legacy=False))}
+def _global_states() -> dict[str, bytes]:
+    states = {"numpy": str(np.random.get_state(legacy=False)).encode()}
     if torch := sys.modules.get("torch"):
         states["torch"] = torch.get_rng_state().numpy().tobytes()
     return states

@@ -313,9 +313,11 @@ def _complete_key(
         raise SpecError(f"saving: expected the path of a file in an existing folder, got {str(saving.path)!r}")
     check_data(arrays, labels, partition, None)
     method, settings, seed = resolve_settings(method, train, seed)
-    data = (arrays.mean, arrays.std, labels.noisy, partition.index, partition.offsets)  # mean and std stand for images
-    digest = hashlib.sha256(b"".join(np.asarray(values).tobytes() for values in data)).hexdigest()
-    return replace(saving, key=json_digest(saving.key, method, vars(settings), seed, digest))
+    digest = hashlib.sha256()
+    for name, value in [item for data in (arrays, labels, partition) for item in vars(data).items()]:
+        if isinstance(value, np.ndarray):
+            digest.update(name.encode() + np.ascontiguousarray(value).data)
+    return replace(saving, key=json_digest(saving.key, method, vars(settings), seed, digest.hexdigest()))
 
 
 ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate, as in a study

@@ -125,13 +125,13 @@ def read_column(values: Any, name: str) -> pd.Series:
         SpecError: A value is missing or not whole. The message names all such rows.
     """
     if not isinstance(values, list | pd.Series):
-        values = np.asanyarray(values)  # pandas takes what a masked array hides as missing
-        if values.dtype.kind == "S":  # texts as h5py reads them
-            values = np.char.decode(values, "utf-8")
+        if not isinstance(values, np.ma.MaskedArray):  # pandas takes what it hides as missing
+            values = np.asarray(values)
+        values = values.astype(object) if values.dtype.kind == "S" else values
         values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
         if values.ndim != 1:
             raise SpecError(f"{name}: expected one value for each sample, got shape {list(values.shape)}")
-    column = pd.Series(values).reset_index(drop=True)
+    column = _decode_texts(pd.Series(values).reset_index(drop=True), name)
     missing = column.isna() | (column == "").fillna(False)
     if pd.api.types.is_numeric_dtype(column) and column.nunique() > 2:
         missing |= column == -1  # as scikit-learn and votes write it
@@ -149,6 +149,16 @@ def read_column(values: Any, name: str) -> pd.Series:
     if len(kinds) > 1:
         raise SpecError(f"{name}: expected values of one type, got {list_words(sorted(kinds))}")
     return column
+
+
+def _decode_texts(column: pd.Series, name: str) -> pd.Series:
+    """Decode texts that are bytes, as h5py reads them."""
+    if column.dtype != object or not any(isinstance(value, bytes) for value in column):
+        return column
+    try:
+        return column.map(lambda value: value.decode() if isinstance(value, bytes) else value)
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{name}: {error.object!r} is no UTF-8 text") from error
 
 
 def number_labels(y: Any, classes: Sequence[Any] | None = None) -> ClassLabels:

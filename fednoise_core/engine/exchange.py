@@ -39,7 +39,7 @@ class Exchange:
     Attributes:
         participants: Clients of the fits since the last round. The loop empties the list.
         dropped: Those of them whose update was not finite. The loop empties the list.
-        infinite: Names of the entries that were not finite in the update that was dropped last.
+        infinite: Names of the entries that were not finite in the update that was dropped last, if its models were.
         phase_being_entered: Name of the phase that is being entered, "" in a round. The loop sets it.
     """
 
@@ -303,7 +303,8 @@ class Exchange:
                 self.participants.append(c)
                 if not good:
                     self.dropped.append(c)
-                    self.infinite = [name for name, value in result.update.items() if not all_finite([value])]
+                    wrong = {name: value for name, value in result.update.items() if not all_finite([value])}
+                    self.infinite = list(wrong) if all(isinstance(value, Tensor) for value in wrong.values()) else []
                     continue
                 if result.relay:
                     state.relay.stage(c, result.relay)

@@ -41,7 +41,7 @@ class Stopped(RuntimeError):
 
 
 class Diverged(SpecError):
-    """No client's update of a round was finite: the training settings are to blame."""
+    """No client's update of a round was finite."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Saving:
     """Place and frequency of checkpoints.
 
     Attributes:
-        path: Path of the checkpoint, also as text. Its folder exists.
+        path: Path of the checkpoint, in an existing folder.
         key: Text that stands for what a run depends on beside its arguments, such as your own code. A checkpoint with
             another key is ignored.
         seconds: Pause between checkpoints, longer if writing takes long. 0: every round.
@@ -280,9 +280,9 @@ class RunLoop:
     def make_diverged(self, problem: str = "") -> Exception:
         """The error of a round without a finite update."""
         train, infinite = self.world.train, self.fed.infinite
-        if not problem and infinite and "model" not in infinite:  # the rate is not to blame
-            where = f"{self.label}: round {self.state.round}: {name_clients(self.fed.dropped)}"
-            return Diverged(f"{where}: {infinite[0]!r} of each update is not finite, while its model is")
+        if not problem and infinite:  # the rate is not to blame
+            where = f"{self.label}: round {self.state.round}: no update is finite ({name_clients(self.fed.dropped)})"
+            return Diverged(f"{where}: {infinite[0]!r} has numbers that are NaN or infinite, the model has none")
         problem = problem or f"no update is finite ({name_clients(self.fed.dropped)})"
         return Diverged(
             f"{self.label}: round {self.state.round}: {problem}: the training diverges. Lower train.lr (now "

@@ -36,11 +36,11 @@ def torch_switches(threads: int) -> Iterator[None]:
     flushes = (torch.tensor(1e-310, dtype=torch.float64, device="cpu") * 1.0).item() == 0
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
-    if device.type != "cpu":
-        torch.set_default_device(None)
-    torch.set_default_dtype(torch.float32)
+    if kind != torch.float32:
+        torch.set_default_dtype(torch.float32)
     try:
         with (
+            device if device.type == "cpu" else torch.device("cpu"),
             torch.autocast("cpu", enabled=False),
             torch.autocast("cuda", enabled=False),
             torch.inference_mode(False),
@@ -51,9 +51,8 @@ def torch_switches(threads: int) -> Iterator[None]:
     finally:
         torch.set_num_threads(before)
         torch.set_flush_denormal(flushes)
-        if device.type != "cpu":
-            torch.set_default_device(device)
-        torch.set_default_dtype(kind)
+        if kind != torch.float32:
+            torch.set_default_dtype(kind)
 
 
 class World:

@@ -11,17 +11,17 @@ from fednoise_core.rng import stream
 from fednoise_core.settings.declare import Share, Shown
 
 BLOCK = 512  # images multiplied at a time
-SPREAD = 0.1
 
 
 def _mean_rate(spec: Spec, K: int) -> float:
     """Mean of the truncated flip rates, to three digits. It is above small rates: 0.101 for 0.05."""
     from scipy.stats import truncnorm
 
-    rate, spread = spec["rate"], spec.get("spread", SPREAD)
+    rate, spread = spec["rate"], spec["spread"]
     if not rate or not spread:
         return float(rate)
-    return round(float(truncnorm.mean(-rate / spread, (1 - rate) / spread, loc=rate, scale=spread)), 3)
+    mean = float(truncnorm.mean(-rate / spread, (1 - rate) / spread, loc=rate, scale=spread))
+    return float(rate) if abs(mean - rate) < 5e-4 else round(mean, 3)
 
 
 @noise_model(
@@ -38,11 +38,11 @@ def instance(
     images: np.ndarray,
     rate: Annotated[
         Share,
-        Field(description="Mean of the flip rates before truncation to 0..1, after which 0.05 is 0.101."),
+        Field(description="Mean of the flip rates before they are truncated to 0..1, which raises small rates."),
     ],
     spread: Annotated[
         Share, Field(description="Standard deviation of the flip rates before truncation to 0..1.")
-    ] = SPREAD,
+    ] = 0.1,
     scale: Annotated[
         Literal["raw", "unit"],
         Shown(display_name={"raw": "pixels from 0 to 255", "unit": "pixels from 0 to 1"}),

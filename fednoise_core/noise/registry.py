@@ -175,10 +175,10 @@ def _check_result(result: Any, place: str, n: int, K: int, clients: Sequence[np.
         raise SpecError(f"{place}: its labels are {noisy.min()}..{noisy.max()}; the classes are 0..{K - 1}")
     levels = None if clients is None else (len(clients),)
     if result.T_nominal is not None:
-        shape = check_matrix(result.T_nominal, f"{place}: T_nominal").shape
+        shape = check_matrix(result.T_nominal, f"{place}: T_nominal", 1e-6).shape
         if shape not in ((K, K), *(() if levels is None else ((*levels, K, K),))):
             raise SpecError(f"{place}: T_nominal is {list(shape)}; [{K}, {K}] or one such matrix a client is needed")
-    if result.level is not None and np.shape(result.level) != levels:
+    if result.level is not None and levels is not None and np.shape(result.level) != levels:
         raise SpecError(f"{place}: level is {list(np.shape(result.level))}; a number a client is needed")
 
 

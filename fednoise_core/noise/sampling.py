@@ -83,12 +83,13 @@ def noise_model(
     return make_model
 
 
-def check_matrix(T: np.ndarray, name: str = "T") -> np.ndarray:
+def check_matrix(T: np.ndarray, name: str = "T", tolerance: float = 1e-8) -> np.ndarray:
     """Check a transition matrix.
 
     Args:
-        T: entries ≥ 0, [..., K, K], whose rows sum to one (within 1e-8).
+        T: entries ≥ 0, [..., K, K], whose rows sum to one.
         name: the beginning of messages.
+        tolerance: how far a sum may be from one.
 
     Returns:
         The same as float64.
@@ -101,7 +102,7 @@ def check_matrix(T: np.ndarray, name: str = "T") -> np.ndarray:
         raise SpecError(f"{name}: must be square, got {list(T.shape)}")
     if not np.isfinite(T).all() or (T < 0).any():
         raise SpecError(f"{name}: entries must be numbers ≥ 0")
-    if (worst := np.abs(T.sum(-1) - 1).max()) > 1e-8:
+    if (worst := np.abs(T.sum(-1) - 1).max()) > tolerance:
         raise SpecError(f"{name}: rows must sum to 1, one is off by {worst:.2g}")
     return T
 

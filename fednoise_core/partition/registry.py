@@ -5,7 +5,7 @@ Every kind takes `validation`, the share of each client's samples that it keeps 
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -146,7 +146,7 @@ def make(
         parts = function(
             read_only(used), clients, rng, **{k: v for k, v in inputs.items() if k in parameters}, **settings
         )
-    _check_parts(parts, f"partition {kind}", n, clients)
+    parts = _check_parts(parts, f"partition {kind}", n, clients)
 
     if "client_ids" in parameters and source.client is not None:  # the owners, in order of their ids, with their names
         notes["sites"] = [source.sites[i] if source.sites else str(i) for i in np.unique(source.client).tolist()]
@@ -171,21 +171,26 @@ def make(
     return partition
 
 
-def _check_parts(parts: Any, place: str, n: int, clients: int) -> None:
+def _check_parts(parts: Any, place: str, n: int, clients: int) -> list[np.ndarray]:
     """Check what the function of a partition returned.
 
+    Returns:
+        The samples of each client.
+
     Raises:
-        SpecError: It is not the samples of each client.
+        SpecError: It is something else.
     """
-    if not isinstance(parts, list) or not all(isinstance(p, np.ndarray) and p.ndim == 1 for p in parts):
+    arrays = [np.asarray(part) for part in parts] if isinstance(parts, Iterable) else []
+    if not arrays or any(array.ndim != 1 for array in arrays):
         raise SpecError(f"{place}: its function returned {type(parts).__name__}; return a list of one array a client")
-    if clients and len(parts) != clients:
-        raise SpecError(f"{place}: its function returned {len(parts)} arrays for {clients} clients")
-    for client, part in enumerate(parts):
-        if len(part) and part.dtype.kind not in "iu":
-            raise SpecError(f"{place}: client {client}: its samples are {part.dtype}; sample numbers are needed")
-        if len(part) and (part.min() < 0 or part.max() >= n):
-            raise SpecError(f"{place}: client {client}: its samples are {part.min()}..{part.max()} of 0..{n - 1}")
+    if clients and len(arrays) != clients:
+        raise SpecError(f"{place}: its function returned {len(arrays)} arrays for {clients} clients")
+    for client, array in enumerate(arrays):
+        if len(array) and array.dtype.kind not in "iu":
+            raise SpecError(f"{place}: client {client}: its samples are {array.dtype}; sample numbers are needed")
+        if len(array) and (array.min() < 0 or array.max() >= n):
+            raise SpecError(f"{place}: client {client}: its samples are {array.min()}..{array.max()} of 0..{n - 1}")
+    return arrays
 
 
 def _noisy_labels(labels: Labels | np.ndarray, source: LabelledData) -> np.ndarray:

@@ -119,6 +119,8 @@ def test_bools_whole_numbers_and_owners_of_any_kind() -> None:
         ({"y": np.where(np.arange(N) == 5, np.nan, Y)}, "y: no value in row 5"),
         ({"y": np.where(np.arange(N) == 5, 1.5, Y)}, r"y: expected whole numbers or names, got 1\.5 in row 5"),
         ({"y": np.ma.masked_array(Y, np.arange(N) == 5)}, "y: no value in row 5"),
+        ({"y": np.ma.masked_array(as_names(Y).astype(bytes), np.arange(N) == 5)}, "y: no value in row 5"),
+        ({"y": np.array(["é".encode("latin-1"), b"fox"])[Y % 2]}, "y: .* is no UTF-8 text"),
         ({"x": np.ma.masked_array(X, np.arange(N * 6).reshape(N, 6) == 14)}, r"x: column 2 is nan in row 2\. Fill"),
         ({"y": np.zeros(N, int)}, "y: expected at least 2 classes"),
         ({"y": Y[:-1]}, "y: expected one for each of the 400 samples of x, got 399"),

@@ -125,9 +125,9 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_and_no_other_run_does(tmp_pat
     method, train = toy.settings("fedavg", rounds=4)
     asked = iter([False, True])
 
-    def play(labels: fn.Labels, path: str = "mine.ckpt", **saving: Any) -> Any:
+    def play(labels: fn.Labels, path: str = "mine.ckpt", data: Any = None, **saving: Any) -> Any:
         saved = fn.Saving(str(tmp_path / path), **saving)
-        return fn.run(toy.arrays(), labels, toy.toy_partition(), method, train, saving=saved)
+        return fn.run(data or toy.arrays(), labels, toy.toy_partition(), method, train, saving=saved)
 
     with pytest.raises(fn.Stopped, match="paused after round 2"):
         play(toy.toy_labels(), stop=lambda: next(asked))
@@ -137,6 +137,10 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_and_no_other_run_does(tmp_pat
     assert made.curve == fn.run(toy.arrays(), toy.toy_labels(), toy.toy_partition(), method, train).curve
     clean = fn.Labels.of(toy.arrays().y_train, toy.arrays().y_train, toy.arrays().classes, True)
     assert play(clean).outcome.resumed == 0
+    for part in ("x_train", "x_test"):
+        mirrored = dataclasses.replace(toy.arrays(), **{part: getattr(toy.arrays(), part)[:, :, ::-1].copy()})
+        assert play(toy.toy_labels(), data=mirrored).outcome.resumed == 0
+    assert play(toy.toy_labels()).outcome.resumed == 2
     for path in (".", "absent/mine.ckpt"):
         with pytest.raises(SpecError, match="saving: expected the path of a file in an existing folder"):
             play(clean, path)

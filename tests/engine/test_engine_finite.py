@@ -140,8 +140,13 @@ class Empties(FedAvg):
 
 
 def test_an_entry_that_is_not_finite_is_named_and_the_rate_not_blamed():
-    with pytest.raises(Diverged, match=r"round 1: clients .*: 'means' of each update is not finite"):
+    with pytest.raises(Diverged, match=r"round 1: no update is finite \(clients .*\): 'means' has numbers that are"):
         toy.run_method(Empties(train=Train(**toy.TRAIN)))
+
+
+def test_models_that_are_not_called_model_diverge_by_the_rate():
+    with pytest.raises(Diverged, match=r"Lower train\.lr \(now 1e\+20\)"):
+        toy.play("coteaching", lr=1e20)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,5 @@
 """Noise models and partitions of one's own: what they return is checked, and what they are given is read-only."""
 
-import random
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -67,11 +66,18 @@ def test_global_random_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     draws: dict[str, Callable[[int], Any]] = {
         "numpy": np.random.permutation,
         "torch": torch.randperm,
-        "Python": lambda n: random.sample(range(n), n),
     }
     for name, draw in draws.items():
-        with pytest.raises(SpecError, match=f"noise mine: it draws from {name}'s global random numbers"):
+        with pytest.raises(SpecError, match=f"noise mine: it uses {name}'s global random numbers"):
             inject(monkeypatch, lambda y, K, rng, draw=draw: NoiseResult(y[np.asarray(draw(len(y)))], None))
+
+
+def test_a_matrix_in_float32_and_levels_without_a_partition_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rounded(y: Any, K: int, rng: Any) -> NoiseResult:
+        return NoiseResult(y.copy(), np.full((K, K), 1 / K, np.float32), np.zeros(3))
+
+    monkeypatch.setitem(NOISES, "mine", noise_model(example={})(rounded))
+    assert fn.inject(toy.arrays(), {"kind": "mine"}).T_nominal is not None
 
 
 def test_the_default_of_a_rate_is_the_nominal_rate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +88,15 @@ def test_the_default_of_a_rate_is_the_nominal_rate(monkeypatch: pytest.MonkeyPat
     assert nominal_rate({"kind": "mine", "rate": 0.2}, 5) == 0.2
 
 
+@pytest.mark.parametrize("kind", [tuple, list, np.stack])
+def test_the_samples_of_clients_may_have_other_forms(monkeypatch: pytest.MonkeyPatch, kind: Callable[..., Any]) -> None:
+    def scheme(labels: Any, C: int, rng: Any) -> Any:
+        return kind([part.tolist() for part in np.split(np.arange(75), C)])
+
+    monkeypatch.setitem(PARTITIONS, "mine", partition_scheme(example={"clients": 3}, labels="clean")(scheme))
+    assert fn.partition_of(toy.arrays(), {"kind": "mine", "clients": 3}).sizes.tolist() == [25, 25, 25]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -90,7 +105,7 @@ def test_the_default_of_a_rate_is_the_nominal_rate(monkeypatch: pytest.MonkeyPat
         (lambda y, C, rng: np.array_split(np.arange(len(y)), C + 1), "its function returned 4 arrays for 3 clients"),
         (lambda y, C, rng: np.array_split(np.arange(len(y)) / 2, C), "client 0: its samples are float64"),
         (lambda y, C, rng: np.array_split(np.arange(len(y)) + 1, C), r"client 2: its samples are \d+\.\."),
-        (lambda y, C, rng: np.array_split(np.random.permutation(len(y)), C), "it draws from numpy's global"),
+        (lambda y, C, rng: np.array_split(np.random.permutation(len(y)), C), "it uses numpy's global"),
     ],
 )
 def test_a_wrong_result_of_a_partition_is_named(

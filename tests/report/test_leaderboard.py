@@ -140,6 +140,20 @@ def test_a_setting_in_which_gains_vary_more_brings_no_false_verdicts() -> None:
     assert np.mean(false) <= 0.1  # 0.4 with one variance in all settings
 
 
+def test_methods_with_one_seed_do_not_count_as_methods_that_never_vary() -> None:
+    blocks = [
+        (f"m{k}", f"noise{s}", seed) for k in range(10) for s in range(6) for seed in range(3) if k < 4 or s or not seed
+    ]
+    frame = pd.DataFrame(blocks, columns=["method", "noise", "seed"])
+    frame = frame.assign(dataset="digits", partition="iid", diverged=False, last=70.0)
+    gain = np.where(frame["noise"] == "noise0", 3.0, 1.0) * np.random.default_rng(0).normal(size=len(frame))
+    judged = leaderboard._judge_by_setting(frame.assign(gain=gain), "last", is_tested=True).set_index(
+        ["noise", "method"]
+    )
+    width = judged["gain_high"] - judged["gain_low"]
+    assert width["noise0", "m0"] > 1.5 * width["noise1", "m0"]
+
+
 def test_equals_share_a_rank_although_they_differ_by_rounding() -> None:
     runs = [
         make_run(method, f"noise{n}", 0, accuracy)

@@ -144,7 +144,8 @@ def _judge_by_setting(gains: pd.DataFrame, metric: str, *, is_tested: bool) -> p
     )
     of_method = frame.groupby("method")
     degrees = (of_method["seeds"].transform("sum") - of_method["seeds"].transform("size")).clip(lower=1)
-    of_setting = frame.assign(own=frame["squares"] / (frame["seeds"] - 1).clip(lower=1)).groupby(SETTING)["own"]
+    single = frame["seeds"] < 2  # whose variance is unknown
+    of_setting = frame.assign(own=(frame["squares"] / (frame["seeds"] - 1)).mask(single)).groupby(SETTING)["own"]
     factor = (of_setting.transform("median") / of_setting.median().mean()).clip(lower=1).fillna(1.0)
     variance = of_method["squares"].transform("sum") / degrees * factor
     error = np.sqrt(variance.where(variance > 0) / frame["seeds"])
