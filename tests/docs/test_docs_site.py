@@ -153,7 +153,7 @@ def test_advice_on_the_leaderboards_page_has_the_gains_of_its_tables() -> None:
     folder = ROOT / "docs/results/leaderboard"
     advice = " ".join((folder / "README.md").read_text(encoding="utf-8").split("written by hand -->")[1].split())
     rows = read_board().splitlines()
-    named = re.findall(rf"([\w-]+(?: smoothing| mean| learning)?) \(({GAIN})", advice)
+    named = re.findall(rf"([\w-]+(?: smoothing| mean| learning| correction)?) \(({GAIN})", advice)
     assert len(named) == len(re.findall(GAIN, advice)) >= 10
     for method, gain in named:
         assert any(row.startswith((f"| {method} |", f"| {method}, ")) and gain in row for row in rows), method
