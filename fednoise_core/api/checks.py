@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fednoise_core.data.arrays import Arrays
@@ -19,6 +20,7 @@ from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.noise.labels import Labels
+from fednoise_core.noise.sampling import wrong_share
 from fednoise_core.settings.declare import build_settings
 from fednoise_core.settings.functions import expect_type, seed_of, spec_of
 from fednoise_core.settings.train import Train
@@ -93,6 +95,10 @@ def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
     labels.check_made_for(arrays.y_train, arrays.classes, arrays.clean_known)
     labels.check()
     partition.check_made_for(arrays.n, labels_digest(arrays.y_train, arrays.classes))
+    if labels.client_level is not None and labels.client_rate is not None and labels.wrong is not None:
+        rates = wrong_share(labels.wrong, [partition.of(client) for client in range(partition.clients)])
+        if not np.array_equal(rates, labels.client_rate, equal_nan=True):
+            raise SpecError("labels: their noise was drawn for other clients; pass this partition to fn.inject as well")
 
 
 def resolve_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any], Train, int]:

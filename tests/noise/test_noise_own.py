@@ -127,3 +127,14 @@ def test_the_labels_of_a_data_set_cannot_be_written_by_a_partition(monkeypatch: 
     monkeypatch.setitem(PARTITIONS, "mine", partition_scheme(example={"clients": 3}, labels="clean")(scheme))
     with pytest.raises(ValueError, match="read-only"):
         fn.partition_of(toy.arrays(), {"kind": "mine", "clients": 3})
+
+
+def test_noise_per_client_is_refused_for_other_clients() -> None:
+    data, spec = toy.arrays(), {"kind": "fedcorr", "rho": 0.6, "tau": 0.5}
+    theirs, others = (fn.partition_of(data, {"kind": "iid", "clients": 4}, seed=seed) for seed in (0, 1))
+    labels = fn.inject(data, spec, partition=theirs)
+    method, train = toy.settings("fedavg", rounds=1)
+    assert fn.run(data, labels, theirs, method, train).curve
+    for clients in (others, toy.toy_partition()):
+        with pytest.raises(SpecError, match="labels: their noise was drawn for other clients; pass this partition"):
+            fn.run(data, labels, clients, method, train)
