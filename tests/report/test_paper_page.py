@@ -133,6 +133,10 @@ def test_what_is_written_by_hand_stays_and_runs_of_other_settings_do_not_count(c
     assert "SCE helps." in text
     assert text.count("written by hand") == 2
     assert f"3 of {count_runs(changed)} runs; `snakemake" in text
+    page.write_text("<!-- written by hand-->\nSCE helps.\n<!-- end of what is written by hand -->\n")
+    with pytest.raises(SpecError, match=r"README\.md: what is written by hand must stand between the lines <!-- written"):
+        publish_study(changed, page.parent)
+    assert "SCE helps." in page.read_text(encoding="utf-8")
 
 
 def test_a_publication_counts_the_runs_of_an_earlier_one(config_copy: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from fake_runs import write_study
 
 from fednoise_core.io import ArtifactError, SpecError
+from workflow_scripts.provenance.checksums import write_sums
 from workflow_scripts.report.runs.frames import load_metric, tabulate_results
 from workflow_scripts.report.runs.run import listed_runs, load, select
 
@@ -89,6 +90,16 @@ def test_damage_is_named(root: Path, name: str, damage: object, message: str) ->
     damage(folder(root) / name)  # type: ignore[operator]
     with pytest.raises(ArtifactError, match=r"fedavg/seed0/" + message):
         load_metric(load(listed_runs(root / "runs.json")))
+
+
+@pytest.mark.parametrize("name", ["summary.json", "metrics.parquet"])
+def test_a_file_that_was_edited_after_its_step_is_refused(root: Path, name: str) -> None:
+    write_sums(folder(root))
+    load(listed_runs(root / "runs.json"))
+    file = folder(root) / name
+    file.write_bytes(file.read_bytes() + b" ")
+    with pytest.raises(ArtifactError, match=rf"fedavg/seed0/{name}: changed after its step wrote it"):
+        load(listed_runs(root / "runs.json"))
 
 
 def test_a_run_in_the_wrong_place_is_named(root: Path) -> None:

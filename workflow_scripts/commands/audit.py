@@ -27,6 +27,7 @@ from workflow_scripts.provenance.dvc_record import (
     MISSING,
     describe_lost,
     find_forgeries,
+    has_remote,
     is_record_missing,
     read_record,
 )
@@ -157,5 +158,8 @@ def main(arguments: list[str] | None = None) -> int:
     done = f"moved to {DISCARDED}/{now}; `snakemake` makes them again" if options.remove else f"damaged; {cure}"
     print(f"audit: {len(problems_by_path)} folder{'s' * (len(problems_by_path) != 1)} or copies {done}")
     if recorded:
-        print(f"audit: to bring back what was recorded: dvc checkout --force {shlex.join(recorded)}")
+        folders = shlex.join(recorded)
+        # without the recorded files in its cache, `dvc checkout` removes the whole store
+        fetch = f"dvc fetch {folders} && " if has_remote() else ""
+        print(f"audit: to bring back what was recorded: {fetch}dvc checkout --force {folders}")
     return 0 if options.remove else 1

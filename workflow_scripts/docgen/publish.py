@@ -349,8 +349,13 @@ def _missing_sentence(study: Study, runs: Sequence[RecordedRun]) -> str:
 
 def _hand_written(page: Path) -> str:
     """Read the part of the page that a person has written."""
-    match = HAND_WRITTEN.search(page.read_text(encoding="utf-8")) if page.is_file() else None
-    return match[0] if match else NOTHING_HAND_WRITTEN
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    if match := HAND_WRITTEN.search(text):
+        return match[0]
+    if "written by hand" in text:
+        begin, end = NOTHING_HAND_WRITTEN.split("\n")[:2]
+        raise SpecError(f"{page}: what is written by hand must stand between the lines {begin} and {end}")
+    return NOTHING_HAND_WRITTEN
 
 
 def _tables_markdown(specs: Mapping[str, Mapping[str, Any]], written: Sequence[str], out: Path) -> list[str]:

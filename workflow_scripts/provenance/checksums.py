@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fednoise_core.io import (
     ADDRESS,
+    ArtifactError,
     find_address,
     find_other_address,
     open_atomic,
@@ -52,6 +53,21 @@ def read_sums(folder: str | os.PathLike[str]) -> dict[str, str]:
         return {}
     match = re.fullmatch(f"(?:{LINE.pattern})*", text)
     return {name: value for value, name in LINE.findall(text)} if match else {}
+
+
+def check_sums(folder: str | os.PathLike[str]) -> None:
+    """Check that no file of a folder but the models, which are large, has changed since its step wrote it.
+
+    Args:
+        folder: The folder. One without a list of SHA-256 passes.
+
+    Raises:
+        ArtifactError: A file has changed.
+    """
+    for name, value in read_sums(folder).items():
+        file = Path(folder, name)
+        if file.suffix != ".safetensors" and file.is_file() and sha256_file(file) != value:
+            raise ArtifactError(f"{file}: changed after its step wrote it. `fednoise audit` says how to get it back")
 
 
 def find_damage(folder: str | os.PathLike[str]) -> list[tuple[str, str]]:

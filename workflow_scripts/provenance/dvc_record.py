@@ -32,6 +32,12 @@ def read_record() -> dict[str, str]:
     return {str(file.parent): number for file, number in files.items() if file.name == SUMS}
 
 
+def has_remote() -> bool:
+    """Return True if DVC has a remote, from which recorded files can be fetched."""
+    files = (Path(".dvc", name) for name in ("config", "config.local"))
+    return any('remote "' in file.read_text(encoding="utf-8") for file in files if file.exists())
+
+
 def is_record_missing(record: Mapping[str, str]) -> bool:
     """Return True if dvc.lock says that the store was recorded, and `read_record` found nothing, as in a clone."""
     if record or not Path("dvc.lock").exists():

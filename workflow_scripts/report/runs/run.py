@@ -12,6 +12,7 @@ import pandas as pd
 from fednoise_core.index import FILES, FLAGS, SHOWN, read_json, read_runs
 from fednoise_core.io import ArtifactError, SpecError, check_address, json_digest
 from fednoise_core.settings.variants import index_of
+from workflow_scripts.provenance.checksums import check_sums
 from workflow_scripts.report.text.escape import one_line
 
 METRICS = ("best", "last", "last10_mean")
@@ -176,6 +177,7 @@ def load(listed_runs: Iterable[ListedRun]) -> list[RecordedRun]:
     runs = []
     for listed in listed_runs:
         check_address(listed.dir)
+        check_sums(listed.dir)
         record = read_json(listed.dir / "spec.json", ("spec",))
         summary = read_json(
             listed.dir / "summary.json", ("run", "accuracy", "headline_view", "spec_digest", "rounds", "classes")
