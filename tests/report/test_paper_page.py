@@ -134,7 +134,7 @@ def test_what_is_written_by_hand_stays_and_runs_of_other_settings_do_not_count(c
     assert text.count("written by hand") == 2
     assert f"3 of {count_runs(changed)} runs; `snakemake" in text
     page.write_text("<!-- written by hand-->\nSCE helps.\n<!-- end of what is written by hand -->\n")
-    with pytest.raises(SpecError, match=r"README\.md: what is written by hand must stand between the lines <!-- written"):
+    with pytest.raises(SpecError, match=r"README\.md: what is written by hand must stand between the lines <!--"):
         publish_study(changed, page.parent)
     assert "SCE helps." in page.read_text(encoding="utf-8")
 
