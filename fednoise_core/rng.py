@@ -76,7 +76,8 @@ def refuse_global_draws(place: str) -> Iterator[None]:
 
 
 def _global_states() -> dict[str, bytes]:
-    states = {"numpy": str(np.random.get_state(legacy=False)).encode()}
+    numpy = np.random.get_state(legacy=False)["state"]
+    states = {"numpy": numpy["key"].tobytes() + bytes(str(numpy["pos"]), "ascii")}
     if torch := sys.modules.get("torch"):
         states["torch"] = torch.get_rng_state().numpy().tobytes()
     return states

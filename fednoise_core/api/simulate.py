@@ -260,7 +260,6 @@ def run_federation(
     chosen = run_options.made or make_method(method, settings)
     arrays = apply_openset_images(arrays, labels, donor)
     cohorts = functools.partial(continue_cohorts, labels.generator) if settings.sampling == "continued" else None
-    record = dict(run_options.spec or {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}})
     with torch_switches(run_options.threads):
         world = World(arrays, labels.noisy, partition, settings, seed, run_options.device, cohorts, chosen.pooled)
         check_pools(method["name"], chosen, settings, world)
@@ -276,6 +275,7 @@ def run_federation(
         "test_known": arrays.test_known,
         **({"left_out": len(arrays.left_out)} if arrays.left_out else {}),
     }
+    record = dict(run_options.spec or {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}})
     cost = record_cost(outcome, world, executor, began)
     summary = output.make_summary(outcome, {**facts, "spec_digest": json_digest(record["spec"])})
     _print_end(run_options, run_options.label or method["name"], summary)

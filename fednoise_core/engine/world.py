@@ -40,7 +40,8 @@ def torch_switches(threads: int) -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
     try:
         with (
-            device if device.type == "cpu" else torch.device("cpu"),
+            # as a context a device intercepts every call of torch, which takes time
+            contextlib.nullcontext() if device.type == "cpu" else torch.device("cpu"),
             torch.autocast("cpu", enabled=False),
             torch.autocast("cuda", enabled=False),
             torch.inference_mode(False),

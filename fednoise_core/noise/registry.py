@@ -173,12 +173,12 @@ def _check_result(result: Any, place: str, n: int, K: int, clients: Sequence[np.
         raise SpecError(f"{place}: its labels are {actual}; int64 [{n}] is needed")
     if n and (noisy.min() < 0 or noisy.max() >= K):
         raise SpecError(f"{place}: its labels are {noisy.min()}..{noisy.max()}; the classes are 0..{K - 1}")
-    levels = None if clients is None else (len(clients),)
+    C = 0 if clients is None else len(clients)
     if result.T_nominal is not None:
         shape = check_matrix(result.T_nominal, f"{place}: T_nominal", 1e-6).shape
-        if shape not in ((K, K), *(() if levels is None else ((*levels, K, K),))):
+        if shape not in ((K, K), (C, K, K)):
             raise SpecError(f"{place}: T_nominal is {list(shape)}; [{K}, {K}] or one such matrix a client is needed")
-    if result.level is not None and levels is not None and np.shape(result.level) != levels:
+    if result.level is not None and C and np.shape(result.level) != (C,):
         raise SpecError(f"{place}: level is {list(np.shape(result.level))}; a number a client is needed")
 
 

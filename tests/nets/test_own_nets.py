@@ -17,6 +17,7 @@ from torch import nn
 
 import fednoise_core as fn
 from fednoise_core.api.run import Run
+from fednoise_core.engine.world import torch_switches
 from fednoise_core.io import SpecError
 from fednoise_core.nets import build_net
 from fednoise_core.nets.module import with_named_nets
@@ -120,6 +121,12 @@ def test_what_surrounds_a_run_changes_nothing():
         torch.set_flush_denormal(False)
     assert flushed
     assert torch.equal(surrounded, alone)
+
+
+def test_nothing_intercepts_the_calls_of_torch_in_a_run():
+    """A device as a context does so, and makes small runs take half as long again."""
+    with torch_switches(1):
+        assert torch._C._len_torch_function_stack() == 0
 
 
 def test_a_trained_module_takes_pixels_of_any_integer_type():
