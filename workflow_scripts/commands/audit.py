@@ -73,7 +73,9 @@ def find_missing_copies() -> list[str]:
     return [file for file, source in copies.items() if not Path(file).exists() and Path(source).exists()]
 
 
-def audit_store(*, copies: bool = True, record: Mapping[str, str] = MappingProxyType({})) -> dict[Path, list[str]]:
+def audit_store(
+    *, copies: bool = True, record: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+) -> dict[Path, list[str]]:
     """Compare the store with its SHA-256 lists and with DVC's record.
 
     Args:

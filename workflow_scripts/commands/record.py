@@ -29,13 +29,11 @@ def _refusal_reason(accepted: Collection[str]) -> str | None:
     recorded = read_record()
     if is_record_missing(recorded):
         return MISSING
-    record = {folder: number for folder, number in recorded.items() if folder not in accepted}
+    record = {folder: files for folder, files in recorded.items() if folder not in accepted}
     problems_found = [f"AUDIT: {problem}" for problems in audit_store(record=record).values() for problem in problems]
     if problems_found:
         return "\n".join(["the audit finds:", *problems_found, CURE])
-    needed = {
-        folder: number for folder, number in record.items() if not {*map(str, Path(folder).parents)} & {*accepted}
-    }
+    needed = [folder for folder in record if not {*map(str, Path(folder).parents)} & {*accepted}]
     if lost := describe_lost(find_folders(), needed):
         return lost
     dry_run = subprocess.run([sys.executable, "-m", "snakemake", "-n"], capture_output=True, text=True, check=False)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -17,19 +17,23 @@ MISSING = (
 )
 
 
-def read_record() -> dict[str, str]:
+def read_record() -> dict[str, dict[str, str]]:
     """Read from DVC what was recorded of the store.
 
     Returns:
-        Folder → MD5 of its SHA-256 list; nothing where no results are recorded, or DVC does not have the record.
+        Folder → MD5 of its files by name; nothing where no results are recorded, or DVC does not have the record.
     """
     if not Path("dvc.lock").exists():
         return {}
     command = [sys.executable, "-m", "dvc", "ls", "--recursive", "--show-hash", "--json", ".", "store"]
     listing = subprocess.run(command, capture_output=True, text=True, check=False)
     entries = json.loads(listing.stdout) if listing.returncode == 0 else []
-    files = {Path("store", entry["path"]): str(entry.get("md5")) for entry in entries if entry["isout"]}
-    return {str(file.parent): number for file, number in files.items() if file.name == SUMS}
+    record: dict[str, dict[str, str]] = {}
+    for entry in entries:
+        if entry["isout"]:
+            file = Path("store", entry["path"])
+            record.setdefault(str(file.parent), {})[file.name] = str(entry.get("md5"))
+    return {folder: files for folder, files in record.items() if SUMS in files}
 
 
 def has_remote() -> bool:
@@ -38,7 +42,7 @@ def has_remote() -> bool:
     return any('remote "' in file.read_text(encoding="utf-8") for file in files if file.exists())
 
 
-def is_record_missing(record: Mapping[str, str]) -> bool:
+def is_record_missing(record: Mapping[str, Mapping[str, str]]) -> bool:
     """Return True if dvc.lock says that the store was recorded, and `read_record` found nothing, as in a clone."""
     if record or not Path("dvc.lock").exists():
         return False
@@ -46,7 +50,7 @@ def is_record_missing(record: Mapping[str, str]) -> bool:
     return any(out.get("nfiles") for out in stages.get("store", {}).get("outs", ()))
 
 
-def describe_lost(folders: Iterable[Path], record: Mapping[str, str]) -> str:
+def describe_lost(folders: Iterable[Path], record: Collection[str]) -> str:
     """Describe the recorded folders that are gone or empty, and the cure; "" if there are none.
 
     Args:
@@ -60,7 +64,7 @@ def describe_lost(folders: Iterable[Path], record: Mapping[str, str]) -> str:
     return f"{count}. `dvc pull` brings them back. Removed on purpose: `fednoise record --accept FOLDER`"
 
 
-def find_forgeries(folders: Iterable[Path], record: Mapping[str, str]) -> dict[Path, list[str]]:
+def find_forgeries(folders: Iterable[Path], record: Mapping[str, Mapping[str, str]]) -> dict[Path, list[str]]:
     """Compare SHA-256 lists with what DVC recorded: a file may have been changed together with its line in the list.
 
     Args:
@@ -68,12 +72,19 @@ def find_forgeries(folders: Iterable[Path], record: Mapping[str, str]) -> dict[P
         record: As `read_record` answers.
 
     Returns:
-        Folder → what is wrong with it.
+        Folder → what is wrong with it, with the names of the files that differ.
     """
-    changed = [
-        folder
-        for folder in folders
-        if (number := record.get(str(folder)))
-        and hashlib.md5(Path(folder, SUMS).read_bytes(), usedforsecurity=False).hexdigest() != number
-    ]
-    return {folder: [f"{folder}: is not what was recorded"] for folder in changed}
+    forgeries = {}
+    for folder in folders:
+        recorded = record.get(str(folder), {})
+        if recorded and _md5(folder / SUMS) != recorded[SUMS]:
+            here = {file.name: _md5(file) for file in folder.iterdir() if file.is_file() and file.name != SUMS}
+            names = {*here, *recorded} - {SUMS}
+            differing = sorted(name for name in names if here.get(name) != recorded.get(name)) or [SUMS]
+            again = " (a run made again has other times)" if differing == ["cost.json"] else ""
+            forgeries[folder] = [f"{folder}: is not what was recorded: {', '.join(differing)}{again}"]
+    return forgeries
+
+
+def _md5(file: Path) -> str:
+    return hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
