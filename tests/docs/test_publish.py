@@ -76,6 +76,20 @@ def test_what_cannot_be_made_again_here_is_never_removed(config_copy: Path) -> N
     )
 
 
+def test_a_whole_study_keeps_a_run_whose_folder_is_gone(config_copy: Path) -> None:
+    study, out = publish.find_study("quick"), config_copy / "out"
+    study.figures, study.tables = {"dots": study.figures["dots"]}, {"main": {"kind": "accuracy"}}
+    planned = {run.folder: run for run in study.runs}
+    for run in planned.values():
+        finish_run(study.name, run, rounds=3)
+    publish.publish_study(study, out)
+    first = (out / "main.csv").read_bytes()
+    shutil.rmtree(next(iter(planned)))
+    publish.publish_study(study, out)
+    assert f"Run so far: {len(planned)} of {len(planned)} runs" in (out / "README.md").read_text(encoding="utf-8")
+    assert (out / "main.csv").read_bytes() == first
+
+
 def test_an_entry_has_its_own_runs_where_the_same_are_published(config_copy: Path) -> None:
     study = publish.find_study("quick")
     run = study.runs[0]

@@ -4,7 +4,7 @@ fednoise publish --root results/fedmixcon-cpu [--out docs/results/fedmixcon-cpu]
 
 A paper at its own size takes long on one GPU, so what was run so far is published, and every other cell says
 "not run". Runs of an earlier publication count, too, as long as their settings are those of today. They are read from
-runs.json.xz, which has what the page of a paper needs of each run. So a page can grow on several machines.
+runs.json.xz, which has what most tables and figures need of each run. So a page can grow on several machines.
 
 A scale with `page: cpu` has its rows on the page of scale cpu, whose runs.json.xz has its runs.
 
@@ -135,8 +135,8 @@ def publish_study(
         out: The folder to write to.
         html: The page as one HTML file, too.
         published: A file of published runs that are shown in place of this machine's; default: those of `out` are
-            shown beside them, and those of a leaderboard's baseline in place of them. The runs are written there if the
-            study is a paper, a leaderboard, or unfinished.
+            shown beside them, and those of a leaderboard's baseline in place of them. The runs are written there, so
+            that a page never loses one.
         note: A paragraph that is added to the study's text.
 
     Returns:
@@ -177,8 +177,7 @@ def publish_study(
         endings = ("csv", "md", *(["tex"] if boards else []))
         files = [root / f"tables/{name}.{ending}" for name in table_names for ending in endings]
         copies = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
-        is_unfinished = len(listed) < len(study.runs)
-        if (paper or boards or earlier or is_unfinished) and not published:
+        if not published:
             copies += pack_runs(
                 packed, earlier, out / RUNS, LIMIT, scores_only=bool(boards), ratios=compare_speed(runs)
             )

@@ -1,6 +1,6 @@
 """The runs of a publication in one small file that git keeps, so that a page can be made again and added to later.
 
-It has what the page of a paper needs of a run. It lacks models, suspects, losses and accuracies by class.
+It has what most tables and figures need of a run. It lacks models, suspects, losses and accuracies by class.
 """
 
 import csv
