@@ -1,19 +1,23 @@
 """config/schema/table.yaml and figure.yaml name exactly what the code can make, and every example there is made."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from fake_runs import METHODS, STOPPED, SWEPT, write_study
 from jsonschema import Draft202012Validator
 from layout_check import problems
 
+from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts.report.figures import draw, style
 from workflow_scripts.report.runs.run import ListedRun, listed_runs
 from workflow_scripts.report.tables import registry
+from workflow_scripts.report.tables.kind import TableKind
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     family: yaml.safe_load((Path("config/schema") / f"{family}.yaml").read_text(encoding="utf-8"))
@@ -56,6 +60,27 @@ def test_the_kind_of_table_in_the_documentation_works(found: list[ListedRun], mo
     made = registry.lay_out_table(frame, spec)
     assert (made.title, len(made.rows)) == ("Apart", 1)
     assert [cell.text for cell in made.rows[0].cells] == [f"{frame[key].iloc[0]:.1f}" for key in ("lowest", "highest")]
+
+
+def test_a_kind_of_table_of_ones_own_may_have_text_and_must_have_columns(
+    found: list[ListedRun], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (kind,) = kinds_on("add_a_table.md", monkeypatch)
+    spec = {"kind": "range", "noises": ["random40"], "methods": ["fedavg"]}
+
+    def write(kind: TableKind) -> list[str]:
+        monkeypatch.setitem(registry.TABLES, "range", kind)
+        registry.write_table(found, spec, tmp_path / "range", "range")
+        return [*registry.read_table(tmp_path / "range.csv", spec).get("judge", [])]
+
+    judged = replace(kind, frame=lambda *args: kind.frame(*args).assign(judge="near"))
+    with pytest.raises(
+        ArtifactError, match=r"range.csv: column judge: .*names its columns of text: `texts=\('judge',\)`"
+    ):
+        write(judged)
+    assert write(replace(judged, texts=["judge"])) == ["near"]
+    with pytest.raises(SpecError, match="table: kind range: its frame has no columns"):
+        write(replace(kind, frame=lambda *args: pd.DataFrame([])))
 
 
 def test_the_figures_of_the_documentation_work(found: list[ListedRun], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,13 +22,12 @@ from workflow_scripts.report.pages.images import ImageCache, few_colours, make_t
 from workflow_scripts.report.pages.page_data import page_data, series_style
 from workflow_scripts.report.pages.paper_sections import paper_parts
 from workflow_scripts.report.pages.run_details import rows_of, run_columns, run_rows
-from workflow_scripts.report.runs.csv_files import read_csv
 from workflow_scripts.report.runs.names import Names, describe_spec
 from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.provenance import describe_provenance, file_uri, list_limits, summary_counts
 from workflow_scripts.report.runs.run import SELECTORS, ListedRun, RecordedRun, load
 from workflow_scripts.report.runs.settings import SettingArtifacts, artifacts_of
-from workflow_scripts.report.tables.registry import complete_tables, lay_out_table
+from workflow_scripts.report.tables.registry import complete_tables, lay_out_table, read_table
 from workflow_scripts.report.text.cells import METRIC_WORDS
 
 STYLES, SCRIPTS = ("page.css", "study.css", "paper.css"), ("chart.js", "reading.js", "curves.js", "runs.js", "study.js")
@@ -53,7 +52,7 @@ def study_page(study: Mapping[str, Any], listed: Sequence[ListedRun], root: str 
     if not runs:
         raise ArtifactError(f"{root}: the study has no runs")
     specs, shelf, names = study["tables"], ImageCache(), Names.of_runs(runs)
-    frames = {name: read_csv(f"{root / 'tables' / name}.csv") for name in specs}
+    frames = {name: read_table(root / f"tables/{name}.csv", spec) for name, spec in specs.items()}
     first = headline_of(runs)
     paper = paper_parts(study, runs, root)
     board, figures = _split_board(study, root, shelf, of_a_paper=paper is not None)

@@ -1,5 +1,6 @@
 """CSVs of tables and figures: numbers with fixed decimals, and texts that no spreadsheet takes for a formula."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -65,25 +66,27 @@ def csv_text(frame: pd.DataFrame) -> str:
     return safe.to_csv(index=False, float_format=f"%.{DECIMALS}f", lineterminator="\n")
 
 
-def read_csv(path: str | Path) -> pd.DataFrame:
+def read_csv(path: str | Path, texts: Collection[str] = ()) -> pd.DataFrame:
     """Read a table's CSV back.
 
     Args:
         path: Of a file that `write_csv` made.
+        texts: Columns that are text, too.
 
     Returns:
-        Columns of TEXT as text (an id may be `none` or `007`), the rest as numbers (float64).
+        Columns of TEXT and `texts` as text (an id may be `none` or `007`), the rest as numbers (float64).
 
     Raises:
         ArtifactError: If it is missing or damaged.
     """
     frame = read_texts(path)
     for name in frame.columns:
-        if name not in TEXT:
+        if name not in {*TEXT, *texts}:
             try:
                 frame[name] = pd.to_numeric(frame[name].replace("", np.nan))
             except (ValueError, TypeError) as error:
-                raise ArtifactError(f"{path}: column {name}: {error}") from error
+                cure = f"A kind of table names its columns of text: `texts=({name!r},)`"
+                raise ArtifactError(f"{path}: column {name}: {error}. {cure}") from error
     return frame
 
 

@@ -27,6 +27,7 @@ class TableKind:
         frame: Makes the numbers, one row a cell, from the chosen runs and the settings. They are written as CSV.
         layout: Makes the table that is shown from that CSV and the settings.
         example: Settings for the one-line example on the reference page.
+        texts: Columns of text in its frame, beside those of `csv_files.TEXT`. Every other column must be numbers.
         context: What the workflow tells of the study beside the settings, and what stands where it tells nothing.
         without_runs: Whether it reads no run at all.
         of_a_paper: Whether it shows the cells of a paper, also where nothing was run.
@@ -37,6 +38,7 @@ class TableKind:
     frame: Callable[[Sequence[RecordedRun], Spec], pd.DataFrame]
     layout: Callable[[pd.DataFrame, Spec], Grid]
     example: Mapping[str, Any] = field(default_factory=dict)
+    texts: Sequence[str] = ()
     context: Mapping[str, Any] = field(default_factory=dict)
     without_runs: bool = False
     of_a_paper: bool = False

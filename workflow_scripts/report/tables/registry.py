@@ -73,6 +73,8 @@ def build_table(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.Data
     if not runs and not kind.of_a_paper:
         raise SpecError("the table names no run")
     table = kind.frame(runs, complete_spec(spec))
+    if table.columns.empty:
+        raise SpecError(f"table: kind {spec['kind']}: its frame has no columns. Give them in an empty frame, too")
     if unknown := agreement.untrusted_datasets(runs):
         table["test_known"] = (~table["dataset"].isin(unknown)).astype(int)
     for note in mixed_versions(runs):
@@ -135,11 +137,16 @@ def write_table(listed: Sequence[ListedRun], spec: Mapping[str, Any], prefix: st
         The shown table.
     """
     write_csv(f"{prefix}.csv", build_table(listed, spec))
-    layout = lay_out_table(read_csv(f"{prefix}.csv"), spec)  # what is shown is what is in the file
+    layout = lay_out_table(read_table(f"{prefix}.csv", spec), spec)  # what is shown is what is in the file
     for ending, text in (("md", render_markdown(layout)), ("tex", render_latex(layout, name))):
         with open_atomic(f"{prefix}.{ending}") as file:
             file.write(text)
     return layout
+
+
+def read_table(path: str | Path, spec: Mapping[str, Any]) -> pd.DataFrame:
+    """Read the CSV of a table of these settings. Raises as `read_csv`."""
+    return read_csv(path, find_kind(spec).texts)
 
 
 def find_kind(spec: Mapping[str, Any]) -> TableKind:
