@@ -17,15 +17,15 @@ from fednoise_core.rng import torch_stream
 from fednoise_core.settings.train import Train
 
 
-def fitted(executor: str, local: type[Local], clients: Any, train: dict[str, Any] | None = None, **how: Any):
+def fitted(executor: str, local: type[Local], clients: Any, train: dict[str, Any] | None = None, **options: Any):
     """One fit of the toy's first model; (federation, state, who, ups)."""
     with toy.federation_on(executor, train=train) as fed:
         state = State(round=1)
-        clients, updates = fed.fit(local(fed.train), state, clients, {"model": fed.init_weights("model")}, **how)
+        clients, updates = fed.fit(local(fed.train), state, clients, {"model": fed.init_weights("model")}, **options)
     return fed, state, clients, updates
 
 
-# when it is called, and with what
+# its calls
 
 
 class Diary(Plain):
@@ -45,7 +45,7 @@ def test_it_is_called_after_each_epoch_but_the_last_with_the_model_so_far(execut
     *_, updates = fitted(executor, Diary, [3, 0, 1], epochs=3)
     for client, update in zip([3, 0, 1], updates, strict=True):
         assert [epoch for epoch, _ in update["days"]] == [1, 2]
-        for epoch, total in update["days"]:  # a fit of so many epochs ends where the longer one was then
+        for epoch, total in update["days"]:  # a fit of so many epochs ends where the longer fit was after them
             *_, (short,) = fitted(executor, Plain, [client], epochs=epoch)
             assert total == pytest.approx(float(short["model"].flat.sum()), abs=1e-4)
     *_, updates = fitted(executor, Diary, [3], epochs=1)
@@ -53,7 +53,7 @@ def test_it_is_called_after_each_epoch_but_the_last_with_the_model_so_far(execut
 
 
 class Quiet(Plain):
-    """Looks on."""
+    """Has a hook that does nothing."""
 
     draws = 2
 
@@ -70,15 +70,15 @@ class Without(Quiet):
 
 @pytest.mark.parametrize("train", [{"augment": "flip"}, {"net": "toy_drop"}, {"last_batch": "wrap", "momentum": 0.9}])
 def test_a_hook_that_returns_nothing_changes_no_bit(executor, train, toy_nets):
-    (fed, *_, a), (other, *_, b) = (fitted(executor, kind, [3, 0, 1, 6], train, epochs=3) for kind in (Quiet, Without))
+    (fed, *_, a), (plain, *_, b) = (fitted(executor, kind, [3, 0, 1, 6], train, epochs=3) for kind in (Quiet, Without))
     assert toy.same_state(a, b)
     filled = 3 * (3 + 3 + 4) if "last_batch" in train else 0  # 17, 12 and 11 samples are filled up to 20, 15 and 15
-    assert fed.passes == other.passes == 3 * (17 + 1 + 12 + 11) + filled
+    assert fed.passes == plain.passes == 3 * (17 + 1 + 12 + 11) + filled
 
 
 @dataclass
 class Spy(Plain):
-    """Writes down its batches, and returns given work between epochs."""
+    """Records its batches, and returns the next of `works` between epochs."""
 
     train: Train
     works: dict[int, Work] = field(default_factory=dict)  # 0: from `prepare_fit`
@@ -97,11 +97,11 @@ class Spy(Plain):
 
 
 def spied(works: dict[int, Work], epochs: int, client: int = 3, **train: Any) -> tuple[Spy, Any]:
-    made = toy.toy_world(train)
-    spy = Spy(made.train, works)
-    model = made.net(client).fresh(torch.Generator().manual_seed(0))
+    world = toy.toy_world(train)
+    spy = Spy(world.train, works)
+    model = world.net(client).fresh(torch.Generator().manual_seed(0))
     request = FitRequest(spy, client, 1, epochs, {"model": model, "lr": 0.1}, client_state={"kept": torch.ones(2)})
-    fit = ClientFit(made, request, Workspace()).open()
+    fit = ClientFit(world, request, Workspace()).open()
     for steps in fit.iterate_stretches():
         for k in steps:
             fit.step(k)
@@ -121,39 +121,39 @@ def test_new_work_replaces_samples_targets_aux_pools_and_facts():
     assert [len(b.i) for b, _ in spy.seen] == sizes
     assert result.steps == len(sizes)
     first, second, third = spy.seen[:6], spy.seen[6:8], spy.seen[8:]
-    for batch, mine in first:
+    for batch, client_state in first:
         assert torch.equal(batch.y, y[batch.i])
         assert torch.equal(batch.aux["a"], batch.i.float())
         assert set(batch.more) == {"rest"}
         assert sorted(batch.more["rest"].i.tolist()) == [1, 2]
-        assert (mine["f"], mine.keys()) == (1, {"kept", "f"})
+        assert (client_state["f"], client_state.keys()) == (1, {"kept", "f"})
     assert sorted(torch.cat([b.i for b, _ in second]).tolist()) == list(range(5, 12))
-    for batch, mine in second:
+    for batch, client_state in second:
         assert torch.equal(batch.y, (1 - y)[batch.i])
         assert torch.equal(batch.aux["b"], -batch.i.float())
         assert batch.aux.keys() == {"b"}
         assert not batch.more
-        assert mine.keys() == {"kept", "g"}
-    given = toy.images_of(toy.toy_world(), 3)[1]
-    for batch, mine in third:
+        assert client_state.keys() == {"kept", "g"}
+    labels = toy.images_of(toy.toy_world(), 3)[1]
+    for batch, client_state in third:
         assert sorted(batch.i.tolist()) == list(range(5))
-        assert torch.equal(batch.y, given[batch.i])  # without targets: the client's
+        assert torch.equal(batch.y, labels[batch.i])  # without targets: the client's
         assert not batch.aux
         assert batch.more["other"].i.tolist() == [7]
-        assert mine.keys() == {"kept"}
+        assert client_state.keys() == {"kept"}
     # by hand: 2 epochs of 12, each of 3 steps with 2 more; then 7; then 2 epochs of 5, each of one step with 1 more
     assert result.passes == 2 * (12 + 3 * 2) + 7 + 2 * (5 + 1)
     assert result.client_state is None  # nothing of it is kept
 
 
 def test_the_epochs_of_new_work_have_numbers_of_their_own():
-    every = Work(samples=torch.arange(12))
+    work = Work(samples=torch.arange(12))
     plain, _ = spied({}, 3)
-    spy, _ = spied({1: every, 2: every}, 3)
-    again, _ = spied({1: every, 2: every}, 3)
+    spy, _ = spied({1: work, 2: work}, 3)
+    again, _ = spied({1: work, 2: work}, 3)
 
     def by_epoch(name: str) -> list[list[torch.Tensor]]:
-        runs = [[getattr(batch, name) for batch, _ in one.seen] for one in (plain, spy, again)]
+        runs = [[getattr(batch, name) for batch, _ in recorder.seen] for recorder in (plain, spy, again)]
         return [[torch.cat(seen[k : k + 3]) for k in (0, 3, 6)] for seen in runs]
 
     orders, numbers = by_epoch("i"), by_epoch("u")
@@ -175,8 +175,8 @@ class Counts(Plain):
 
     def prepare_fit(self, client, broadcast):
         start = client.state.get("seen", torch.zeros(client.n))
-        more = {"rest": torch.arange(0, client.n, 2)} if client.n > 9 else {}
-        return Work(state={"seen": start, "same": torch.arange(float(client.n)).double()}, more=more)
+        pools = {"rest": torch.arange(0, client.n, 2)} if client.n > 9 else {}
+        return Work(state={"seen": start, "same": torch.arange(float(client.n)).double()}, more=pools)
 
     def between_epochs(self, client, carry, broadcast, epoch):
         client.state["was"] = [*client.state.get("was", []), client.state["seen"]]
@@ -202,12 +202,12 @@ def test_what_steps_write_per_sample_is_seen_between_epochs_and_kept(executor, k
         for state.round in (1, 2):
             fed.fit(local, state, [0, 1, 4], {"model": model}, epochs=3)
     for client, n in ((0, 17), (1, 1), (4, 9)):
-        kept = state.clients[client]
-        one = torch.ones(n)
+        client_state = state.clients[client]
+        ones = torch.ones(n)
         # 1 and 2 after two epochs, halved to 1, and 2 at the end; the second fit goes on from there: 3, 4, 2, 3
-        assert [t.tolist() for t in kept["was"]] == [x.tolist() for x in (one, 2 * one, 3 * one, 4 * one)]
-        assert torch.equal(kept["seen"], 3 * one)  # float32, as it came
-        assert torch.equal(kept["same"], torch.arange(float(n)).double())
+        assert [t.tolist() for t in client_state["was"]] == [x.tolist() for x in (ones, 2 * ones, 3 * ones, 4 * ones)]
+        assert torch.equal(client_state["seen"], 3 * ones)  # float32, as it came
+        assert torch.equal(client_state["same"], torch.arange(float(n)).double())
 
 
 class FromFurther(Plain):
@@ -281,5 +281,5 @@ def test_steps_are_counted_on_over_new_work(monkeypatch):
     asked = []
     fitted("sequential", Shrinks, [3], epochs=3, lr=lambda k, n: asked.append((k, n)) or 0.1)
     # 3 steps of the first epoch, of 9 planned; then one step for each of two epochs
-    # the first two calls: what `prepare_fit`, and what the other code outside the steps finds in `broadcast`
+    # the first two calls give the rate in `broadcast`, for `prepare_fit` and for the other code outside the steps
     assert asked == [(0, 9)] * 2 + [(0, 9), (1, 9), (2, 9), (3, 5), (4, 5)]

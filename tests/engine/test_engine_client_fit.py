@@ -35,10 +35,10 @@ class Spy(Local):
         super().train_step(net, carry, batch, broadcast, client_state)
 
 
-def task(made: World, local: Local, client: int = 0, epochs: int = 2, **job) -> ClientFit:
-    model = made.net(client).fresh(torch.Generator().manual_seed(0))
+def task(world: World, local: Local, client: int = 0, epochs: int = 2, **job) -> ClientFit:
+    model = world.net(client).fresh(torch.Generator().manual_seed(0))
     request = FitRequest(local, client, 1, epochs, {"model": model, "lr": 0.1}, **job)
-    return ClientFit(made, request, Workspace())
+    return ClientFit(world, request, Workspace())
 
 
 def run(opened: ClientFit):
@@ -49,10 +49,10 @@ def run(opened: ClientFit):
 
 
 def test_batches_hold_the_clients_images_and_labels():
-    made = toy.toy_world()
-    spy = Spy(made.train)
-    result = run(task(made, spy, client=3))
-    x, y = toy.images_of(made, 3)
+    world = toy.toy_world()
+    spy = Spy(world.train)
+    result = run(task(world, spy, client=3))
+    x, y = toy.images_of(world, 3)
     assert [len(b.y) for b in spy.seen] == [5, 5, 2] * 2
     assert result.steps == 6
     for batch in spy.seen:
@@ -70,9 +70,9 @@ def test_batches_hold_the_clients_images_and_labels():
 
 def test_a_further_pool_of_one_sample_is_left_out_where_it_cannot_be_normalised():
     for body, there in ((toy.normed_point, False), (toy.normed_body, True), (toy.linear_body, True)):
-        made = toy.toy_world(net=toy.toy_net(body))
-        spy = Spy(made.train, Work(more={"one": torch.tensor([3]), "none": torch.zeros(0, dtype=torch.int64)}))
-        result = run(task(made, spy, client=3))
+        world = toy.toy_world(net=toy.toy_net(body))
+        spy = Spy(world.train, Work(more={"one": torch.tensor([3]), "none": torch.zeros(0, dtype=torch.int64)}))
+        result = run(task(world, spy, client=3))
         assert result.steps == 6
         assert all(set(batch.more) == ({"one"} if there else set()) for batch in spy.seen)
         assert all(batch.more["one"].i.tolist() == [3] for batch in spy.seen if there)
@@ -82,44 +82,44 @@ def test_a_further_pool_of_one_sample_is_left_out_where_it_cannot_be_normalised(
 
 
 def test_every_pass_has_its_own_dropout_and_methods_share_it():
-    made = toy.toy_world(net=toy.toy_net(toy.dropping_body))
-    one, two = Spy(made.train, draws=0, passes=1), Spy(made.train, draws=3, passes=2)
-    run(task(made, one))
-    run(task(made, two))
-    net = made.net(0)
-    for a, b in zip(one.seen, two.seen, strict=True):
+    world = toy.toy_world(net=toy.toy_net(toy.dropping_body))
+    plain, drawing = Spy(world.train, draws=0, passes=1), Spy(world.train, draws=3, passes=2)
+    run(task(world, plain))
+    run(task(world, drawing))
+    net = world.net(0)
+    for a, b in zip(plain.seen, drawing.seen, strict=True):
         assert torch.equal(a.i, b.i)
         assert torch.equal(a.drop(net), b.drop(net, 0))
         assert not torch.equal(b.drop(net, 0), b.drop(net, 1))
         assert b.drop(net, 1).shape == (len(b.i), 6)
-    assert two.seen[0].drop(toy.toy_net(toy.linear_body)) is None
+    assert drawing.seen[0].drop(toy.toy_net(toy.linear_body)) is None
 
 
 # batch normalisation
 
 
 def test_a_client_with_one_sample_does_no_step_where_it_cannot_be_normalised():
-    made = toy.toy_world(net=toy.toy_net(toy.normed_point))
-    assert not made.net(0).single_ok
+    world = toy.toy_world(net=toy.toy_net(toy.normed_point))
+    assert not world.net(0).single_ok
     assert toy.toy_net(toy.normed_body).single_ok
-    opened = task(made, make_method({"name": "fedavg"}, made.train), client=1)
+    opened = task(world, make_method({"name": "fedavg"}, world.train), client=1)
     result = run(opened)
     assert result.steps == 0
     assert torch.equal(result.update["model"].flat, opened.request.broadcast["model"].flat)
     assert (
-        run(task(made, make_method({"name": "fedavg"}, made.train), client=6)).steps == 4
+        run(task(world, make_method({"name": "fedavg"}, world.train), client=6)).steps == 4
     )  # 11 samples: 5, 5 and a skipped one
 
 
 def test_several_clients_on_one_bench_do_not_see_each_other():
     """Buffers are made once and loaded for each client: values, statistics and momentum must start afresh."""
-    made = toy.toy_world({"momentum": 0.9}, net=toy.toy_net(toy.normed_body))
-    local, bench = make_method({"name": "fedavg"}, made.train), Workspace()
-    model = made.net(0).fresh(torch.Generator().manual_seed(0))
+    world = toy.toy_world({"momentum": 0.9}, net=toy.toy_net(toy.normed_body))
+    local, bench = make_method({"name": "fedavg"}, world.train), Workspace()
+    model = world.net(0).fresh(torch.Generator().manual_seed(0))
 
     def fit(client: int, where: Workspace):
         request = FitRequest(local, client, 1, 2, {"model": model, "lr": 0.1})
-        return run(ClientFit(made, request, where)).update["model"].flat
+        return run(ClientFit(world, request, where)).update["model"].flat
 
     alone = [fit(c, Workspace()) for c in (0, 3, 0)]
     shared = [fit(c, bench) for c in (0, 3, 0)]
@@ -134,20 +134,20 @@ def test_several_clients_on_one_bench_do_not_see_each_other():
 def test_augmented_batches_are_the_augmentation_of_the_clients_images():
     from fednoise_core.data.augment import make_augmentation, prepare_images
 
-    made = toy.toy_world({"augment": "flip"})
-    spy = Spy(made.train)
-    run(task(made, spy, client=3))
-    how = make_augmentation("flip")
-    images = torch.from_numpy(toy.arrays().x_train)[made.index[3]]
-    plain, _ = toy.images_of(made, 3)
-    stream = made.random_stream("augment", 0, "fit", 1, 3)
-    u = torch.rand(24, how.draws, generator=stream)
-    at, flipped = 0, 0
+    world = toy.toy_world({"augment": "flip"})
+    spy = Spy(world.train)
+    run(task(world, spy, client=3))
+    flip = make_augmentation("flip")
+    images = torch.from_numpy(toy.arrays().x_train)[world.index[3]]
+    plain, _ = toy.images_of(world, 3)
+    stream = world.random_stream("augment", 0, "fit", 1, 3)
+    u = torch.rand(24, flip.draws, generator=stream)
+    start, flipped = 0, 0
     for batch in spy.seen:
-        drawn = u[at : at + len(batch.i)]
-        at += len(batch.i)
+        drawn = u[start : start + len(batch.i)]
+        start += len(batch.i)
         expected = prepare_images(
-            images[batch.i][:, None], drawn, how, torch.tensor([0.25]).view(1, 1, 1), torch.tensor([0.2]).view(1, 1, 1)
+            images[batch.i][:, None], drawn, flip, torch.tensor([0.25]).view(1, 1, 1), torch.tensor([0.2]).view(1, 1, 1)
         )
         torch.testing.assert_close(batch.x, expected, rtol=0, atol=1e-6)
         flipped += int((batch.x != plain[batch.i]).flatten(1).any(1).sum())
@@ -155,10 +155,10 @@ def test_augmented_batches_are_the_augmentation_of_the_clients_images():
 
 
 def test_views_are_augmented_each_on_its_own():
-    made = toy.toy_world()
-    spy = Spy(made.train, views=["none", "flip", "flip"])
-    run(task(made, spy, client=0))
-    plain, _ = toy.images_of(made, 0)
+    world = toy.toy_world()
+    spy = Spy(world.train, views=["none", "flip", "flip"])
+    run(task(world, spy, client=0))
+    plain, _ = toy.images_of(world, 0)
     different = 0
     for batch in spy.seen:
         assert len(batch.views) == 3
@@ -177,8 +177,8 @@ def test_views_are_augmented_each_on_its_own():
 
 def test_bf16_changes_the_numbers_and_not_their_type():
     exact, rough = (
-        run(task(made, make_method({"name": "fedavg"}, made.train))).update["model"].flat
-        for made in (toy.toy_world(), toy.toy_world({"precision": "bf16"}))
+        run(task(world, make_method({"name": "fedavg"}, world.train))).update["model"].flat
+        for world in (toy.toy_world(), toy.toy_world({"precision": "bf16"}))
     )
     assert rough.dtype == torch.float32
     assert not torch.equal(exact, rough)

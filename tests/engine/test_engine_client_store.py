@@ -1,4 +1,4 @@
-"""What clients keep: in memory or in a file, bit for bit, and safe beside a checkpoint."""
+"""Clients' state is kept in memory or in a file, bit for bit, and safe beside a checkpoint."""
 
 import weakref
 from pathlib import Path
@@ -20,10 +20,10 @@ from fednoise_core.methods import make_method
 CPU = torch.device("cpu")
 
 
-def filed(path: Path | None = None, room: int = 0, **given: Any) -> ClientStore:
-    kept = ClientStore(given)
-    kept.move_to(path, room, CPU)
-    return kept
+def filed(path: Path | None = None, room: int = 0, **entries: Any) -> ClientStore:
+    store = ClientStore(entries)
+    store.move_to(path, room, CPU)
+    return store
 
 
 def everything(k: float = 1.0) -> dict[str, Any]:
@@ -39,47 +39,47 @@ def everything(k: float = 1.0) -> dict[str, Any]:
 
 @pytest.mark.parametrize("named", [True, False])
 def test_a_file_gives_back_what_was_put_in(named, tmp_path):
-    kept = filed(tmp_path / "some.kept" if named else None)
+    store = filed(tmp_path / "some.kept" if named else None)
     for c in (7, 3):
-        kept[c] = everything(c)
-    assert len(kept._files) == len(kept) == 2
-    assert list(kept) == [7, 3]
-    assert all(toy.same_state(kept[c], everything(c)) for c in (7, 3))
-    assert kept[7]["model"].layout is kept[3]["model"].layout
-    assert 5 not in kept
-    assert kept.copy_for(5) == {}
-    assert kept.get(5) is None
+        store[c] = everything(c)
+    assert len(store._files) == len(store) == 2
+    assert list(store) == [7, 3]
+    assert all(toy.same_state(store[c], everything(c)) for c in (7, 3))
+    assert store[7]["model"].layout is store[3]["model"].layout
+    assert 5 not in store
+    assert store.copy_for(5) == {}
+    assert store.get(5) is None
     with pytest.raises(KeyError):
-        kept[5]
-    del kept[7]
-    assert list(kept) == [3]
+        store[5]
+    del store[7]
+    assert list(store) == [3]
     with pytest.raises(KeyError):
-        del kept[7]
+        del store[7]
 
 
 def test_only_what_does_not_fit_goes_to_the_file():
     vector = torch.zeros(100)
-    kept = filed(room=1000)
+    store = filed(room=1000)
     for c in range(4):
-        kept[c] = {"v": vector + c}
-    assert len(kept._files) == 2
-    kept[0] = {"v": vector[:50]}  # 600 bytes in memory now
-    kept[2] = {"v": vector + 20}
-    assert len(kept._files) == 1
-    assert [float(kept[c]["v"][0]) for c in range(4)] == [0, 1, 20, 3]
-    assert kept.largest == 400
+        store[c] = {"v": vector + c}
+    assert len(store._files) == 2
+    store[0] = {"v": vector[:50]}  # 600 bytes in memory now
+    store[2] = {"v": vector + 20}
+    assert len(store._files) == 1
+    assert [float(store[c]["v"][0]) for c in range(4)] == [0, 1, 20, 3]
+    assert store.largest == 400
 
 
 def test_what_lies_in_the_file_is_no_more_open_to_the_server_than_the_rest():
-    kept = filed()
-    kept[1] = everything()
-    with kept.server_side():
-        for read in (lambda: kept[1], lambda: kept.get(1), lambda: list(kept.values()), lambda: dict(kept)):
+    store = filed()
+    store[1] = everything()
+    with store.server_side():
+        for read in (lambda: store[1], lambda: store.get(1), lambda: list(store.values()), lambda: dict(store)):
             with pytest.raises(WireError, match="its own"):
                 read()
-        kept[2] = everything(2)
-        assert set(kept) == {1, 2}
-    assert toy.same_state(kept[2], everything(2))
+        store[2] = everything(2)
+        assert set(store) == {1, 2}
+    assert toy.same_state(store[2], everything(2))
 
 
 def values(state: State) -> list[float]:
@@ -125,9 +125,9 @@ def test_a_damaged_file_is_named_when_the_run_starts(damage, tmp_path):
 def test_a_run_of_other_settings_leaves_the_file_alone_until_its_own_checkpoint_is_in_place(tmp_path):
     state, path = state_of(tmp_path)
     save_checkpoint(path, "key", state, Record().to_plain())
-    other, _ = state_of(tmp_path, "other")
+    other_state, _ = state_of(tmp_path, "other")
     assert values(load_checkpoint(path, "key", CPU)[0]) == values(state)
-    save_checkpoint(path, "other", other, Record().to_plain())
+    save_checkpoint(path, "other", other_state, Record().to_plain())
     assert [p.name for p in tmp_path.glob("*.kept")] == [kept_folder(path, "other").name]
     assert load_checkpoint(path, "key", CPU) is None
     clear_checkpoint(path)
@@ -135,22 +135,22 @@ def test_a_run_of_other_settings_leaves_the_file_alone_until_its_own_checkpoint_
 
 
 def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time(monkeypatch):
-    """Else a step for all clients would need room for all that they keep."""
+    """Otherwise a step for all clients would need room for all of their state."""
     fed = toy.toy_federation()
     state = State.of_clients((c, {"v": torch.full((300,), float(c))}) for c in fed.all)
     state.move_to(None, 0, CPU)
-    held = weakref.WeakSet()
+    in_memory = weakref.WeakSet()
     load = ClientStore._read_entry
 
     def watched(self, *args):
-        mine = load(self, *args)
-        held.add(mine["v"])
-        assert len(held) <= 2  # one that is being put away and the next
-        return mine
+        entry = load(self, *args)
+        in_memory.add(entry["v"])
+        assert len(in_memory) <= 2  # one that is being put away and the next
+        return entry
 
     monkeypatch.setattr(ClientStore, "_read_entry", watched)
     assert fed.run_on_clients(state, fed.all, lambda client, broadcast: client.id) == fed.all
-    assert not held
+    assert not in_memory
     assert len(state.clients._files) == len(fed.all)
 
     def raised(client: Any, broadcast: Any) -> float:
@@ -200,9 +200,9 @@ def test_a_run_that_goes_on_with_less_room_keeps_less_in_memory(tmp_path):
 @pytest.mark.parametrize("clear", ["replace", "empty"])
 @pytest.mark.parametrize("count", [0, 2])
 def test_what_a_client_keeps_can_be_cleared(clear, count):
-    """By new things that are nothing, without a look at the old; also in a process of another."""
-    made = toy.toy_world()
-    fed = Federation(made, Workers(made, count) if count else Sequential(made))
+    """Replaced by an empty state, or emptied in place; also where a worker runs the client."""
+    world = toy.toy_world()
+    fed = Federation(world, Workers(world, count) if count else Sequential(world))
     state = State.of_clients((c, {"v": torch.ones(3)}) for c in fed.all)
     fed.run_on_clients(state, [0, 3], replaced if clear == "replace" else emptied)
     fed.executor.close()

@@ -1,4 +1,4 @@
-"""Evaluation: its rows, which checkpoints have too, and what is not evaluated twice."""
+"""Evaluation: its rows, which checkpoints have too, and models that are not evaluated twice."""
 
 import itertools
 
@@ -26,24 +26,26 @@ def test_a_stop_has_the_last_rounds_rows_in_its_checkpoint(tmp_path):
         toy.play("feddpcont", rounds=5, saving=saving)
     _, log = load_checkpoint(saving.path, "key", torch.device("cpu"))
     assert {row[0] for row in log["metrics"] if row[3]} == {0, 1, 2, 3}
-    resumed, whole = (toy.play("feddpcont", rounds=5, saving=one).outcome for one in (Saving(saving.path, "key"), None))
+    resumed, full_run = (
+        toy.play("feddpcont", rounds=5, saving=resume).outcome for resume in (Saving(saving.path, "key"), None)
+    )
     assert resumed.resumed == 3
-    assert toy.same_state(resumed.record, whole.record)
+    assert toy.same_state(resumed.record, full_run.record)
 
 
 def test_a_model_of_two_views_is_evaluated_once(monkeypatch):
     fed, seen = toy.toy_federation(), []
     evaluate = World.evaluate
 
-    def watched(self, net, w, *rest):
+    def watched(self, net, w, *args):
         seen.append(w.flat.data_ptr())
-        return evaluate(self, net, w, *rest)
+        return evaluate(self, net, w, *args)
 
     monkeypatch.setattr(World, "evaluate", watched)
-    server, kept = fed.init_weights("model"), fed.init_weights("model", 2)
+    server, client_model = fed.init_weights("model"), fed.init_weights("model", 2)
     views = {"global": [(SERVER, server)], "sum": [(SERVER, [server, server])], "personal": [(3, ClientEntry("own"))]}
-    rows = list(Evaluator(fed, *held_out()).evaluate_views(views, ClientStore({3: {"own": kept}})))
-    assert seen == [server.flat.data_ptr(), kept.flat.data_ptr()]
+    rows = list(Evaluator(fed, *held_out()).evaluate_views(views, ClientStore({3: {"own": client_model}})))
+    assert seen == [server.flat.data_ptr(), client_model.flat.data_ptr()]
     assert [row[:3] for row in rows if row[0] == "personal" and row[2] == "accuracy"] == [
         ("personal", 3, "accuracy"),
         ("personal", -1, "accuracy"),
@@ -55,13 +57,13 @@ def test_a_model_that_a_client_did_not_change_is_not_evaluated_again(room, monke
     count = []
     evaluate = World.evaluate
 
-    def counted(self, net, w, pool, rows, *rest):
+    def counted(self, net, w, pool, rows, *args):
         count.append(len(rows))
-        return evaluate(self, net, w, pool, rows, *rest)
+        return evaluate(self, net, w, pool, rows, *args)
 
     with monkeypatch.context() as patch:
         patch.setattr(World, "evaluate", counted)
-        made = toy.play("local", room=room)
+        run = toy.play("local", room=room)
     held_out = [n for n in count if n == 40]
     # everyone before and after the pre-training, then each round's cohort, and everyone's confusion matrix at the end
     assert len(held_out) == 7 + 7 + 3 * 4 + 7
@@ -69,4 +71,4 @@ def test_a_model_that_a_client_did_not_change_is_not_evaluated_again(room, monke
     with monkeypatch.context() as patch:
         patch.setattr(ClientStore, "version", lambda self, client: next(never_the_same))
         always = toy.play("local", room=room)
-    assert made.outcome.record.metrics == always.outcome.record.metrics
+    assert run.outcome.record.metrics == always.outcome.record.metrics

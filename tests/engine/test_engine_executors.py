@@ -29,13 +29,14 @@ class Falls(Local):
 
 
 def test_results_come_in_the_order_of_the_jobs(executor):
-    made = toy.toy_world()
+    world = toy.toy_world()
     expected = {
-        job.client: r.update["model"].flat for job, r in zip(jobs(made), Sequential(made).run(jobs(made)), strict=True)
+        job.client: r.update["model"].flat
+        for job, r in zip(jobs(world), Sequential(world).run(jobs(world)), strict=True)
     }
     with toy.federation_on(executor) as fed:
         for clients in ([1, 0, 3], [5, 1, 7, 6, 4, 0, 3], [0]):
-            for client, result in zip(clients, fed.executor.run(jobs(made, clients=clients)), strict=True):
+            for client, result in zip(clients, fed.executor.run(jobs(world, clients=clients)), strict=True):
                 torch.testing.assert_close(result.update["model"].flat, expected[client], rtol=0, atol=1e-5)
 
 
@@ -52,21 +53,21 @@ def test_an_error_on_a_client_reaches_the_run(executor, when):
 
 
 def test_workers_end_with_the_run():
-    made = toy.toy_world()
-    runner = Workers(made, 3)
+    world = toy.toy_world()
+    runner = Workers(world, 3)
     processes = list(runner.processes)
     assert len(processes) == 3
     assert all(p.is_alive() for p in processes)
-    list(runner.run(jobs(made)))
+    list(runner.run(jobs(world)))
     runner.close()
     assert not any(p.is_alive() for p in processes)
 
 
 def test_workers_are_for_the_cpu():
-    made = toy.toy_world()
-    made.device = torch.device("cuda")
+    world = toy.toy_world()
+    world.device = torch.device("cuda")
     with pytest.raises(SpecError, match="Take sequential on a GPU"):
-        Workers(made, 1)
+        Workers(world, 1)
 
 
 def test_a_client_without_samples_takes_no_step(executor):

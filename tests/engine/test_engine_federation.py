@@ -1,4 +1,4 @@
-"""What server code can do and see: sampling, the wire and its bytes, the one label release."""
+"""Server code: sampling, the wire and its bytes, the one label release."""
 
 import math
 from functools import partial
@@ -104,11 +104,11 @@ def test_sweep_takes_everyone_once(size):
 def test_draws_from_the_public_pool():
     fed = toy.toy_federation()
     assert fed.public == 10
-    some = fed.draw_public_ids(1, "word", 4).tolist()
-    assert len(set(some)) == 4
-    assert fed.draw_public_ids(1, "word", 4).tolist() == some
-    assert fed.draw_public_ids(2, "word", 4).tolist() != some
-    assert fed.draw_public_ids(1, "other", 4).tolist() != some
+    ids = fed.draw_public_ids(1, "word", 4).tolist()
+    assert len(set(ids)) == 4
+    assert fed.draw_public_ids(1, "word", 4).tolist() == ids
+    assert fed.draw_public_ids(2, "word", 4).tolist() != ids
+    assert fed.draw_public_ids(1, "other", 4).tolist() != ids
     for k in (0, 10, 11, -1):
         assert fed.draw_public_ids(1, "word", k).tolist() == list(range(10))
     fed.world.pools.pop("public")
@@ -137,14 +137,14 @@ def test_what_belongs_to_clients_raises_on_the_server():
 def test_a_client_sees_its_own_samples_only(executor):
     with toy.federation_on(executor) as fed:
         model = fed.init_weights("model")
-        said = fed.run_on_clients(State(), [3, 2, 1], look, {"model": model})
-    assert [s["id"] for s in said] == [3, 2, 1]
-    for s, client in zip(said, (3, 2, 1), strict=True):
-        x, given = toy.images_of(fed.world, client)
-        assert s["n"] == toy.SIZES[client] == len(given)
-        assert torch.equal(s["labels"], given)
-        assert torch.equal(s["targets"], given)
-        assert s["features"].shape == (len(given), 6)
+        answers = fed.run_on_clients(State(), [3, 2, 1], look, {"model": model})
+    assert [s["id"] for s in answers] == [3, 2, 1]
+    for s, client in zip(answers, (3, 2, 1), strict=True):
+        x, labels = toy.images_of(fed.world, client)
+        assert s["n"] == toy.SIZES[client] == len(labels)
+        assert torch.equal(s["labels"], labels)
+        assert torch.equal(s["targets"], labels)
+        assert s["features"].shape == (len(labels), 6)
         torch.testing.assert_close(s["logits"], fed.net().predict(model, x))
         torch.testing.assert_close(s["public"], fed.predict(model)[[1, 3]])
 
@@ -156,8 +156,8 @@ def test_what_a_client_keeps_and_relabels_stays_with_it(executor):
         fed.run_on_clients(state, [3], keep, {"add": 5})
     assert state.clients == {3: {"seen": 6}, 4: {"seen": 10}}
     assert state.relabelled.keys() == {3}
-    _, given = toy.images_of(fed.world, 3)
-    assert torch.equal(state.relabelled[3], (given + 1) % 5)
+    _, labels = toy.images_of(fed.world, 3)
+    assert torch.equal(state.relabelled[3], (labels + 1) % 5)
 
 
 def test_targets_must_be_as_many_as_samples():
@@ -194,22 +194,22 @@ def test_public_training_is_work_of_clients_and_the_server_has_neither_work_nor_
     update = fed.fit(Plain(fed.train), state, [SERVER], {"model": model}, on="public", targets=targets).updates[0]
     assert (fed.bytes_up, fed.bytes_down, fed.passes) == (0, 0, 0)
     assert not torch.equal(update["model"].flat, model.flat)
-    some = torch.tensor([5, 1, 8])
-    fed.fit(Plain(fed.train), state, [0], {"model": model}, on="public", ids=some, targets=targets[some], tag="again")
+    ids = torch.tensor([5, 1, 8])
+    fed.fit(Plain(fed.train), state, [0], {"model": model}, on="public", ids=ids, targets=targets[ids], tag="again")
     assert (fed.passes, fed.bytes_down) == (2 * 3, PARAMETERS * 4)  # 2 epochs of 3 images
 
 
 def test_public_targets_belong_to_the_images_picked():
     fed = toy.toy_federation(train={"batch": 16, "epochs": 1, "lr": 1.0})
     model = fed.init_weights("model")
-    some, y = torch.tensor([7, 2]), torch.tensor([4, 0])
+    ids, y = torch.tensor([7, 2]), torch.tensor([4, 0])
     update = fed.fit(
-        Plain(fed.train), State(round=1), [SERVER], {"model": model}, on="public", ids=some, targets=y
+        Plain(fed.train), State(round=1), [SERVER], {"model": model}, on="public", ids=ids, targets=y
     ).updates[0]["model"]
     w = model.clone()
     for view in w.views.values():
         view.requires_grad_()
-    x = (torch.from_numpy(toy.arrays().x_public)[some].float()[:, None] / 255 - 0.25) / 0.2
+    x = (torch.from_numpy(toy.arrays().x_public)[ids].float()[:, None] / 255 - 0.25) / 0.2
     torch.nn.functional.cross_entropy(fed.net().predict(w, x), y).backward()
     stepped = torch.cat([(w[e.name] - w[e.name].grad).detach().flatten() for e in w.layout.entries])
     torch.testing.assert_close(update.flat, stepped, rtol=0, atol=1e-6)
@@ -236,19 +236,19 @@ def test_releases_are_independent_and_their_costs_add_up(budgets, monkeypatch):
     the budgets, which is reached; the same noise twice, or noise that goes together, would show. Two budgets are two
     runs with one seed, each in its first round.
     """
-    made = toy.toy_world(split=toy.toy_partition((60,)))
-    made.labels = torch.full_like(made.labels, 3)
-    made.index[0] = torch.arange(60).repeat(200)
-    made.sizes[0] = 12000
-    fed, state, said = toy.toy_federation(), State(), []
-    fed.world, fed.all = made, [0]
+    world = toy.toy_world(split=toy.toy_partition((60,)))
+    world.labels = torch.full_like(world.labels, 3)
+    world.index[0] = torch.arange(60).repeat(200)
+    world.sizes[0] = 12000
+    fed, state, released = toy.toy_federation(), State(), []
+    fed.world, fed.all = world, [0]
     draw = label_dp.randomise_labels
-    monkeypatch.setattr(engine, "randomise_labels", lambda *how: said.append(draw(*how)) or said[-1])
+    monkeypatch.setattr(engine, "randomise_labels", lambda *args: released.append(draw(*args)) or released[-1])
     for round, epsilon in enumerate(budgets, 1):
         state = state if len(set(budgets)) == 1 else State()
         state.round = round if len(set(budgets)) == 1 else 1
         fed.release_labels(state, epsilon, times=2)
-    pairs = np.bincount(5 * said[0] + said[1], minlength=25).reshape(5, 5)
+    pairs = np.bincount(5 * released[0] + released[1], minlength=25).reshape(5, 5)
     T, U = (np.full((5, 5), 1.0) + (np.exp(epsilon) - 1) * np.eye(5) for epsilon in budgets)
     T, U = T / T.sum(1), U / U.sum(1)
     assert stats.chisquare(pairs.ravel(), 12000 * np.outer(T[3], U[3]).ravel()).pvalue > 1e-3
@@ -287,11 +287,11 @@ def test_the_release_sends_one_histogram_a_client_and_little_privacy_sends_the_t
     fed, state = toy.toy_federation(), State()
     release = fed.release_labels(state, 60.0)
     assert (fed.bytes_up, fed.bytes_down) == (7 * 5 * 8, 7 * 8)
-    held = np.bincount(toy.toy_labels().noisy[: sum(toy.SIZES)], minlength=5)
-    assert release.counts.tolist() == held.tolist()
-    np.testing.assert_allclose(release.estimate_prior(), held / held.sum(), atol=1e-12)
+    histogram = np.bincount(toy.toy_labels().noisy[: sum(toy.SIZES)], minlength=5)
+    assert release.counts.tolist() == histogram.tolist()
+    np.testing.assert_allclose(release.estimate_prior(), histogram / histogram.sum(), atol=1e-12)
     noisy = toy.toy_federation().release_labels(State(), 0.5)
-    assert noisy.counts.tolist() != held.tolist()
+    assert noisy.counts.tolist() != histogram.tolist()
     assert toy.toy_federation().release_labels(State(), 0.5).counts.tolist() == noisy.counts.tolist()
     assert toy.toy_federation(seed=5).release_labels(State(), 0.5).counts.tolist() != noisy.counts.tolist()
 
@@ -299,23 +299,23 @@ def test_the_release_sends_one_histogram_a_client_and_little_privacy_sends_the_t
 def test_cohorts_can_go_on_from_the_generator_that_drew_the_labels():
     """FedEFC's code: one legacy stream for matrix, flips and clients, whatever the run's seed."""
     noise = {"kind": "asymmetric", "rate": 0.2, "sparsity": 0.4, "noise_seed": 42}
-    given = [inject(toy.arrays(), noise, seed=seed) for seed in (0, 1)]
+    labels = [inject(toy.arrays(), noise, seed=seed) for seed in (0, 1)]
     stream = np.random.RandomState(42)
     asymmetric(toy.arrays().y_train, toy.CLASSES, stream, rate=0.2, sparsity=0.4)
     expected = [stream.choice(range(8), 4, replace=False, p=[1 / 8] * 8).tolist() for _ in range(5)]
     for seed in (0, 1):
-        made = World(
+        world = World(
             toy.arrays(),
-            given[seed].noisy,
+            labels[seed].noisy,
             toy.toy_partition(),
             Train(**{**toy.TRAIN, "sampling": "continued"}),
             seed,
-            cohorts=partial(continue_cohorts, given[seed].generator),
+            cohorts=partial(continue_cohorts, labels[seed].generator),
         )
-        fed = Federation(made, Sequential(made))
+        fed = Federation(world, Sequential(world))
         assert fed.sample_cohort(5) == [c for c in expected[4] if c != 2]  # as after a resume; client 2 holds nothing
         assert [fed.sample_cohort(r) for r in (1, 2)] == [[c for c in clients if c != 2] for clients in expected[:2]]
-    made = toy.play("fedavg", labels=given[0], sampling="continued")
-    assert made.outcome.fed.sample_cohort(3) == [c for c in expected[2] if c != 2]
+    run = toy.play("fedavg", labels=labels[0], sampling="continued")
+    assert run.outcome.fed.sample_cohort(3) == [c for c in expected[2] if c != 2]
     with pytest.raises(SpecError, match=r"train\.sampling"):
         toy.play("fedavg", sampling="continued")

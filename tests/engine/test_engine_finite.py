@@ -1,4 +1,4 @@
-"""Updates and models that are not finite: dropped and told of, or an end that says what to do."""
+"""Updates and models that are not finite are dropped and reported, or end the run with advice."""
 
 import io
 import json
@@ -70,18 +70,18 @@ def test_an_update_that_is_not_finite_is_left_out_and_the_client_keeps_what_it_h
     for c in (0, 5):
         assert state.clients[c]["begun"] == 2
         assert torch.equal(state.relabelled[c], (labels[c] + 2) % 5)
-    # it was sent all the same, with the messages to others of those left out, which were not taken in
+    # the updates that were left out count as sent, and so do their messages to others, which were not taken in
     assert fed.bytes_up - bytes_up == bytes_up
     assert fed.passes == 2 * 2 * (17 + 12 + 14 + 11)
 
 
 class KeepsInfinity(Blows):
-    """What a client keeps beside models may be infinite for good reasons; what it sends may not."""
+    """A client may keep infinite numbers beside its models, but not send them."""
 
     def make_update(self, net, carry, broadcast, client_state, steps):
         model = carry["model"].values()
-        kept = {"bound": math.inf, "each": torch.full((3,), math.inf)}
-        return {"model": model, "client_state": {**kept, "own": model * math.nan} if self.bad else kept}
+        bounds = {"bound": math.inf, "each": torch.full((3,), math.inf)}
+        return {"model": model, "client_state": {**bounds, "own": model * math.nan} if self.bad else bounds}
 
 
 def test_kept_models_count_and_other_kept_numbers_do_not(executor):
@@ -94,26 +94,26 @@ def test_kept_models_count_and_other_kept_numbers_do_not(executor):
 
 
 def test_a_run_goes_on_without_them_and_says_so(executor):
-    said = io.StringIO()
-    outcome = toy.run_method(blows(bad=(3, 6), since=2), executor, console=said, label="study/x/seed0")
-    found = [(row[0], row[6]) for row in outcome.record.metrics if row[5] == "dropped_updates"]
-    assert found == [(2, 2.0), (3, 2.0)]
-    made = make_summary(outcome, {})
-    assert made["dropped_updates"] == 4
-    assert "diverged" not in made
-    assert made["accuracy"]["last"] is not None
-    lines = [line for line in said.getvalue().splitlines() if "dropped" in line]
+    console = io.StringIO()
+    outcome = toy.run_method(blows(bad=(3, 6), since=2), executor, console=console, label="study/x/seed0")
+    dropped = [(row[0], row[6]) for row in outcome.record.metrics if row[5] == "dropped_updates"]
+    assert dropped == [(2, 2.0), (3, 2.0)]
+    summary = make_summary(outcome, {})
+    assert summary["dropped_updates"] == 4
+    assert "diverged" not in summary
+    assert summary["accuracy"]["last"] is not None
+    lines = [line for line in console.getvalue().splitlines() if "dropped" in line]
     assert lines == [f"study/x/seed0  round {r}: not finite, dropped: the update of clients 3, 6" for r in (2, 3)]
     # by hand: rounds 2 and 3 are those of a federation of the five others
     state = outcome.state
     assert torch.isfinite(state.server["model"].flat).all()
     with toy.federation_on(executor, train={"fraction": 1.0}) as fed:
-        method, other = blows(), State(server={"model": fed.init_weights("model")})
-        for other.round in (1, 2, 3):
-            order = [c for c in fed.sample_cohort(other.round) if other.round == 1 or c not in (3, 6)]
-            clients, updates = fed.fit(method, other, order, method.make_broadcast(fed, other))
-            method.merge_updates(fed, other, clients, updates)
-    assert toy.same_state(other.server, state.server)
+        method, expected = blows(), State(server={"model": fed.init_weights("model")})
+        for expected.round in (1, 2, 3):
+            order = [c for c in fed.sample_cohort(expected.round) if expected.round == 1 or c not in (3, 6)]
+            clients, updates = fed.fit(method, expected, order, method.make_broadcast(fed, expected))
+            method.merge_updates(fed, expected, clients, updates)
+    assert toy.same_state(expected.server, state.server)
 
 
 def test_if_no_update_is_finite_the_run_ends_and_says_what_to_do(executor):
@@ -183,9 +183,9 @@ def test_other_errors_of_server_code_stay_what_they_are():
 def test_scores_of_logits_that_are_not_finite_are_no_numbers(value):
     logits = torch.eye(3)
     logits[1, 2] = value
-    found = _name_scores(_score_logits(logits, torch.arange(3), 3).tolist(), 3)
-    assert found.keys() == {"accuracy", "loss", "accuracy_class_0", "accuracy_class_1", "accuracy_class_2"}
-    assert all(math.isnan(v) for v in found.values())
+    scores = _name_scores(_score_logits(logits, torch.arange(3), 3).tolist(), 3)
+    assert scores.keys() == {"accuracy", "loss", "accuracy_class_0", "accuracy_class_1", "accuracy_class_2"}
+    assert all(math.isnan(v) for v in scores.values())
 
 
 def test_a_model_that_gives_no_numbers_is_a_diverged_run_with_valid_files(monkeypatch, tmp_path):
@@ -199,15 +199,15 @@ def test_a_model_that_gives_no_numbers_is_a_diverged_run_with_valid_files(monkey
 
     monkeypatch.setattr(FedAvg, "merge_updates", broken)
     # what clients make of that model is not finite either, so the run ends there
-    made = toy.play("fedavg", rounds=2, out=tmp_path)
+    run = toy.play("fedavg", rounds=2, out=tmp_path)
 
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} is no JSON")
 
     written = json.loads((tmp_path / "summary.json").read_text(), parse_constant=refuse)
-    assert written == json.loads(json.dumps(made.summary))
+    assert written == json.loads(json.dumps(run.summary))
     assert written["diverged"] is True
-    curve = dict(made.curve)
+    curve = dict(run.curve)
     assert written["accuracy"] == {
         "best": curve[1],
         "best_round": 1,

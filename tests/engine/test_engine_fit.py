@@ -12,21 +12,21 @@ from fednoise_core.methods.local import LocalOnly
 
 
 def test_a_fit_may_have_its_own_epochs_batch_and_rate():
-    def fitted(train, **how):
+    def fitted(train, **options):
         world = toy.toy_world(train)
         fed = Federation(world, Sequential(world))
         method = make_method({"name": "fedavg"}, world.train)
         state = method.init_state(fed)
         state.round = 1
-        return fed, fed.fit(method, state, [0, 3, 5], method.make_broadcast(fed, state), **how)
+        return fed, fed.fit(method, state, [0, 3, 5], method.make_broadcast(fed, state), **options)
 
-    fed, own = fitted({}, epochs=3, batch=4, lr=0.05)
-    assert toy.same_state(own, fitted({"epochs": 3, "batch": 4, "lr": 0.05})[1])
+    fed, fit = fitted({}, epochs=3, batch=4, lr=0.05)
+    assert toy.same_state(fit, fitted({"epochs": 3, "batch": 4, "lr": 0.05})[1])
     assert fed.passes == 3 * (17 + 12 + 14)
-    fed, own = fitted({}, epochs=[1, 2, 3])
+    fed, fit = fitted({}, epochs=[1, 2, 3])
     assert fed.passes == 1 * 17 + 2 * 12 + 3 * 14
     for k, epochs in enumerate((1, 2, 3)):
-        assert toy.same_state(own.updates[k], fitted({"epochs": epochs})[1].updates[k])
+        assert toy.same_state(fit.updates[k], fitted({"epochs": epochs})[1].updates[k])
 
 
 class GoesOn(LocalOnly):
@@ -39,10 +39,10 @@ class GoesOn(LocalOnly):
         return {"client_state": {"model": carry["model"].values(), "memory": carry["model"].copy_memory()}}
 
 
-@pytest.mark.parametrize("how", [{"momentum": 0.9}, {"optimiser": "adam", "lr": 0.01}])
-def test_the_optimiser_may_go_on_from_fit_to_fit(how):
+@pytest.mark.parametrize("settings", [{"momentum": 0.9}, {"optimiser": "adam", "lr": 0.01}])
+def test_the_optimiser_may_go_on_from_fit_to_fit(settings):
     """Two fits of one epoch equal one fit of two epochs, on a client whose samples fit into one batch."""
-    world = toy.toy_world({**how, "batch": 20})
+    world = toy.toy_world({**settings, "batch": 20})
 
     def end(method, *epochs):
         fed = Federation(world, Sequential(world))

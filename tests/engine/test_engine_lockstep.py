@@ -38,23 +38,23 @@ class Mutual(toy.Plain):
 HEARD: list[list[Any]] = []
 
 
-def others(said: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def others(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The mean of all others' logits."""
-    HEARD.append([(s["i"].tolist(), s["labels"].tolist()) for s in said])
-    total = sum(s["logits"] for s in said)
-    return [{"others": (total - s["logits"]) / (len(said) - 1)} for s in said]
+    HEARD.append([(s["i"].tolist(), s["labels"].tolist()) for s in messages])
+    total = sum(s["logits"] for s in messages)
+    return [{"others": (total - s["logits"]) / (len(messages) - 1)} for s in messages]
 
 
 def start(fed: Any, clients: Any) -> State:
     return State(round=1, clients={c: {"model": fed.init_weights("model", c, client=c)} for c in clients})
 
 
-def run(executor: str, clients: Any = (0, 3), train: dict[str, Any] | None = None, **how: Any):
+def run(executor: str, clients: Any = (0, 3), train: dict[str, Any] | None = None, **options: Any):
     with toy.federation_on(executor, train=train) as fed:
         state = start(fed, clients)
         HEARD.clear()
         answered, updates = fed.fit_lockstep(
-            Mutual(fed.train), state, clients, {}, others, ids=IDS, **{"batch": 4, **how}
+            Mutual(fed.train), state, clients, {}, others, ids=IDS, **{"batch": 4, **options}
         )
     assert answered == list(clients)
     return fed, state, updates
@@ -80,17 +80,17 @@ def test_two_clients_are_a_loop_by_hand(executor):
 
     for _ in range(2):
         for rows in torch.randperm(10, generator=order).split(4):
-            said, rate = [logits(net, rows).detach() for net in nets], next(rates)
+            outputs, rate = [logits(net, rows).detach() for net in nets], next(rates)
             for k in (0, 1):
-                theirs = torch.softmax(said[1 - k], 1)
+                theirs = torch.softmax(outputs[1 - k], 1)
                 loss = (theirs * (theirs.log() - torch.log_softmax(logits(nets[k], rows), 1))).sum(1).mean()
                 grads = torch.autograd.grad(loss, nets[k])
                 nets[k] = [(p - rate * g).detach().requires_grad_() for p, g in zip(nets[k], grads, strict=True)]
     for c, net in zip((0, 3), nets, strict=True):
-        found = state.clients[c]["model"]
-        for name, expected in zip(found.views, net, strict=True):
-            torch.testing.assert_close(found[name].double(), expected.detach(), rtol=0, atol=2e-6)
-        assert apart(found, fed.init_weights("model", c, client=c)) > 1e-3
+        model = state.clients[c]["model"]
+        for name, expected in zip(model.views, net, strict=True):
+            torch.testing.assert_close(model[name].double(), expected.detach(), rtol=0, atol=2e-6)
+        assert apart(model, fed.init_weights("model", c, client=c)) > 1e-3
     assert [update["steps"] for update in updates] == [6, 6]
 
 
@@ -105,10 +105,10 @@ def test_bytes_and_work_by_hand(executor):
 def test_all_see_the_same_images_in_the_same_order(executor):
     run(executor, clients=(0, 1, 3, 5), epochs=2, targets=torch.arange(10) * 10)
     assert len(HEARD) == 6
-    for said in HEARD:
-        assert all(one == said[0] for one in said)
-        assert said[0][1] == [10 * i for i in said[0][0]]
-    epochs = [[i for said in HEARD[k : k + 3] for i in said[0][0]] for k in (0, 3)]
+    for messages in HEARD:
+        assert all(message == messages[0] for message in messages)
+        assert messages[0][1] == [10 * i for i in messages[0][0]]
+    epochs = [[i for messages in HEARD[k : k + 3] for i in messages[0][0]] for k in (0, 3)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(10))
     assert epochs[0] != epochs[1]
 
@@ -117,7 +117,7 @@ def test_every_client_must_be_answered(executor):
     with toy.federation_on(executor) as fed:
         state = start(fed, (0, 3))
         with pytest.raises(ValueError, match="combine answered 1 of 2 clients"):
-            fed.fit_lockstep(Mutual(fed.train), state, (0, 3), {}, lambda said: others(said)[:1], ids=IDS)
+            fed.fit_lockstep(Mutual(fed.train), state, (0, 3), {}, lambda messages: others(messages)[:1], ids=IDS)
         # the executor is as good as before
         state.round = 2
         assert fed.fit_lockstep(Mutual(fed.train), state, (0, 3), {}, others, ids=IDS).participants == [0, 3]
@@ -153,7 +153,7 @@ def test_a_client_that_is_not_finite_keeps_the_model_it_had(executor):
     with toy.federation_on(executor) as fed:
         state = start(fed, (0, 3))
         before = state.clients[3]["model"].flat.clone()
-        # one step each: what the other hears afterwards would not be finite either
+        # one step each: the next message to the other client would not be finite either
         clients, updates = fed.fit_lockstep(Explodes(fed.train), state, (0, 3), {}, others, ids=IDS, batch=10)
     assert clients == [0]
     assert len(updates) == 1

@@ -70,11 +70,11 @@ def test_a_phase_ends_when_its_condition_holds_after_at_least_one_round():
     assert [c for c in method.calls if not c.startswith("enter")] == ["a1", "a2", "b3", "c4", "c5"]
 
 
-@pytest.mark.parametrize("every", [1, 4])
-def test_phases_are_recorded_for_figures_to_mark(every):
+@pytest.mark.parametrize("interval", [1, 4])
+def test_phases_are_recorded_for_figures_to_mark(interval):
     """Also of rounds that are not evaluated; not of a phase that had none, nor of the start."""
     plan = (("a", 9, lambda state: state.round >= 2), ("b", 2, None), ("c", 3, None), ("d", 6, None))
-    record = toy.run_method(phased(*plan, eval_every=every)).record
+    record = toy.run_method(phased(*plan, eval_every=interval)).record
     assert record.phases() == [
         {"name": "a", "first": 1, "last": 2},
         {"name": "c", "first": 3, "last": 3},
@@ -93,9 +93,9 @@ def test_every_round_reports_work_and_traffic_of_all_since_the_last():
     assert [by[r, "made"][6] for r in (1, 2, 3)] == [0.5, 1.0, 1.5]
 
 
-@pytest.mark.parametrize(("every", "seen"), [(1, [0, 1, 2, 3, 4, 5]), (2, [0, 2, 4, 5]), (10, [0, 5])])
-def test_evaluation_is_due_every_so_many_rounds_and_at_the_end(every, seen):
-    outcome = toy.run_method(phased(("a", 5, None), eval_every=every))
+@pytest.mark.parametrize(("interval", "seen"), [(1, [0, 1, 2, 3, 4, 5]), (2, [0, 2, 4, 5]), (10, [0, 5])])
+def test_evaluation_is_due_every_so_many_rounds_and_at_the_end(interval, seen):
+    outcome = toy.run_method(phased(("a", 5, None), eval_every=interval))
     assert [r for r, _ in outcome.record.curve("global")] == seen
 
 
@@ -107,8 +107,10 @@ def test_the_last_rounds_are_all_evaluated_if_so_many_are_asked_for():
 @pytest.mark.filterwarnings("ignore:train.precision")  # where the processor has no bf16
 def test_evaluation_in_bf16_changes_predictions_a_little_and_no_training():
     exact, rounded = (toy.play("fedavg", eval_precision=precision).outcome for precision in ("fp32", "bf16"))
-    (one,), (other,) = ([models[0].flat for _, models in outcome.models()] for outcome in (exact, rounded))
-    assert torch.equal(one, other)
+    (exact_model,), (rounded_model,) = (
+        [models[0].flat for _, models in outcome.models()] for outcome in (exact, rounded)
+    )
+    assert torch.equal(exact_model, rounded_model)
     losses = [[row[6] for row in outcome.record.metrics if row[5] == "loss"] for outcome in (exact, rounded)]
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
@@ -264,25 +266,25 @@ def cut(path):
 @pytest.mark.parametrize("damage", [flip, cut])
 def test_a_run_with_a_damaged_checkpoint_starts_over_and_ends_the_same(damage, tmp_path, capsys):
     method, path, asked = FedAvg(train=Train(**{**toy.TRAIN, "rounds": 4})), tmp_path / "c.pt", iter([False, True])
-    whole = toy.run_method(method)
+    full_run = toy.run_method(method)
     with pytest.raises(loop_module.Stopped):
         toy.run_method(method, saving=Saving(path, "key", stop=lambda: next(asked)))
     assert toy.run_method(method, saving=Saving(path, "key")).resumed == 2
     damage(path)
     again = toy.run_method(method, saving=Saving(path, "key"), label="study/x/seed0")
     assert again.resumed == 0
-    assert toy.same_state(again.state, whole.state)
-    assert toy.same_state(again.record, whole.record)
+    assert toy.same_state(again.state, full_run.state)
+    assert toy.same_state(again.record, full_run.record)
     assert f"study/x/seed0  {path}: damaged checkpoint (" in capsys.readouterr().err
 
 
 def test_a_damaged_file_of_kept_things_is_a_damaged_checkpoint(tmp_path):
     path = tmp_path / "c.pt"
     asked = iter([False, True])
-    whole = toy.play("scaffold", room=0)
+    full_run = toy.play("scaffold", room=0)
     with pytest.raises(loop_module.Stopped):
         toy.play("scaffold", room=0, saving=Saving(path, "key", stop=lambda: next(asked)))
     next(tmp_path.glob("*.kept/clients/*.pt")).write_bytes(b"")
     again = toy.play("scaffold", room=0, saving=Saving(path, "key"))
     assert again.outcome.resumed == 0
-    assert toy.same_state(again.outcome.state, whole.outcome.state)
+    assert toy.same_state(again.outcome.state, full_run.outcome.state)

@@ -99,17 +99,17 @@ def test_a_confusion_matrix_is_summed_over_members_and_none_without_numbers():
 
 
 def test_the_confusion_matrixs_file(coteaching, tmp_path):
-    out, made = coteaching
+    out, run = coteaching
     with (out / "confusion.csv").open() as file:
         head, *rows = csv.reader(file)
-    k = made.arrays.classes
+    k = run.arrays.classes
     assert head == ["class", "name", *(f"predicted_{c}" for c in range(k))]
     assert [row[:2] for row in rows] == [[str(c), str(c)] for c in range(k)]
-    assert [[int(n) for n in row[2:]] for row in rows] == made.outcome.confusion.tolist()
-    formulas = dataclasses.replace(made.arrays, names=tuple(f"={c}" for c in range(k)))
-    write_confusion(tmp_path / "named.csv", made.outcome.confusion, formulas)
+    assert [[int(n) for n in row[2:]] for row in rows] == run.outcome.confusion.tolist()
+    formulas = dataclasses.replace(run.arrays, names=tuple(f"={c}" for c in range(k)))
+    write_confusion(tmp_path / "named.csv", run.outcome.confusion, formulas)
     assert (tmp_path / "named.csv").read_text().splitlines()[1].startswith("0,'=0,")
-    write_confusion(tmp_path / "none.csv", None, made.arrays)
+    write_confusion(tmp_path / "none.csv", None, run.arrays)
     assert (tmp_path / "none.csv").read_text() == ",".join(head) + "\n"
 
 
@@ -143,13 +143,13 @@ def coteaching(tmp_path_factory):
 
 
 def test_all_files_are_there_and_whole(coteaching):
-    out, made = coteaching
+    out, run = coteaching
     assert {p.name for p in out.iterdir()} == {*FILES, "cost.json"}
-    assert json.loads((out / "summary.json").read_text()) == json.loads(json.dumps(made.summary))
+    assert json.loads((out / "summary.json").read_text()) == json.loads(json.dumps(run.summary))
     spec = json.loads((out / "spec.json").read_text())
     assert spec["spec"]["method"] == {"name": "coteaching", "forget_rate": 0.4, "ramp": 2}
     assert spec["spec"]["train"]["batch"] == 5
-    assert made.summary["spec_digest"] == json_digest(spec["spec"])
+    assert run.summary["spec_digest"] == json_digest(spec["spec"])
     cost = json.loads((out / "cost.json").read_text())
     assert cost["seconds"] > 0
     assert cost["peak_memory_mb"] > 1
@@ -158,7 +158,7 @@ def test_all_files_are_there_and_whole(coteaching):
 
 
 def test_columns_of_the_tables(coteaching):
-    out, made = coteaching
+    out, run = coteaching
     metrics, diagnostics = pq.read_table(out / "metrics.parquet"), pq.read_table(out / "diagnostics.parquet")
     assert metrics.schema == pa.schema(
         [
@@ -178,23 +178,23 @@ def test_columns_of_the_tables(coteaching):
     curve = [
         (r["round"], r["value"]) for r in rows if (r["view"], r["client"], r["metric"]) == ("mean", -1, "accuracy")
     ]
-    assert curve == made.curve
+    assert curve == run.curve
     assert [r for r, _ in curve] == [0, 1, 2, 3]
     assert {r["metric"] for r in rows} == {"accuracy", "loss", "bytes_up", "bytes_down", "clients"} | {
         f"accuracy_class_{k}" for k in range(5)
     }
     assert {r["view"] for r in rows} == {"", "mean", "ensemble"}
     for way in ("bytes_up", "bytes_down"):
-        assert sum(r["value"] for r in rows if r["metric"] == way) == made.summary[way]
+        assert sum(r["value"] for r in rows if r["metric"] == way) == run.summary[way]
 
 
 def test_the_summary_agrees_with_the_curve(coteaching):
-    _, made = coteaching
-    values = [v for _, v in made.curve]
+    _, run = coteaching
+    values = [v for _, v in run.curve]
     best = max(values[1:])
     assert (
-        made.summary["accuracy"]
-        == made.summary["views"]["mean"]
+        run.summary["accuracy"]
+        == run.summary["views"]["mean"]
         == {
             "best": best,
             "best_round": values.index(best, 1),
@@ -203,32 +203,32 @@ def test_the_summary_agrees_with_the_curve(coteaching):
             "round0": values[0],
         }
     )
-    assert made.summary["headline_view"] == "mean"
-    assert made.summary["rounds"] == 3
+    assert run.summary["headline_view"] == "mean"
+    assert run.summary["rounds"] == 3
     both_nets = toy.count_passes((1, 2, 3), per_sample=2 * 2)  # 2 epochs of 2 nets
-    assert made.summary["work"] == pytest.approx(both_nets / toy.A_ROUND, rel=1e-12)
-    assert (made.summary["clients"], made.summary["samples"], made.summary["classes"]) == (8, 72, 5)
-    assert made.summary["parameters"] == [64 * 6 + 6 + 6 * 5 + 5]
-    assert made.summary["epsilon"] is None
-    held = slice(0, 72)
-    rate = float((toy.toy_labels().noisy != toy.toy_labels().clean)[held].mean())
-    assert made.summary["diagnostics"]["noise_rate"] == pytest.approx(rate)
-    assert {"suspects_precision", "suspects_recall"} <= made.summary["diagnostics"].keys()
+    assert run.summary["work"] == pytest.approx(both_nets / toy.A_ROUND, rel=1e-12)
+    assert (run.summary["clients"], run.summary["samples"], run.summary["classes"]) == (8, 72, 5)
+    assert run.summary["parameters"] == [64 * 6 + 6 + 6 * 5 + 5]
+    assert run.summary["epsilon"] is None
+    samples = slice(0, 72)
+    rate = float((toy.toy_labels().noisy != toy.toy_labels().clean)[samples].mean())
+    assert run.summary["diagnostics"]["noise_rate"] == pytest.approx(rate)
+    assert {"suspects_precision", "suspects_recall"} <= run.summary["diagnostics"].keys()
 
 
 def test_headline_is_of_the_last_ten_evaluations():
-    made = toy.play("local", rounds=14, method={"pretrain": 0})
-    values = [v for _, v in made.curve]
+    run = toy.play("local", rounds=14, method={"pretrain": 0})
+    values = [v for _, v in run.curve]
     assert len(values) == 15
-    clients = {r[4] for r in made.outcome.record.metrics if r[3] == "personal"}
-    assert clients == {-1, *made.outcome.fed.all}  # each client's, and their mean
-    assert made.summary["accuracy"]["last10_mean"] == pytest.approx(sum(values[-10:]) / 10)
-    made.outcome.record.metrics = [r for r in made.outcome.record.metrics if r[0] == 0]
-    assert make_summary(made.outcome, {})["accuracy"]["best"] == values[0]  # only round 0
+    clients = {r[4] for r in run.outcome.record.metrics if r[3] == "personal"}
+    assert clients == {-1, *run.outcome.fed.all}  # each client's, and their mean
+    assert run.summary["accuracy"]["last10_mean"] == pytest.approx(sum(values[-10:]) / 10)
+    run.outcome.record.metrics = [r for r in run.outcome.record.metrics if r[0] == 0]
+    assert make_summary(run.outcome, {})["accuracy"]["best"] == values[0]  # only round 0
 
 
 def test_suspects_are_listed_most_suspect_first(coteaching):
-    out, made = coteaching
+    out, run = coteaching
     with (out / "suspects.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == list(SUSPECTS)
@@ -246,11 +246,11 @@ def test_suspects_are_listed_most_suspect_first(coteaching):
         p = float(row["p_wrong"])
         assert row["verdict"] == ("wrong" if p > 0.5 else "check" if p > 0.2 else "keep")
         assert 0 <= float(row["p_proposed"]) <= p
-    assert sorted(s for s, *_ in made.suspects) == list(range(72))
+    assert sorted(s for s, *_ in run.suspects) == list(range(72))
 
 
 def test_scores_of_the_method_order_the_suspects_of_a_site(coteaching, monkeypatch):
-    """How many are wrong says the estimate, with or without them."""
+    """They change the order only. The estimate says how many labels are wrong."""
     monkeypatch.setattr(Coteaching, "suspect_labels", lambda self, client, broadcast: None)
     pairs = list(zip(coteaching[1].outcome.suspects, toy.play("coteaching").outcome.suspects, strict=True))
     for scored, plain in pairs:
@@ -259,12 +259,12 @@ def test_scores_of_the_method_order_the_suspects_of_a_site(coteaching, monkeypat
 
 
 def test_sites_are_counted(coteaching):
-    out, made = coteaching
+    out, run = coteaching
     with (out / "sites.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == list(SITES)
     assert [int(row["client"]) for row in rows] == [0, 1, 3, 4, 5, 6, 7]  # client 2 has no samples
-    for row, site in zip(rows, made.outcome.suspects, strict=True):
+    for row, site in zip(rows, run.outcome.suspects, strict=True):
         assert int(row["samples"]) == toy.SIZES[int(row["client"])]
         low, wrong, high = (float(row[name]) for name in ("wrong_low", "wrong", "wrong_high"))
         assert 0 <= low <= wrong <= high <= int(row["samples"])
@@ -275,11 +275,11 @@ def test_sites_are_counted(coteaching):
 
 
 def test_an_untrained_model_lists_no_suspects(tmp_path):
-    made = toy.play("fedavg", out=tmp_path, lr=1e-9)  # so the weights stay the initial ones
+    run = toy.play("fedavg", out=tmp_path, lr=1e-9)  # so the weights stay the initial ones
     assert (tmp_path / "suspects.csv").read_text() == ",".join(SUSPECTS) + "\n"
     assert (tmp_path / "sites.csv").read_text() == ",".join(SITES) + "\n"
-    assert not any("suspects" in name for name in made.summary["diagnostics"])
-    assert made.suspects == []
+    assert not any("suspects" in name for name in run.summary["diagnostics"])
+    assert run.suspects == []
 
 
 @pytest.mark.parametrize(
@@ -291,16 +291,16 @@ def test_an_untrained_model_lists_no_suspects(tmp_path):
     ],
 )
 def test_saved_models_predict(tmp_path, name, prefixes):
-    made = toy.play(name, out=tmp_path)
+    run = toy.play(name, out=tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     assert set(prefixes) <= tensors.keys()
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         facts = json.loads(file.metadata()["fednoise"])
-    view = list(made.outcome.models(facts["view"]))
+    view = list(run.outcome.models(facts["view"]))
     assert len(facts["nets"]) == len(view)
     client, (w,) = view[-1]
     prefix = f"client{client}/" if client >= 0 else "1/" if len(view) > 1 else ""
-    layout = made.outcome.fed.net(client).layout
+    layout = run.outcome.fed.net(client).layout
     back = Weights(layout, torch.zeros(layout.size))
     for entry in layout.entries:
         back[entry.name].copy_(tensors[prefix + entry.name])
@@ -312,12 +312,12 @@ def test_saved_models_predict(tmp_path, name, prefixes):
 
 def test_without_clean_labels_diagnostics_are_unknown_and_training_is_the_same(tmp_path):
     unknown = dataclasses.replace(toy.toy_labels(), clean=None, T_realised=None, rate=math.nan)
-    known, made = toy.play("fedcorr"), toy.play("fedcorr", labels=unknown, out=tmp_path)
-    assert made.curve == known.curve
-    assert made.summary["clean_known"] is False
+    with_truth, run = toy.play("fedcorr"), toy.play("fedcorr", labels=unknown, out=tmp_path)
+    assert run.curve == with_truth.curve
+    assert run.summary["clean_known"] is False
     for metric in ("noise_rate", "suspects_precision", "noisy_client_auroc"):
-        assert made.summary["diagnostics"][metric] is None
-        assert known.summary["diagnostics"][metric] is not None
+        assert run.summary["diagnostics"][metric] is None
+        assert with_truth.summary["diagnostics"][metric] is not None
     rows = pq.read_table(tmp_path / "diagnostics.parquet").to_pylist()
     assert all(math.isnan(r["value"]) for r in rows if r["metric"] == "noise_rate")
 
@@ -332,12 +332,12 @@ def openset(donor: str):
 
 def test_open_set_noise_shows_images_of_the_donor_or_of_the_public_part():
     data = toy.arrays()
-    other = dataclasses.replace(data, x_train=255 - data.x_train)
-    for donor, images, given in (("public", data.x_public, None), ("elsewhere", other.x_train, other)):
-        made = run_federation(data, openset(donor), toy.toy_partition(), "fedavg", toy.TRAIN, donor=given)
-        seen = made.world.pool("train").raw(torch.tensor([0, 5, 1]))[..., 0].numpy()
+    other_data = dataclasses.replace(data, x_train=255 - data.x_train)
+    for donor, images, donor_arrays in (("public", data.x_public, None), ("elsewhere", other_data.x_train, other_data)):
+        run = run_federation(data, openset(donor), toy.toy_partition(), "fedavg", toy.TRAIN, donor=donor_arrays)
+        seen = run.world.pool("train").raw(torch.tensor([0, 5, 1]))[..., 0].numpy()
         np.testing.assert_array_equal(seen, np.stack([images[3], images[1], data.x_train[1]]))
-        assert made.summary["diagnostics"]["noise_rate"] == pytest.approx(2 / 72)
+        assert run.summary["diagnostics"]["noise_rate"] == pytest.approx(2 / 72)
     with pytest.raises(SpecError, match="donor"):
         run_federation(data, openset("elsewhere"), toy.toy_partition(), "fedavg", toy.TRAIN)
     with pytest.raises(SpecError, match="public"):
@@ -349,21 +349,21 @@ def test_open_set_noise_shows_images_of_the_donor_or_of_the_public_part():
 def test_validation_samples_are_not_trained_on():
     from fednoise_core.data.partition import Partition
 
-    whole = toy.toy_partition()
-    valid = np.zeros(len(whole.index), bool)
+    partition = toy.toy_partition()
+    valid = np.zeros(len(partition.index), bool)
     valid[[0, 1, 2, 20]] = True  # three of client 0, one of client 3
-    split = Partition.from_parts([whole.of(c) for c in range(8)], whole.spec, valid)
-    made = toy.play("fedavg", split=split)
-    assert made.summary["samples"] == 68
-    assert made.outcome.fed.sizes[:4] == [14, 1, 0, 11]
-    assert made.world.valid[0].tolist() == [0, 1, 2]
-    assert made.world.index[0].tolist() == list(range(3, 17))
+    split = Partition.from_parts([partition.of(c) for c in range(8)], partition.spec, valid)
+    run = toy.play("fedavg", split=split)
+    assert run.summary["samples"] == 68
+    assert run.outcome.fed.sizes[:4] == [14, 1, 0, 11]
+    assert run.world.valid[0].tolist() == [0, 1, 2]
+    assert run.world.index[0].tolist() == list(range(3, 17))
 
     def look(client, broadcast):
         return client.predict(broadcast["model"], on="valid")
 
-    fed = made.outcome.fed
-    logits = fed.run_on_clients(made.outcome.state, [0], look, {"model": made.outcome.state.server["model"]})[0]
+    fed = run.outcome.fed
+    logits = fed.run_on_clients(run.outcome.state, [0], look, {"model": run.outcome.state.server["model"]})[0]
     assert logits.shape == (3, 5)
 
 

@@ -1,4 +1,4 @@
-"""What clients hand on to each other through the server."""
+"""Messages that clients send each other through the server."""
 
 import dataclasses
 from typing import Any
@@ -17,16 +17,16 @@ MODEL = 4 * (64 * 6 + 6 + 6 * 5 + 5)  # bytes of the toy's perceptron
 
 
 class Hands(toy.Plain):
-    """Hands on who it is in which round, and a model; tells what it heard."""
+    """Sends others its id, the round and a model; reports the message that it received."""
 
     def make_update(self, net, carry, broadcast, client_state, steps):
         return {"model": carry["model"].values(), "relay": {"whole": carry["model"].values()}}
 
     def after_fit(self, client, update, broadcast):
         heard = broadcast["gift"].tolist() if "gift" in broadcast else []
-        whole = broadcast["whole"].flat.sum().item() if "whole" in broadcast else 0.0
+        total = broadcast["whole"].flat.sum().item() if "whole" in broadcast else 0.0
         relay = {**update["relay"], "gift": torch.tensor([float(client.id), float(client.round), 0.5])}
-        return {**update, "heard": heard, "sum": whole, "relay": relay}
+        return {**update, "heard": heard, "sum": total, "relay": relay}
 
 
 def tell(client, broadcast):
@@ -47,8 +47,8 @@ def test_a_message_reaches_others_in_the_next_fit_whoever_is_done_first(executor
             each: list[dict[str, Any]] = [{} for _ in clients]
             for k, extra in enumerate(each):
                 for name in ("gift", "whole"):
-                    if (one := fed.relayed_message(state, clients[(k + 1) % 3], name)) is not None:
-                        extra[name] = one
+                    if (message := fed.relayed_message(state, clients[(k + 1) % 3], name)) is not None:
+                        extra[name] = message
             updates.append(fed.fit(Hands(fed.train), state, clients, {"model": model}, per_client=each).updates)
         assert fed.relayed_message(state, 7, "gift") is None
         assert fed.relayed_message(state, clients[0], "other") is None
@@ -70,22 +70,24 @@ def test_bytes_by_hand(executor):
         assert fed.bytes_down == 2 * MODEL
         assert all(update.keys() == {"model", "heard", "sum"} for update in updates)
         state.round, up, down = 2, fed.bytes_up, fed.bytes_down
-        gift, whole = fed.relayed_message(state, 0, "gift"), fed.relayed_message(state, 0, "whole")
-        fed.fit(local, state, [3, 4], {"model": model, "gift": gift}, per_client=[{"whole": whole}, {}])
+        gift, relayed_model = fed.relayed_message(state, 0, "gift"), fed.relayed_message(state, 0, "whole")
+        fed.fit(local, state, [3, 4], {"model": model, "gift": gift}, per_client=[{"whole": relayed_model}, {}])
         assert fed.bytes_down - down == 2 * (MODEL + 12) + MODEL  # to both, and to one of them
         assert fed.bytes_up - up == 2 * (MODEL + 3 * 8 + 8 + MODEL + 12)  # they tell three numbers that they heard
         up, down = fed.bytes_up, fed.bytes_down
-        said = fed.run_on_clients(state, [5, 6], tell, {"gift": gift}, per_client=[{"whole": whole}] * 2)
+        answers = fed.run_on_clients(state, [5, 6], tell, {"gift": gift}, per_client=[{"whole": relayed_model}] * 2)
         assert fed.bytes_down - down == 2 * (12 + MODEL)
         assert fed.bytes_up - up == 2 * (3 * 8 + MODEL + 8)
-        assert [s["heard"] for s in said] == [[0.0, 1.0, 0.5]] * 2
-        assert all("relay" not in s for s in said)
-        (again,) = fed.run_on_clients(state, [0], tell, {"gift": fed.relayed_message(state, 6, "gift"), "whole": whole})
+        assert [s["heard"] for s in answers] == [[0.0, 1.0, 0.5]] * 2
+        assert all("relay" not in s for s in answers)
+        (again,) = fed.run_on_clients(
+            state, [0], tell, {"gift": fed.relayed_message(state, 6, "gift"), "whole": relayed_model}
+        )
         assert again["heard"] == [6.5, 6.5]
 
 
 class Both(toy.Plain):
-    """Sends one model to the server and to others, and to others something else besides."""
+    """Sends one model to the server and to others, and more to the others."""
 
     def make_update(self, net, carry, broadcast, client_state, steps):
         model = carry["model"].values()
@@ -119,15 +121,15 @@ def test_the_server_holds_a_name_and_nothing_else():
     fed, state = toy.toy_federation(), State(round=1)
     _, (update,) = fed.fit(Hands(fed.train), state, [0], {"model": fed.init_weights("model")})
     assert "relay" not in update
-    one = fed.relayed_message(state, 0, "whole")
-    assert dataclasses.asdict(one) == {"client": 0, "name": "whole"}
+    message = fed.relayed_message(state, 0, "whole")
+    assert dataclasses.asdict(message) == {"client": 0, "name": "whole"}
     assert not state.server
     assert 0 not in state.clients
     assert "Relay" not in repr(state)
 
 
 def test_a_checkpoints_messages_outlive_what_came_after_it(tmp_path):
-    """Written over only when the next checkpoint is in place: a kill in between loses nothing."""
+    """They are overwritten only when the next checkpoint is in place. A kill in between loses nothing."""
     path, fed = tmp_path / "c.pt", toy.toy_federation()
     state, model, local = State(round=1), fed.init_weights("model"), Hands(fed.train)
     state.move_to(kept_folder(path, "k"), 0, CPU)
@@ -164,7 +166,7 @@ def test_a_message_that_is_not_finite_is_not_handed_on(executor):
 
 
 def test_a_relay_is_no_way_to_read_what_clients_keep():
-    """What stands for a message cannot be put into what the server keeps, or counted as anything but what it is."""
+    """The server can neither relay an entry of a client's state nor read it."""
     fed, state = toy.toy_federation(), State(round=1, clients={0: {"secret": torch.zeros(3)}})
     assert fed.relayed_message(state, 0, "secret") is None
     with pytest.raises(KeyError):

@@ -1,4 +1,4 @@
-"""Traps of client-side code that are loud, or alike on every executor."""
+"""Traps of client-side code either raise or behave the same on every executor."""
 
 import math
 from typing import Any
@@ -20,8 +20,8 @@ from fednoise_core.ops import weights
 from fednoise_core.ops.stats import two_groups
 
 
-def fit(fed: Any, local: Any, state: State | None = None, clients: Any = (0, 3), **how: Any) -> Any:
-    return fed.fit(local, state or State(round=1), list(clients), {"model": fed.init_weights("model")}, **how)
+def fit(fed: Any, local: Any, state: State | None = None, clients: Any = (0, 3), **options: Any) -> Any:
+    return fed.fit(local, state or State(round=1), list(clients), {"model": fed.init_weights("model")}, **options)
 
 
 # rows and positions
@@ -57,7 +57,7 @@ class Below(Rows):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
         (Few, r"Few: client 3: Work\.targets has 3 rows; it needs one for each of the 12 samples"),
         (FewAux, r"client 3: Work\.aux\['w'\] has 13 rows"),
@@ -66,8 +66,8 @@ class Below(Rows):
         (Below, r"client 3: Work\.more\['rest'\] names a position"),
     ],
 )
-def test_work_that_does_not_fit_the_samples_is_told(executor, kind, said):
-    with toy.federation_on(executor) as fed, pytest.raises((ValueError, RuntimeError), match=said):
+def test_work_that_does_not_fit_the_samples_is_told(executor, kind, message):
+    with toy.federation_on(executor) as fed, pytest.raises((ValueError, RuntimeError), match=message):
         fit(fed, kind(fed.train))
 
 
@@ -107,7 +107,7 @@ def test_what_cannot_reach_a_worker_is_told():
 
 
 class Relabels(Plain):
-    """Gives every sample class 1 after the first epoch, and counts in what it keeps."""
+    """Gives every sample class 1 after the first epoch, and counts this in its state."""
 
     def between_epochs(self, client, carry, broadcast, epoch):
         client.targets = torch.ones_like(client.labels)
@@ -118,7 +118,7 @@ class Relabels(Plain):
 
 
 class Ones(Plain):
-    """The same, said by a Work."""
+    """The same by a Work."""
 
     def between_epochs(self, client, carry, broadcast, epoch):
         return Work(targets=torch.ones_like(client.labels))
@@ -164,7 +164,7 @@ def test_a_loss_that_overflowed_is_a_large_one():
     assert two_groups(np.full(3, np.nan), seed=0).tolist() == [0.0] * 3
 
 
-# what is kept and sent
+# clients' state and the wire
 
 
 def lengthens(client, broadcast):
@@ -204,11 +204,11 @@ class Enters(FedAvg):
 
 def test_a_fit_on_the_way_into_a_phase_has_draws_of_its_own(tmp_path):
     method, path, stop = Enters(train=toy.toy_federation().train), tmp_path / "checkpoint.pt", iter([True])
-    whole = toy.run_method(method)
+    full_run = toy.run_method(method)
     with pytest.raises(Stopped):
         toy.run_method(method, saving=Saving(path, "key", stop=lambda: next(stop)))
     resumed = toy.run_method(method, saving=Saving(path, "key", rounds=1))
-    assert toy.same_state(resumed.state, whole.state)
+    assert toy.same_state(resumed.state, full_run.state)
 
 
 class Loses(Enters):
@@ -256,7 +256,7 @@ def test_a_checkpoint_is_not_blamed_for_the_machine(error, tmp_path, monkeypatch
 
 
 def test_mixed_nets_take_the_same_steps_together(toy_nets):
-    """One net cannot normalise a last batch of one: none of them takes it."""
+    """If one net cannot normalise a last batch of one, no net takes it."""
     fed = toy.toy_federation(train={"net": ["toy_norm_point", "mlp"]})
 
     class Says(Plain):
@@ -268,7 +268,7 @@ def test_mixed_nets_take_the_same_steps_together(toy_nets):
 
     seen: list[list[int]] = []
     each = [{"model": fed.init_weights("m", client=c)} for c in (0, 3)]
-    how = {"ids": torch.arange(10), "batch": 3, "epochs": 2, "per_client": each}
-    fed.fit_lockstep(Says(fed.train), State(round=1), [0, 3], {}, lambda said: [{}] * 2, **how)
+    options = {"ids": torch.arange(10), "batch": 3, "epochs": 2, "per_client": each}
+    fed.fit_lockstep(Says(fed.train), State(round=1), [0, 3], {}, lambda messages: [{}] * 2, **options)
     assert seen[::2] == seen[1::2]
     assert all(len(i) == 3 for i in seen)

@@ -96,7 +96,7 @@ def test_samples_with_foreign_images_are_wrong_whatever_their_label():
     rates = named(truth(foreign=replaced).label_noise(0))
     assert rates[0, "noise_rate"] == 2 / 4
     assert named(truth(foreign=replaced).target_noise(1, {0: CLEAN[:4]}))[0, "target_noise_rate"] == 2 / 4
-    assert CLEAN[0] == 0  # the labels that were handed over are left alone
+    assert CLEAN[0] == 0  # the labels passed in are not changed
     # they say nothing about T: on client 0 only class 1 is left, and it is clean
     assert named(truth(foreign=replaced).estimates(1, {"transition": {0: np.eye(3)}}))[0, "T_error"] == 0.0
     nothing = named(truth(foreign=np.arange(9)).estimates(1, {"transition": {0: np.eye(3)}}))
@@ -117,13 +117,13 @@ def test_without_clean_labels_everything_is_unknown_but_the_prior():
 
 def test_cosine_of_an_estimated_transition():
     """Yu et al. (2025), Figure 2: cos(vec T_hat, vec T) over the rows of classes present."""
-    clean, given = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 1, 1, 1])  # T = [[3/4, 1/4], [0, 1]]
-    truth = Truth(clean, given, [np.arange(4), np.arange(4, 6)], 2)
+    clean, labels = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 1, 1, 1])  # T = [[3/4, 1/4], [0, 1]]
+    truth = Truth(clean, labels, [np.arange(4), np.arange(4, 6)], 2)
 
     def cosine(T):
         return {c: v for _, c, name, v in truth.estimates(1, {"transition": T}) if name == "T_cosine"}
 
     assert cosine(np.array([[0.75, 0.25], [0.0, 1.0]]))[-1] == pytest.approx(1)
     assert cosine(np.eye(2))[-1] == pytest.approx(1.75 / math.sqrt(2 * (0.75**2 + 0.25**2 + 1)))
-    one, two = np.array([[0.75, 0.25], [0.5, 0.5]]), np.array([[0.0, 1.0], [1.0, 0.0]])  # each lacks a class
-    assert cosine({0: one, 1: two}) == {0: pytest.approx(1), 1: pytest.approx(0), -1: pytest.approx(0.5)}
+    first, second = np.array([[0.75, 0.25], [0.5, 0.5]]), np.array([[0.0, 1.0], [1.0, 0.0]])  # each lacks a class
+    assert cosine({0: first, 1: second}) == {0: pytest.approx(1), 1: pytest.approx(0), -1: pytest.approx(0.5)}

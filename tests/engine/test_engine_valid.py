@@ -12,11 +12,11 @@ from fednoise_core.data.partition import Partition
 from fednoise_core.engine.evaluate import valid_accuracy
 
 
-def held(every: int = 3) -> Partition:
+def split_off(interval: int = 3) -> Partition:
     """The toy partition; each client keeps every third sample for validation, client 1 its only one."""
     split = toy.toy_partition()
     index = np.asarray(split.index)
-    return Partition(index, split.offsets, np.arange(len(index)) % every == 2, split.spec)
+    return Partition(index, split.offsets, np.arange(len(index)) % interval == 2, split.spec)
 
 
 def by_hand(run, split: Partition, personal: bool, labels: np.ndarray) -> float:
@@ -34,7 +34,7 @@ def by_hand(run, split: Partition, personal: bool, labels: np.ndarray) -> float:
 
 @pytest.mark.parametrize(("name", "personal"), [("fedavg", False), ("local", True), ("ditto", True)])
 def test_it_is_the_share_of_noisy_labels_that_the_models_hit(name: str, personal: bool, tmp_path: Path) -> None:
-    split = held()
+    split = split_off()
     run = toy.play(name, split=split, out=tmp_path)
     assert run.summary["valid_accuracy"] == pytest.approx(
         by_hand(run, split, personal, toy.toy_labels().noisy), abs=1e-12
@@ -57,15 +57,15 @@ def test_without_a_split_nothing_is_said(tmp_path: Path) -> None:
 
 
 def test_it_sends_nothing_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_it = toy.play("fedavg", split=held())
+    with_it = toy.play("fedavg", split=split_off())
     monkeypatch.setattr("fednoise_core.engine.loop.valid_accuracy", lambda *_: None)
-    without = toy.play("fedavg", split=held())
+    without = toy.play("fedavg", split=split_off())
     assert {k: v for k, v in with_it.summary.items() if k != "valid_accuracy"} == without.summary
     assert with_it.outcome.record.metrics[:-1] == without.outcome.record.metrics
 
 
 def test_models_that_are_not_finite_have_none() -> None:
-    run = toy.play("fedavg", split=held())
+    run = toy.play("fedavg", split=split_off())
     members = [(client, [w.clone()]) for client, (w,) in run.outcome.models()]
     members[0][1][0].flat.fill_(torch.nan)
     assert np.isnan(valid_accuracy(run.outcome.fed, members, run.outcome.state.clients))

@@ -1,5 +1,5 @@
-"""Errors that name a method's mistake: kept things changed in place, one tag for two fits, a client asked twice, kept
-state read on the server. And what a label release costs where clients overlap.
+"""Errors that name a method's mistake: state changed in place, one tag for two fits, a client asked twice, clients'
+state read on the server. Also the cost of a label release where clients overlap.
 """
 
 import json
@@ -21,7 +21,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.settings.train import Train
 
-# kept things changed in place
+# state changed in place
 
 
 def kept_by(client: int = 0) -> State:
@@ -84,8 +84,8 @@ class InFinish(Plain):
 
 @pytest.mark.parametrize("kind", [InPrepare, InBetween, InAfter, InStep, InFinish])
 def test_a_local_that_changes_what_is_kept_in_place_is_told(executor, kind):
-    said = rf"{kind.__name__}: client 0: state\['count'\] was changed in place"
-    with toy.federation_on(executor) as fed, pytest.raises(WireError, match=said):
+    message = rf"{kind.__name__}: client 0: state\['count'\] was changed in place"
+    with toy.federation_on(executor) as fed, pytest.raises(WireError, match=message):
         fed.fit(kind(fed.train), kept_by(), [0], {"model": fed.init_weights("model")})
 
 
@@ -101,9 +101,9 @@ class SpoilsInPrepare(Plain):
 
 @pytest.mark.parametrize("kind", [SpoilsInStep, SpoilsInPrepare])
 def test_a_local_that_changes_what_came_down_is_told(executor, kind):
-    """In one process all clients are handed the same tensors."""
-    said = rf"{kind.__name__}: client 0: broadcast\['model'\] was changed in place, which other clients would see"
-    with toy.federation_on(executor) as fed, pytest.raises(WireError, match=said):
+    """In one process all clients get the same tensors."""
+    message = rf"{kind.__name__}: client 0: broadcast\['model'\] was changed in place, which other clients would see"
+    with toy.federation_on(executor) as fed, pytest.raises(WireError, match=message):
         fed.fit(kind(fed.train), kept_by(), [0], {"model": fed.init_weights("model")})
 
 
@@ -125,31 +125,31 @@ def test_a_function_that_changes_what_came_down_is_told(executor):
 def test_two_fits_of_a_client_in_one_round_need_two_tags():
     fed, model = toy.toy_federation(), toy.toy_federation().init_weights("model")
     state, local = State(round=1), Plain(fed.train)
-    _, (one,) = fed.fit(local, state, [0], {"model": model})
+    _, (first,) = fed.fit(local, state, [0], {"model": model})
     with pytest.raises(ValueError, match=r"round 1: a second fit of client 0 with tag 'fit'.*fit\(…, tag=…\)"):
         fed.fit(local, state, [3, 0], {"model": model})
-    _, (two,) = fed.fit(local, state, [0], {"model": model}, tag="again")
-    assert not toy.same_state(one, two)  # other batches
+    _, (second,) = fed.fit(local, state, [0], {"model": model}, tag="again")
+    assert not toy.same_state(first, second)  # other batches
     fed.fit(local, state, [5], {"model": model})  # another client
     for _ in range(2):
         fed.fit(local, state, [SERVER, SERVER], {"model": model}, on="public")  # the server may
     state.round = 2
     _, (later,) = fed.fit(local, state, [0], {"model": model})
-    assert not toy.same_state(one, later)
+    assert not toy.same_state(first, later)
 
 
 def draws(client, broadcast):
     names = ("batches", "fit"), ("step", "fit"), ("augment", 0, "fit")
-    return [torch.rand(9, generator=client.random_stream(*words)).tolist() for words in names]
+    return [torch.rand(9, generator=client.random_stream(*key)).tolist() for key in names]
 
 
 def test_a_clients_own_streams_are_not_those_of_its_batches():
     fed = toy.toy_federation()
-    (said,) = fed.run_on_clients(State(round=1), [0], draws)
+    (numbers,) = fed.run_on_clients(State(round=1), [0], draws)
     names = ("batches", "fit"), ("step", "fit"), ("augment", 0, "fit")
-    plans = [torch.rand(9, generator=fed.world.random_stream(*words, 1, 0)).tolist() for words in names]
-    assert all(a != b for a, b in zip(said, plans, strict=True))
-    assert said == fed.run_on_clients(State(round=1), [0], draws)[0]
+    plans = [torch.rand(9, generator=fed.world.random_stream(*key, 1, 0)).tolist() for key in names]
+    assert all(a != b for a, b in zip(numbers, plans, strict=True))
+    assert numbers == fed.run_on_clients(State(round=1), [0], draws)[0]
 
 
 @pytest.mark.parametrize("clients", [[0, 3, 0], [5, 5]])
@@ -208,7 +208,7 @@ def test_no_method_reads_on_the_server_what_clients_keep(where):
     assert toy.run_method(Peeks(train=method.train, where="nowhere")).state.round == 3
 
 
-# what a label release costs
+# the cost of a label release
 
 
 @pytest.mark.parametrize(
@@ -223,20 +223,20 @@ def test_a_label_that_several_clients_hold_costs_as_often(rows, m, tmp_path):
     spec = {"artifact": "partition", "partition": {"kind": "toy"}, "clients": len(rows)}
     notes = {"samples": toy.N, "overlap": m > 1}
     split = Partition.from_parts([np.array(r) for r in rows], {**spec, "notes": notes})
-    made = toy.play("feddpcont", method={"mode": "expect", "epsilon": 0.75}, split=split, out=tmp_path, fraction=1.0)
+    run = toy.play("feddpcont", method={"mode": "expect", "epsilon": 0.75}, split=split, out=tmp_path, fraction=1.0)
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary == json.loads(json.dumps(made.summary))
+    assert summary == json.loads(json.dumps(run.summary))
     assert summary["epsilon"] == m * 0.75
     assert summary.get("releases_of_a_label") == (m if m > 1 else None)
     assert summary.get("epsilon_a_release") == (0.75 if m > 1 else None)
     anew = {"mode": "expect", "epsilon": 0.75, "release": "every_round"}
-    told = toy.play("feddpcont", method=anew, split=split, fraction=1.0, rounds=3).summary
-    assert (told["epsilon"], told["epsilon_a_release"], told["releases_of_a_label"]) == (3 * m * 0.75, 0.75, 3 * m)
+    costs = toy.play("feddpcont", method=anew, split=split, fraction=1.0, rounds=3).summary
+    assert (costs["epsilon"], costs["epsilon_a_release"], costs["releases_of_a_label"]) == (3 * m * 0.75, 0.75, 3 * m)
     assert toy.play("fedavg", split=split, fraction=1.0).summary["epsilon"] is None
 
 
 def test_samples_held_out_for_validation_are_not_released():
-    """They are nobody's training labels: a sample that two clients hold, of which one only validates, is told once."""
+    """A label that one client trains on and another validates on is released once."""
     spec = {"artifact": "partition", "partition": {"kind": "toy"}, "clients": 2}
     notes = {"samples": toy.N, "overlap": True}
     rows = [np.arange(0, 20), np.arange(10, 30)]

@@ -1,4 +1,4 @@
-"""All that a step may use, on every executor. The contract suite runs every method on each of them."""
+"""Everything that a step may use works on every executor. The contract suite runs every method on each of them."""
 
 import functools
 
@@ -34,15 +34,15 @@ def played(name: str, executor: str) -> FinishedRun:
     ],
 )
 def test_all_that_a_step_may_use_is_carried_by_every_executor(train, toy_nets):
-    made = toy.toy_world(train)
-    expected = [r for k in (1, 2) for r in Sequential(made).run(jobs(made, Everything(made.train), round=k))]
+    world = toy.toy_world(train)
+    expected = [r for k in (1, 2) for r in Sequential(world).run(jobs(world, Everything(world.train), round=k))]
     for count in (1, 3):
-        workers = Workers(made, count)
-        found = [r for k in (1, 2) for r in workers.run(jobs(made, Everything(made.train), round=k))]
+        workers = Workers(world, count)
+        results = [r for k in (1, 2) for r in workers.run(jobs(world, Everything(world.train), round=k))]
         workers.close()
-        assert all(toy.same_state(a, b) for a, b in zip(expected, found, strict=True))
+        assert all(toy.same_state(a, b) for a, b in zip(expected, results, strict=True))
 
 
-@pytest.mark.parametrize(("name", "kept"), [("fedavg", 0), ("scaffold", 4 * (64 * 6 + 6 + 6 * 5 + 5))])
-def test_the_cost_says_what_a_client_keeps(name, kept):
-    assert played(name, "sequential").cost["client_state_bytes"] == kept
+@pytest.mark.parametrize(("name", "size"), [("fedavg", 0), ("scaffold", 4 * (64 * 6 + 6 + 6 * 5 + 5))])
+def test_the_cost_says_what_a_client_keeps(name, size):
+    assert played(name, "sequential").cost["client_state_bytes"] == size

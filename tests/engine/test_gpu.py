@@ -1,4 +1,4 @@
-"""On a GPU every method gives nearly the losses and norms of the CPU, and the same bits of them again.
+"""On a GPU every method gives nearly the losses and norms of the CPU, and the same bits in a second run.
 
 There is no GPU in CI.
 """
@@ -35,11 +35,11 @@ def _fixed_order_of_sums(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-def play(name: str, net: Any, **how: Any) -> dict[str, Any]:
-    """Numbers of a run on the small world. how: options of `run_federation`."""
+def play(name: str, net: Any, **options: Any) -> dict[str, Any]:
+    """Numbers of a run on the small world. options: those of `run_federation`."""
     method, train = toy.settings(name, net=net)
-    made = run_federation(toy.arrays(), toy.toy_labels(), toy.toy_partition(), method, train, **how)
-    return {key: value for key, value in golden_numbers(made).items() if key in ("accuracy", "loss", "norms")}
+    run = run_federation(toy.arrays(), toy.toy_labels(), toy.toy_partition(), method, train, **options)
+    return {key: value for key, value in golden_numbers(run).items() if key in ("accuracy", "loss", "norms")}
 
 
 @pytest.mark.parametrize(("name", "net"), CASES)

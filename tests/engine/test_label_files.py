@@ -1,4 +1,4 @@
-"""suspects.csv and sites.csv lead back to the user's own file, row and site; every method leaves them."""
+"""suspects.csv and sites.csv lead back to the user's own file, row and site; every method writes them."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def images(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Bright stripes say the class of 3; every image is unlike all others."""
+    """Images of three classes, each shown by a bright stripe. No two images are equal."""
     draw = np.random.default_rng(seed)
     y = np.arange(n) % 3
     x = draw.integers(0, 90, (n, 8, 8))
@@ -35,11 +35,11 @@ def images(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Path:
+def npz_file(tmp_path: Path) -> Path:
     x, y = images(240)
-    given = np.where(np.arange(240) % 8 == 0, (y + 1) % 3, y)
+    labels = np.where(np.arange(240) % 8 == 0, (y + 1) % 3, y)
     owner = np.array(SITES)[np.random.default_rng(1).integers(0, 4, 240)]
-    np.savez(tmp_path / "mine.npz", x_train=x, given=given, client=owner, names=np.array(NAMES))
+    np.savez(tmp_path / "mine.npz", x_train=x, given=labels, client=owner, names=np.array(NAMES))
     return tmp_path / "mine.npz"
 
 
@@ -48,9 +48,9 @@ def run_on(data: Arrays, out: Path, partition: dict | None = None, method: str =
     return fn.run(data, labels, fn.partition_of(data, partition or NATURAL, seed=0), method, TRAIN, seed=0, out=out)
 
 
-@pytest.mark.parametrize("more", [{}, {"public": 30, "subset": {"train": 90}, "split_seed": 3}])
-def test_rows_and_sites_of_the_users_npz(mine: Path, tmp_path: Path, more: dict) -> None:
-    data = fn.dataset({"source": "npz", "path": str(mine), "test": {"holdout": 0.2}, **more})
+@pytest.mark.parametrize("settings", [{}, {"public": 30, "subset": {"train": 90}, "split_seed": 3}])
+def test_rows_and_sites_of_the_users_npz(npz_file: Path, tmp_path: Path, settings: dict) -> None:
+    data = fn.dataset({"source": "npz", "path": str(npz_file), "test": {"holdout": 0.2}, **settings})
     data.save(tmp_path / "arrays.npz")
     data = Arrays.load(tmp_path / "arrays.npz")
     assert not data.clean_known
@@ -58,13 +58,13 @@ def test_rows_and_sites_of_the_users_npz(mine: Path, tmp_path: Path, more: dict)
     run_on(data, tmp_path / "out", {**NATURAL, "validation": 0.2})
     rows = read(tmp_path / "out" / "suspects.csv")
     assert len(rows) == data.n  # the validation samples, too
-    with np.load(mine) as file:
+    with np.load(npz_file) as file:
         for row in rows:
-            at = int(row["source"])
-            np.testing.assert_array_equal(data.x_train[int(row["sample"])], file["x_train"][at])
-            assert int(row["given"]) == file["given"][at]
-            assert plain_cell(row["site"]) == file["client"][at]
-            assert plain_cell(row["given_name"]) == NAMES[file["given"][at]]
+            source = int(row["source"])
+            np.testing.assert_array_equal(data.x_train[int(row["sample"])], file["x_train"][source])
+            assert int(row["given"]) == file["given"][source]
+            assert plain_cell(row["site"]) == file["client"][source]
+            assert plain_cell(row["given_name"]) == NAMES[file["given"][source]]
             assert plain_cell(row["proposed_name"]) == NAMES[int(row["proposed"])]
     assert [plain_cell(row["site"]) for row in read(tmp_path / "out" / "sites.csv")] == sorted(SITES)
     for name in ("suspects.csv", "sites.csv"):
@@ -98,8 +98,8 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def spec_of(photos: Path, **more) -> dict:
-    return {"source": "imagefolder", "path": str(photos), "channels": 1, "given": "labels.csv", **more}
+def spec_of(photos: Path, **settings) -> dict:
+    return {"source": "imagefolder", "path": str(photos), "channels": 1, "given": "labels.csv", **settings}
 
 
 def test_an_image_folder_without_truth(photos: Path, tmp_path: Path) -> None:
@@ -107,11 +107,11 @@ def test_an_image_folder_without_truth(photos: Path, tmp_path: Path) -> None:
     assert data.names == ("cat", "dog", "owl")
     assert data.sites == ("=ward", "B 7")
     assert (data.n, data.given, data.clean_known, data.test_known) == (60, {}, False, False)
-    made = run_on(data, tmp_path / "out")
+    run = run_on(data, tmp_path / "out")
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["test_known"] is summary["clean_known"] is False
     assert summary["diagnostics"]["noise_rate"] is summary["diagnostics"]["suspects_precision"] is None
-    assert "agreement with given labels" in repr(made)
+    assert "agreement with given labels" in repr(run)
     rows = read(tmp_path / "out" / "suspects.csv")
     assert len(rows) == 60
     for row in rows:
@@ -130,20 +130,20 @@ def test_owners_alone_may_come_from_the_csv(photos: Path) -> None:
     assert set(data.client.tolist()) == {0, 1}
 
 
-def test_numbers_of_owners_stay_numbers(mine: Path) -> None:
-    with np.load(mine) as file:
+def test_numbers_of_owners_stay_numbers(npz_file: Path) -> None:
+    with np.load(npz_file) as file:
         arrays = {name: file[name] for name in file.files}
     numbers, texts = ((), ("7", "12")), (("012", "7"), ("012", "7"))
     for ids, (sites, names) in (([12, 7], numbers), (["12", "7"], numbers), (["012", "7"], texts)):
-        np.savez(mine, **{**arrays, "client": np.array(ids)[np.arange(240) % 2]})
-        data = fn.dataset({"source": "npz", "path": str(mine), "test": {"holdout": 0.2}})
+        np.savez(npz_file, **{**arrays, "client": np.array(ids)[np.arange(240) % 2]})
+        data = fn.dataset({"source": "npz", "path": str(npz_file), "test": {"holdout": 0.2}})
         assert data.sites == sites
-        made = fn.partition_of(data, NATURAL, seed=0)
-        assert made.sites == names
+        partition = fn.partition_of(data, NATURAL, seed=0)
+        assert partition.sites == names
         assert fn.partition_of(data, {"kind": "iid", "clients": 2}, seed=0).sites == ("0", "1")
 
 
-# which models judge
+# the models that judge
 
 
 ALL = [0, 1, 3, 4, 5, 6, 7]  # clients of the toy world that hold samples
@@ -151,25 +151,25 @@ ALL = [0, 1, 3, 4, 5, 6, 7]  # clients of the toy world that hold samples
 
 @pytest.mark.parametrize("name", ["fedavg", "ditto", "fedbn", "coteaching", "centralised", "feddpcont", "dividemix"])
 def test_every_site_is_judged_whatever_the_headline_is(name: str) -> None:
-    made = toy.play(name, rounds=12, lr=0.1)
-    assert [one.site for one in made.outcome.suspects] == ALL
-    assert [len(one.samples) for one in made.outcome.suspects] == [toy.SIZES[site] for site in ALL]
-    for one in made.outcome.suspects:
-        a, b = toy.client_bounds(one.site)
-        assert one.samples.tolist() == list(range(a, b))
-    assert made.summary["diagnostics"]["suspects_auroc"] > 0.5
+    run = toy.play(name, rounds=12, lr=0.1)
+    assert [site_labels.site for site_labels in run.outcome.suspects] == ALL
+    assert [len(site_labels.samples) for site_labels in run.outcome.suspects] == [toy.SIZES[site] for site in ALL]
+    for site_labels in run.outcome.suspects:
+        a, b = toy.client_bounds(site_labels.site)
+        assert site_labels.samples.tolist() == list(range(a, b))
+    assert run.summary["diagnostics"]["suspects_auroc"] > 0.5
 
 
 @pytest.mark.parametrize("name", ["local", "fedmd"])
 def test_a_model_of_ones_own_that_knows_nothing_is_not_asked(name: str) -> None:
-    made = toy.play(name, rounds=12, lr=0.1, fraction=1.0, net={"name": "mlp", "hidden": 6})
-    found = [one.site for one in made.outcome.suspects]
-    assert set(found) <= set(ALL)
-    assert {0, 5} <= set(found)
+    run = toy.play(name, rounds=12, lr=0.1, fraction=1.0, net={"name": "mlp", "hidden": 6})
+    sites = [site_labels.site for site_labels in run.outcome.suspects]
+    assert set(sites) <= set(ALL)
+    assert {0, 5} <= set(sites)
 
 
 def test_a_rate_that_a_method_was_told_is_not_named_at_every_site() -> None:
-    made = toy.play("coteaching", method={"forget_rate": 0.4}, rounds=12, lr=0.1)
-    shares = {one.site: float((one.p_wrong > 0.5).mean()) for one in made.outcome.suspects}
+    run = toy.play("coteaching", method={"forget_rate": 0.4}, rounds=12, lr=0.1)
+    shares = {site_labels.site: float((site_labels.p_wrong > 0.5).mean()) for site_labels in run.outcome.suspects}
     noisy = np.mean([shares[site] for site in toy.NOISY])
     assert noisy > 2 * np.mean([shares[site] for site in (0, 4, 7)])

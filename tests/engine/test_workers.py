@@ -1,4 +1,4 @@
-"""Worker processes: those that die, those that are left over, and what passes their pipes."""
+"""Worker processes: those that die, those that are left over, and the contents of their pipes."""
 
 import os
 import signal
@@ -30,10 +30,10 @@ class Dies(Local):
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_worker_that_dies_ends_the_run_and_nobody_is_left(count):
-    made = toy.toy_world()
-    workers = Workers(made, count)
+    world = toy.toy_world()
+    workers = Workers(world, count)
     with pytest.raises(WorkerDied, match=r"client 6 .*killed, or out of memory"):
-        list(workers.run(jobs(made, Dies(made.train, 6))))
+        list(workers.run(jobs(world, Dies(world.train, 6))))
     assert not any(process.is_alive() for process in workers.processes)
 
 
@@ -57,14 +57,14 @@ def says_half(client: Any, broadcast: Any) -> None:
 
 
 def test_workers_end_with_the_run_that_was_killed(tmp_path):
-    """They would go on with a long fit beside the run that takes its place."""
+    """Otherwise they would go on with a long fit beside the run that replaces it."""
     reader, writer = os.pipe()
     parent = os.fork()
     if parent == 0:
-        made = toy.toy_world()
-        workers = Workers(made, 2)
+        world = toy.toy_world()
+        workers = Workers(world, 2)
         os.write(writer, " ".join(str(p.pid) for p in workers.processes).encode())
-        list(workers.run(jobs(made, Sleeps(made.train))))
+        list(workers.run(jobs(world, Sleeps(world.train))))
         os._exit(0)
     pids = [int(word) for word in os.read(reader, 100).split()]
     time.sleep(1)  # they are at work
@@ -87,7 +87,7 @@ class Sleeps(toy.Plain):
 
 
 def runs(pid: int) -> bool:
-    """Whether a process runs; one that has ended may wait for the system to fetch it."""
+    """True if a process runs. One that has ended may stay listed as a zombie (Z)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
@@ -95,41 +95,41 @@ def runs(pid: int) -> bool:
 
 
 def test_an_idle_worker_that_was_killed_is_noticed_at_the_next_job():
-    made = toy.toy_world()
-    workers = Workers(made, 1)
-    list(workers.run(jobs(made)))
+    world = toy.toy_world()
+    workers = Workers(world, 1)
+    list(workers.run(jobs(world)))
     workers.processes[0].kill()
     workers.processes[0].join()
     with pytest.raises(WorkerDied):
-        list(workers.run(jobs(made, clients=(1, 0))))
+        list(workers.run(jobs(world, clients=(1, 0))))
 
 
 def test_answers_of_a_round_that_was_left_are_not_taken_for_later_ones():
-    made = toy.toy_world()
-    workers = Workers(made, 2)
-    some = workers.run(jobs(made) * 10)  # so many that the first answer cannot be the last
-    next(some)
-    some.close()
+    world = toy.toy_world()
+    workers = Workers(world, 2)
+    results = workers.run(jobs(world) * 10)  # so many that the first answer cannot be the last
+    next(results)
+    results.close()
     assert not any(process.is_alive() for process in workers.processes)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.uint8])
 def test_tensors_pass_the_pipe_bit_for_bit(dtype):
-    made = toy.toy_world()
-    whole = (torch.rand(6, 4, generator=torch.Generator().manual_seed(0)) * 5).to(dtype)
-    model = made.net(0).fresh(torch.Generator().manual_seed(1))
+    world = toy.toy_world()
+    matrix = (torch.rand(6, 4, generator=torch.Generator().manual_seed(0)) * 5).to(dtype)
+    model = world.net(0).fresh(torch.Generator().manual_seed(1))
     model.views  # noqa: B018  views that were asked for must not travel as copies beside the buffer
-    sent = {"view": whole[1:3], "across": whole.t(), "nothing": whole[:0], "number": whole[0, 0], "model": model}
-    workers = Workers(made, 1)
-    ((said, _),) = workers.call(give_back, [Client(made, 0, {}, None, 1)], [sent])
+    sent = {"view": matrix[1:3], "across": matrix.t(), "nothing": matrix[:0], "number": matrix[0, 0], "model": model}
+    workers = Workers(world, 1)
+    ((answer, _),) = workers.call(give_back, [Client(world, 0, {}, None, 1)], [sent])
     workers.close()
-    assert {k: (v.dtype, v.shape) for k, v in said.items() if k != "model"} == {
+    assert {k: (v.dtype, v.shape) for k, v in answer.items() if k != "model"} == {
         k: (v.dtype, v.shape) for k, v in sent.items() if k != "model"
     }
-    assert all(torch.equal(said[k], sent[k]) for k in sent if k != "model")
-    assert said["model"].layout is made.net(0).layout
-    said["model"].flat.zero_()
-    assert not said["model"]["head.bias"].any()
+    assert all(torch.equal(answer[k], sent[k]) for k in sent if k != "model")
+    assert answer["model"].layout is world.net(0).layout
+    answer["model"].flat.zero_()
+    assert not answer["model"]["head.bias"].any()
 
 
 def give_back(client: Any, broadcast: Any) -> Any:
