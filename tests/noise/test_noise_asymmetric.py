@@ -117,9 +117,9 @@ def test_two_classes() -> None:
         T = asymmetric(y, 2, np.random.RandomState(seed), rate=0.2, sparsity=0.5).T_nominal
         assert sorted(np.diagonal(T)) == pytest.approx([0.6, 1.0])  # the trace stays 2·.8
         sides.add(int(np.diagonal(T).argmax()))
-        both = asymmetric(y, 2, np.random.RandomState(seed), rate=0.2, sparsity=0.4).T_nominal
-        assert np.trace(both) == pytest.approx(1.6)
-        assert np.allclose(both.sum(1), 1)
+        dense = asymmetric(y, 2, np.random.RandomState(seed), rate=0.2, sparsity=0.4).T_nominal
+        assert np.trace(dense) == pytest.approx(1.6)
+        assert np.allclose(dense.sum(1), 1)
     assert sides == {0, 1}
 
 

@@ -82,8 +82,8 @@ def test_example_runs_and_says_what_it_did(kind, tmp_path) -> None:
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
     again = Labels.load(tmp_path / "a.npz")
     for field in dataclasses.fields(Labels):
-        one, two = getattr(labels, field.name), getattr(again, field.name)
-        assert np.array_equal(one, two, equal_nan=True) if isinstance(one, np.ndarray) else one == two
+        before, after = getattr(labels, field.name), getattr(again, field.name)
+        assert np.array_equal(before, after, equal_nan=True) if isinstance(before, np.ndarray) else before == after
 
 
 @pytest.mark.parametrize("kind", sorted(set(SCHEMA) - {"none", "human", "given", "asymmetric"}))
@@ -96,9 +96,9 @@ def test_seed_decides(kind) -> None:
 def test_noise_seed_replaces_the_run_seed() -> None:
     data, spec = small(), {"kind": "symmetric", "rate": 0.5, "noise_seed": 0}
     shared = [noise.inject(data, spec, seed).noisy for seed in (0, 1)]
-    own = noise.inject(data, {"kind": "symmetric", "rate": 0.5}, 0).noisy
+    plain = noise.inject(data, {"kind": "symmetric", "rate": 0.5}, 0).noisy
     assert np.array_equal(*shared)
-    assert np.array_equal(own, shared[0])  # seed 0 is a seed like any other
+    assert np.array_equal(plain, shared[0])  # seed 0 is a seed like any other
 
 
 def test_noise_seed_of_the_asymmetric_model_is_the_paper_s() -> None:
@@ -192,8 +192,8 @@ def test_command(tmp_path, capsys) -> None:
     spec = {"kind": "fedcorr", "rho": 0.6, "tau": 0.5}
     files = ["--arrays", str(tmp_path / "a.npz"), "--out", str(tmp_path / "l.npz"), "--seed", "3"]
     assert noise_step.main(["--spec", json.dumps(spec), "--partition", str(tmp_path / "p.npz"), *files]) == 0
-    made = Labels.load(tmp_path / "l.npz")
-    assert np.array_equal(made.noisy, noise.inject(data, spec, 3, split(data)).noisy)
+    labels = Labels.load(tmp_path / "l.npz")
+    assert np.array_equal(labels.noisy, noise.inject(data, spec, 3, split(data)).noisy)
     (tmp_path / "l.npz").unlink()
     assert noise_step.main(["--spec", json.dumps(spec), *files]) == 2
     assert capsys.readouterr().err == "noise: noise fedcorr: needs a partition\n"

@@ -111,8 +111,8 @@ def test_globalized_counts_exactly() -> None:
 def test_localized_never_leaves_the_client_s_classes(flip) -> None:
     pick = rng(5)
     owner = pick.integers(0, 40, len(Y))
-    held = pick.random((40, K)) < 0.4
-    clients = [np.flatnonzero((owner == c) & held[c][Y]) for c in range(40)]
+    allowed = pick.random((40, K)) < 0.4
+    clients = [np.flatnonzero((owner == c) & allowed[c][Y]) for c in range(40)]
     result = levels.localized(Y, K, rng(), clients=clients, low=0.2, high=0.6, flip=flip)
     for c, part in enumerate(clients):
         assert set(result.y_noisy[part]) <= set(Y[part])

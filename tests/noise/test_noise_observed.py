@@ -35,10 +35,10 @@ def test_human_noise_rates(dataset, labels, rate) -> None:
     key = observed.HUMAN[labels][0]
     K = 10 if dataset == "cifar10" else 100
     source = LabelledData(real_labels(dataset), K, given={key: real_labels(dataset, key)})
-    made = noise.inject(source, {"kind": "human", "labels": labels}, 0)
-    assert abs(made.rate - rate) < 1e-5
-    assert made.T_nominal is None
-    assert made.nominal_rate is None
+    result = noise.inject(source, {"kind": "human", "labels": labels}, 0)
+    assert abs(result.rate - rate) < 1e-5
+    assert result.T_nominal is None
+    assert result.nominal_rate is None
 
 
 def test_human_and_given_pick_the_right_set() -> None:
@@ -59,12 +59,12 @@ def test_human_and_given_pick_the_right_set() -> None:
 
 def test_unknown_clean_labels_stay_unknown() -> None:
     source = LabelledData(np.array([0, 1, 1]), 2, clean_known=False)
-    made = noise.inject(source, {"kind": "given"}, 0)
-    assert made.noisy.tolist() == [0, 1, 1]
-    assert made.clean is None
-    assert made.wrong is None
-    assert made.T_realised is None
-    assert np.isnan(made.rate)
+    labels = noise.inject(source, {"kind": "given"}, 0)
+    assert labels.noisy.tolist() == [0, 1, 1]
+    assert labels.clean is None
+    assert labels.wrong is None
+    assert labels.T_realised is None
+    assert np.isnan(labels.rate)
     with pytest.raises(SpecError, match="unknown; use kind: given"):
         noise.inject(source, {"kind": "symmetric", "rate": 0.2}, 0)
 
@@ -73,26 +73,26 @@ def test_openset_images_replace_exactly_the_share() -> None:
     images = np.zeros((50, 4, 4), np.uint8)
     donors = np.arange(1, 31, dtype=np.uint8)[:, None, None] * np.ones((1, 4, 4), np.uint8)
     source = LabelledData(np.tile(np.arange(5), 10), 5, arrays=type("A", (), {"x_train": images, "x_public": donors}))
-    made = noise.inject(source, {"kind": "openset_images", "rate": 0.3}, 0)
-    assert np.array_equal(made.noisy, source.y)
-    assert len(set(made.donor.tolist())) == 15  # without replacement
-    assert made.rate == 0.3
-    shown = made.replace_images(images, donors)
-    assert np.array_equal(np.flatnonzero(shown.reshape(50, -1).any(1)), made.replaced)
-    assert np.array_equal(shown[made.replaced], donors[made.donor])
+    labels = noise.inject(source, {"kind": "openset_images", "rate": 0.3}, 0)
+    assert np.array_equal(labels.noisy, source.y)
+    assert len(set(labels.donor.tolist())) == 15  # without replacement
+    assert labels.rate == 0.3
+    new_images = labels.replace_images(images, donors)
+    assert np.array_equal(np.flatnonzero(new_images.reshape(50, -1).any(1)), labels.replaced)
+    assert np.array_equal(new_images[labels.replaced], donors[labels.donor])
     assert not images.any()  # the input is not changed
-    many = noise.inject(source, {"kind": "openset_images", "rate": 0.8}, 0)
-    assert len(many.replaced) == 40  # more than donors: some appear twice
+    dense = noise.inject(source, {"kind": "openset_images", "rate": 0.8}, 0)
+    assert len(dense.replaced) == 40  # more than donors: some appear twice
 
 
 def test_openset_images_from_another_data_set() -> None:
     spec = {"kind": "openset_images", "rate": 0.5, "donor": "other"}
     source = LabelledData(np.tile(np.arange(5), 4), 5)
-    other = LabelledData(np.zeros(7, int), 2, arrays=type("A", (), {"x_train": np.zeros((7, 2, 2, 3), np.uint8)}))
+    donor_data = LabelledData(np.zeros(7, int), 2, arrays=type("A", (), {"x_train": np.zeros((7, 2, 2, 3), np.uint8)}))
     assert noise.needs_donor(spec) == "other"
     assert noise.needs_donor({"kind": "openset_images", "rate": 0.5}) is None
-    made = noise.inject(source, spec, 0, donor=other)
-    assert made.donor.max() < 7
+    labels = noise.inject(source, spec, 0, donor=donor_data)
+    assert labels.donor.max() < 7
     with pytest.raises(SpecError, match="needs the arrays of data set 'other'"):
         noise.inject(source, spec, 0)
 
@@ -161,5 +161,5 @@ def test_instance_follows_the_original_order_with_a_legacy_generator() -> None:
     result = instance(y, 3, np.random.RandomState(7), images=x, rate=0.3)
     assert result.y_noisy.tolist() == expected
     source = LabelledData(y, 3, arrays=type("A", (), {"x_train": x}))
-    made = noise.inject(source, {"kind": "instance", "rate": 0.3, "noise_seed": 7}, 123)
-    assert made.noisy.tolist() == expected
+    labels = noise.inject(source, {"kind": "instance", "rate": 0.3, "noise_seed": 7}, 123)
+    assert labels.noisy.tolist() == expected

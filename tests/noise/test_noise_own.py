@@ -1,4 +1,4 @@
-"""Noise models and partitions of one's own: what they return is checked, and what they are given is read-only."""
+"""The user's own noise models and partitions: their results are checked, and their inputs are read-only."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ def inject(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any]) -> fn.
     return fn.inject(toy.arrays(), {"kind": "mine"}, partition=toy.toy_partition())
 
 
-def test_what_a_noise_model_is_given_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_inputs_of_a_noise_model_are_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def write_labels(y: Any, K: int, rng: Any) -> NoiseResult:
         y[:] = (y + 1) % K
         return NoiseResult(y, None)

@@ -44,18 +44,18 @@ def test_the_page_s_code_runs(monkeypatch, capsys) -> None:
 def test_the_page_names_every_input() -> None:
     text = PAGE.read_text(encoding="utf-8")
     functions = [resolve_kind({"kind": kind}, registry.NOISES, "noise") for kind in registry.NOISES]
-    inputs = {name for one in functions for name in inspect.signature(one).parameters.keys() - settings_of(one).keys()}
+    inputs = {name for f in functions for name in inspect.signature(f).parameters.keys() - settings_of(f).keys()}
     assert all(f"`{name}`" in text for name in inputs - {"y", "K", "rng"})
 
 
 def test_the_partition_page_s_code_runs(monkeypatch) -> None:
     page = PAGE.with_name("add_a_partition.md")
-    made = run_page(page, "blocks", partitions.PARTITIONS, monkeypatch)["partition"]
-    assert isinstance(made, Partition)
-    parts = [made.of(c) for c in range(4)]
+    partition = run_page(page, "blocks", partitions.PARTITIONS, monkeypatch)["partition"]
+    assert isinstance(partition, Partition)
+    parts = [partition.of(c) for c in range(4)]
     assert [sum(np.diff(part) > 1) <= 1 for part in parts] == [True] * 4  # two blocks of neighbours
     assert np.ptp([len(part) for part in parts]) <= 2
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(1187))
     functions = [resolve_kind({"kind": kind}, partitions.PARTITIONS, "partition") for kind in partitions.PARTITIONS]
-    inputs = {name for one in functions for name in inspect.signature(one).parameters.keys() - settings_of(one).keys()}
+    inputs = {name for f in functions for name in inspect.signature(f).parameters.keys() - settings_of(f).keys()}
     assert all(f"`{name}`" in page.read_text(encoding="utf-8") for name in inputs - {"C", "rng"})

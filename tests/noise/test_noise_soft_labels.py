@@ -1,4 +1,4 @@
-"""Labels drawn from probabilities of one's own."""
+"""Labels drawn from the user's own probabilities."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def test_each_label_is_drawn_from_its_row(tmp_path: Path, ending: str) -> None:
         (lambda P: np.where(np.arange(len(P))[:, None] == 3, np.nan, P), r"1 rows are no probabilities .* is row 4"),
     ],
 )
-def test_what_are_no_probabilities_is_named(tmp_path: Path, change, message: str) -> None:
+def test_rows_that_are_no_probabilities_are_refused(tmp_path: Path, change, message: str) -> None:
     file = tmp_path / "soft.csv"
     np.savetxt(file, change(probabilities()), delimiter=",")
     with pytest.raises(SpecError, match=rf"soft_labels: file: .*soft.csv: .*{message}"):

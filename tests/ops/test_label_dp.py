@@ -27,14 +27,14 @@ def matrix(epsilon: float, K: int) -> np.ndarray:
     return T / T.sum(1)
 
 
-def told_ratios(K: int, epsilon: float, labels: int) -> tuple[np.ndarray, np.ndarray]:
-    """What `labels` released labels say of ln P(told k | true i)/P(told k | true j): [i, k, j], and half the width of
-    its 99 % interval, Bonferroni over all of them.
+def estimate_ratios(K: int, epsilon: float, labels: int) -> tuple[np.ndarray, np.ndarray]:
+    """The estimate of ln P(told k | true i)/P(told k | true j) [i, k, j] from `labels` released labels, and half the
+    width of its 99 % interval (Bonferroni over all of them).
     """
     n = labels // K
-    told = [label_dp.randomise_labels(np.full(n, i), K, epsilon, rng(i)) for i in range(K)]
-    shares = [np.bincount(one, minlength=K) / n for one in told]
-    assert {one.dtype for one in told} == {np.dtype(np.int64)}
+    releases = [label_dp.randomise_labels(np.full(n, i), K, epsilon, rng(i)) for i in range(K)]
+    shares = [np.bincount(release, minlength=K) / n for release in releases]
+    assert {release.dtype for release in releases} == {np.dtype(np.int64)}
     log, variance = np.log(shares), (1 - np.array(shares)) / (n * np.array(shares))
     ratio = log[:, :, None] - log.T[None]
     spread = np.sqrt(variance[:, :, None] + variance.T[None])
@@ -43,19 +43,19 @@ def told_ratios(K: int, epsilon: float, labels: int) -> tuple[np.ndarray, np.nda
 
 @pytest.mark.parametrize(("K", "epsilon"), [(10, 0.811), (10, 3.0), (14, 1.179), (2, 0.5)])
 def test_a_million_labels_tell_as_much_as_epsilon_says(K, epsilon) -> None:
-    """The likelihood ratio of any told label under any two true ones: epsilon for the true one, 0 between two others,
-    and of no pair more than epsilon. An epsilon that is off by a fifth would be noticed.
+    """The likelihood ratio of a released label under two true labels is epsilon for the true one and 0 between two
+    others. No ratio exceeds epsilon. An epsilon that is off by a fifth would be noticed.
     """
-    ratio, half = told_ratios(K, epsilon, 10**6)
+    ratio, half = estimate_ratios(K, epsilon, 10**6)
     i, k, j = np.indices(ratio.shape)
     truth = epsilon * ((k == i).astype(float) - (k == j)) * (i != j)
     different = i != j
     assert (np.abs(ratio - truth) <= half)[different].all()
     assert (ratio - half <= epsilon)[different].all()
-    own = different & (k == i)
-    assert own.sum() == K * (K - 1)
-    off, narrow = told_ratios(K, 1.2 * epsilon, 10**6)
-    assert (np.abs(off - epsilon) > narrow)[own].any()
+    true_label = different & (k == i)
+    assert true_label.sum() == K * (K - 1)
+    off, narrow = estimate_ratios(K, 1.2 * epsilon, 10**6)
+    assert (np.abs(off - epsilon) > narrow)[true_label].any()
 
 
 def test_debias_by_hand() -> None:
@@ -127,11 +127,11 @@ def test_one_release_a_run() -> None:
 
 def test_releases_add_up_and_end() -> None:
     release = label_dp.Release(0.5, 3, times=3)
-    for made in (1, 2, 3):
-        release.record([np.array([made, 0, 1])])
+    for number in (1, 2, 3):
+        release.record([np.array([number, 0, 1])])
         release = label_dp.Release.restore(json.loads(json.dumps(release.state())))
-        assert release.releases == made
-        assert release.counts.tolist() == [made, 0, 1]  # the latest, not their sum
+        assert release.releases == number
+        assert release.counts.tolist() == [number, 0, 1]  # the latest, not their sum
     with pytest.raises(RuntimeError, match=r"released already, as often as allowed \(3\)"):
         release.record([np.array([1, 1, 1])])
 

@@ -26,32 +26,32 @@ def drawn(n: int, rate: float, seed: int, flat: float = 1.0) -> tuple[np.ndarray
     q = rng.dirichlet(np.full(K, 0.1), n) + 1e-9
     q /= q.sum(1, keepdims=True)
     true = (q.cumsum(1) > rng.random((n, 1))).argmax(1)
-    given = np.where(rng.random(n) < rate, (true + 1) % K, true)
+    labels = np.where(rng.random(n) < rate, (true + 1) % K, true)
     z = flat * np.log(q)
-    return z - np.log(np.exp(z).sum(1, keepdims=True)), given.astype(np.int64), true
+    return z - np.log(np.exp(z).sum(1, keepdims=True)), labels.astype(np.int64), true
 
 
 def sites(n: int, flat: float = 1.0):
     parts = [drawn(n, rate, seed, flat) for seed, rate in enumerate(RATES)]
-    predicted, given = [p for p, _, _ in parts], [y for _, y, _ in parts]
-    found = estimate_label_errors(predicted, given, [np.arange(n)] * len(parts), range(len(parts)))
-    return found, [given != true for _, given, true in parts], parts
+    predicted, labels = [p for p, _, _ in parts], [y for _, y, _ in parts]
+    estimates = estimate_label_errors(predicted, labels, [np.arange(n)] * len(parts), range(len(parts)))
+    return estimates, [labels != true for _, labels, true in parts], parts
 
 
 @pytest.mark.parametrize("flat", [1.0, 0.5])
 def test_the_number_wrong_is_estimated_at_every_site(flat):
-    """Also where the predictions are less sure than they should be: the exponent is found."""
-    found, wrong, _ = sites(1500, flat)
-    for one, mask in zip(found, wrong, strict=True):
-        assert one.wrong == pytest.approx(one.p_wrong.sum())
-        assert abs(one.wrong - mask.sum()) <= max(0.2 * mask.sum(), 0.02 * len(mask))
-        assert one.low <= mask.sum() <= one.high
-        assert abs((one.p_wrong > 0.5).sum() - mask.sum()) <= max(0.25 * mask.sum(), 0.02 * len(mask))
+    """Also where the predictions are less sure than they should be: the exponent is estimated."""
+    estimates, wrong, _ = sites(1500, flat)
+    for estimate, mask in zip(estimates, wrong, strict=True):
+        assert estimate.wrong == pytest.approx(estimate.p_wrong.sum())
+        assert abs(estimate.wrong - mask.sum()) <= max(0.2 * mask.sum(), 0.02 * len(mask))
+        assert estimate.low <= mask.sum() <= estimate.high
+        assert abs((estimate.p_wrong > 0.5).sum() - mask.sum()) <= max(0.25 * mask.sum(), 0.02 * len(mask))
 
 
 def test_p_wrong_means_what_it_says_on_one_scale():
-    found, wrong, _ = sites(3000)
-    p, mask = np.concatenate([one.p_wrong for one in found]), np.concatenate(wrong)
+    estimates, wrong, _ = sites(3000)
+    p, mask = np.concatenate([estimate.p_wrong for estimate in estimates]), np.concatenate(wrong)
     assert p.min() >= 0
     assert p.max() <= 1
     for low, high in ((0.0, 0.05), (0.1, 0.4), (0.4, 0.6), (0.6, 0.9), (0.95, 1.0)):
@@ -60,30 +60,30 @@ def test_p_wrong_means_what_it_says_on_one_scale():
         assert mask[there].mean() == pytest.approx(p[there].mean(), abs=0.07)
 
 
-def test_the_sites_rate_decides_what_the_predictions_leave_open():
+def test_the_sites_rate_decides_where_the_predictions_are_unsure():
     """The same prediction and label are more suspect where more labels are wrong."""
-    found, _, parts = sites(1500)
+    estimates, _, parts = sites(1500)
     odd = (np.log(np.array([[0.6, 0.39, 0.004, 0.003, 0.003]])), np.array([1]))
     p = []
-    for log_p, given, _ in parts:
-        more = estimate_label_errors([np.vstack([log_p, odd[0]])], [np.append(given, odd[1])], [np.arange(1501)], [0])
-        p.append(more[0].p_wrong[-1])
+    for log_p, labels, _ in parts:
+        joint = estimate_label_errors([np.vstack([log_p, odd[0]])], [np.append(labels, odd[1])], [np.arange(1501)], [0])
+        p.append(joint[0].p_wrong[-1])
     assert p[0] < p[2] < p[3]
-    assert auroc(np.concatenate([one.p_wrong for one in found]), np.concatenate([g != t for _, g, t in parts])) > 0.97
+    assert auroc(np.concatenate([e.p_wrong for e in estimates]), np.concatenate([g != t for _, g, t in parts])) > 0.97
 
 
 def test_proposals():
-    found, wrong, parts = sites(1500)
-    one, (_, given, true) = found[3], parts[3]
-    assert (one.proposed != given).all()
-    assert (one.p_proposed <= one.p_wrong + 1e-12).all()
-    assert (one.proposed == true)[wrong[3]].mean() > 0.9
-    sure = one.p_proposed > 0.9
-    assert (one.proposed == true)[sure].mean() > 0.9
+    estimates, wrong, parts = sites(1500)
+    estimate, (_, labels, true) = estimates[3], parts[3]
+    assert (estimate.proposed != labels).all()
+    assert (estimate.p_proposed <= estimate.p_wrong + 1e-12).all()
+    assert (estimate.proposed == true)[wrong[3]].mean() > 0.9
+    sure = estimate.p_proposed > 0.9
+    assert (estimate.proposed == true)[sure].mean() > 0.9
 
 
-def test_a_method_says_who_and_the_estimate_how_many():
-    """A score whose own threshold would name other numbers leaves the numbers as they are."""
+def test_scores_of_a_method_order_the_labels_and_change_no_number():
+    """Not even scores whose own threshold would name other numbers."""
     n = 800
     plain, wrong, parts = sites(n)
     rng = np.random.default_rng(5)
@@ -92,27 +92,27 @@ def test_a_method_says_who_and_the_estimate_how_many():
         score = rng.random(n) / 2 + mask / 2  # it knows better: all wrong ones come first
         opinions[site] = MethodScores(np.ones(n, bool), score, np.full(n, 3))
     data = [p for p, _, _ in parts], [y for _, y, _ in parts], [np.arange(n)] * 4, range(4)
-    told = estimate_label_errors(*data, opinions)
-    for one, other, mask, (_, given, _) in zip(told, plain, wrong, parts, strict=True):
-        np.testing.assert_allclose(np.sort(one.p_wrong), np.sort(other.p_wrong))
-        assert (one.wrong, one.low, one.high) == (other.wrong, other.low, other.high)
-        assert one.p_wrong[mask].min(initial=1.0) >= one.p_wrong[~mask].max()
-        assert (one.proposed[given != 3] == 3).all()
-        assert (one.proposed != given).all()
-        assert (one.p_proposed <= one.p_wrong).all()
+    scored = estimate_label_errors(*data, opinions)
+    for estimate, reference, mask, (_, labels, _) in zip(scored, plain, wrong, parts, strict=True):
+        np.testing.assert_allclose(np.sort(estimate.p_wrong), np.sort(reference.p_wrong))
+        assert (estimate.wrong, estimate.low, estimate.high) == (reference.wrong, reference.low, reference.high)
+        assert estimate.p_wrong[mask].min(initial=1.0) >= estimate.p_wrong[~mask].max()
+        assert (estimate.proposed[labels != 3] == 3).all()
+        assert (estimate.proposed != labels).all()
+        assert (estimate.p_proposed <= estimate.p_wrong).all()
     half = {2: MethodScores(np.arange(n) < n // 2, np.zeros(n // 2), np.full(n // 2, 3))}  # equal: the estimate's order
     np.testing.assert_allclose(estimate_label_errors(*data, half)[2].p_wrong, plain[2].p_wrong)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_small_sites(n):
-    log_p, given, _ = drawn(n, 0.0, 1)
-    other_log_p, other_given, _ = drawn(300, 0.2, 2)
-    both = estimate_label_errors([log_p, other_log_p], [given, other_given], [np.arange(n), np.arange(300)], [4, 7])
-    assert [one.site for one in both] == [4, 7]
-    assert both[0].p_wrong.shape == both[0].proposed.shape == (n,)
-    assert np.isfinite(both[0].p_wrong).all()
-    assert 0 <= both[0].low <= both[0].wrong <= both[0].high <= n
+    log_p, labels, _ = drawn(n, 0.0, 1)
+    other_log_p, other_labels, _ = drawn(300, 0.2, 2)
+    pair = estimate_label_errors([log_p, other_log_p], [labels, other_labels], [np.arange(n), np.arange(300)], [4, 7])
+    assert [estimate.site for estimate in pair] == [4, 7]
+    assert pair[0].p_wrong.shape == pair[0].proposed.shape == (n,)
+    assert np.isfinite(pair[0].p_wrong).all()
+    assert 0 <= pair[0].low <= pair[0].wrong <= pair[0].high <= n
 
 
 def test_one_class_and_two_classes():
@@ -121,12 +121,12 @@ def test_one_class_and_two_classes():
     assert only.p_wrong.max() < 0.05
     rng = np.random.default_rng(0)
     true = rng.integers(0, 2, 400)
-    given = np.where(np.arange(400) % 10 == 0, 1 - true, true)
+    labels = np.where(np.arange(400) % 10 == 0, 1 - true, true)
     sure = rng.uniform(0.9, 0.9999, 400)[:, None]
     log_p = np.log(np.where(np.arange(2) == true[:, None], sure, 1 - sure))
-    two = estimate_label_errors([log_p], [given], [np.arange(400)], [0])[0]
-    assert two.wrong == pytest.approx(40, abs=8)
-    assert ((two.p_wrong > 0.5) == (given != true)).all()
+    estimate = estimate_label_errors([log_p], [labels], [np.arange(400)], [0])[0]
+    assert estimate.wrong == pytest.approx(40, abs=8)
+    assert ((estimate.p_wrong > 0.5) == (labels != true)).all()
 
 
 def test_verdicts():
@@ -141,37 +141,37 @@ def test_verdicts():
 def held_out(n: int, flat: float = 1.0):
     """The sites of `sites`; the models that have seen the samples lean to the given labels."""
     parts = [drawn(n, rate, seed, flat) for seed, rate in enumerate(RATES)]
-    held, given = [p for p, _, _ in parts], [y for _, y, _ in parts]
-    mixed = [np.log((np.exp(p) + (np.exp(p) + np.eye(K)[y]) / 2) / 2) for p, y in zip(held, given, strict=True)]
-    found = estimate_held_out(held, mixed, given, [np.arange(n)] * len(parts), [3, 5, 6, 9])
-    return found, [y != true for _, y, true in parts], mixed, given
+    log_p, labels = [p for p, _, _ in parts], [y for _, y, _ in parts]
+    mixed = [np.log((np.exp(p) + (np.exp(p) + np.eye(K)[y]) / 2) / 2) for p, y in zip(log_p, labels, strict=True)]
+    estimates = estimate_held_out(log_p, mixed, labels, [np.arange(n)] * len(parts), [3, 5, 6, 9])
+    return estimates, [y != true for _, y, true in parts], mixed, labels
 
 
 def test_held_out_predictions_name_the_number_and_an_interval():
-    found, wrong, _, given = held_out(1500)
-    assert [one.site for one in found] == [3, 5, 6, 9]
-    for one, mask, y in zip(found, wrong, given, strict=True):
-        assert one.estimated
-        assert one.low <= mask.sum() <= one.high
-        assert abs(one.wrong - mask.sum()) <= max(0.25 * mask.sum(), 0.02 * len(mask))
-        assert one.p_wrong.sum() == pytest.approx(one.wrong, rel=0.05, abs=3)
-        assert (one.proposed != y).all()
-        assert (one.p_proposed <= one.p_wrong + 1e-12).all()
+    estimates, wrong, _, labels = held_out(1500)
+    assert [estimate.site for estimate in estimates] == [3, 5, 6, 9]
+    for estimate, mask, y in zip(estimates, wrong, labels, strict=True):
+        assert estimate.estimated
+        assert estimate.low <= mask.sum() <= estimate.high
+        assert abs(estimate.wrong - mask.sum()) <= max(0.25 * mask.sum(), 0.02 * len(mask))
+        assert estimate.p_wrong.sum() == pytest.approx(estimate.wrong, rel=0.05, abs=3)
+        assert (estimate.proposed != y).all()
+        assert (estimate.p_proposed <= estimate.p_wrong + 1e-12).all()
 
 
 def test_where_few_labels_are_wrong_the_order_is_that_of_the_models_own_doubt():
-    found, _, mixed, given = held_out(300)
-    doubt = 1 - np.exp(mixed[0][np.arange(300), given[0]])
-    assert found[0].wrong < 30
-    assert (np.diff(found[0].p_wrong[np.argsort(doubt)]) >= 0).all()
+    estimates, _, mixed, labels = held_out(300)
+    doubt = 1 - np.exp(mixed[0][np.arange(300), labels[0]])
+    assert estimates[0].wrong < 30
+    assert (np.diff(estimates[0].p_wrong[np.argsort(doubt)]) >= 0).all()
 
 
 def test_a_site_that_the_models_doubt_for_no_visible_reason_cannot_be_told():
     """Its labels are right, and its images say nothing."""
-    clear, given, _ = drawn(600, 0.05, 1)
+    clear, labels, _ = drawn(600, 0.05, 1)
     dull = np.full((600, K), -np.log(K)) + np.random.default_rng(0).normal(0, 0.01, (600, K))
-    found = estimate_held_out([clear, dull], [clear, dull], [given, given], [np.arange(600)] * 2, [0, 1])
-    assert [one.estimated for one in found] == [True, False]
+    estimates = estimate_held_out([clear, dull], [clear, dull], [labels, labels], [np.arange(600)] * 2, [0, 1])
+    assert [estimate.estimated for estimate in estimates] == [True, False]
 
 
 def test_the_number_by_a_model_that_has_learnt_little_is_no_estimate():
@@ -179,25 +179,25 @@ def test_the_number_by_a_model_that_has_learnt_little_is_no_estimate():
     rng, rows = np.random.default_rng(3), [np.arange(600), np.arange(400)]
     log_p = [np.log(rng.dirichlet(np.full(20, 0.1), len(of_site)) + 1e-9) for of_site in rows]
     hits = [rng.random(len(p)) < 0.15 + 0.75 * p.max(1).argsort().argsort() / len(p) for p in log_p]
-    given = [np.where(hit, p.argmax(1), rng.integers(0, 20, len(p))) for hit, p in zip(hits, log_p, strict=True)]
-    found = estimate_held_out(log_p, log_p, given, rows, [0, 1])
-    for one in found:
-        assert not one.estimated
-        assert one.low == 0
-        assert one.wrong < 0.1 * len(one.samples)
-        assert one.p_wrong.sum() == pytest.approx(one.wrong, abs=1)  # EM would be sure of 48 labels
+    labels = [np.where(hit, p.argmax(1), rng.integers(0, 20, len(p))) for hit, p in zip(hits, log_p, strict=True)]
+    estimates = estimate_held_out(log_p, log_p, labels, rows, [0, 1])
+    for estimate in estimates:
+        assert not estimate.estimated
+        assert estimate.low == 0
+        assert estimate.wrong < 0.1 * len(estimate.samples)
+        assert estimate.p_wrong.sum() == pytest.approx(estimate.wrong, abs=1)  # EM would be sure of 48 labels
 
 
 @pytest.mark.parametrize("tiny", [1, 2, 3])
 def test_a_tiny_site_takes_no_number_from_the_others(tiny):
-    """Nor does it lend them its lack of errors."""
+    """Its lack of errors does not lower the numbers of the others, either."""
     parts, last = vectors(0.12, "uniform", 1), slice(0, tiny)
     log_p, labels = [part[0] for part in parts], [y for _, y, _ in parts]
     rows = [np.arange(len(y)) for y in labels]
     alone = estimate_held_out(log_p, log_p, labels, rows, range(3))
     log_p.append(log_p[0][last])
-    found = estimate_held_out(log_p, log_p, [*labels, log_p[3].argmax(1)], [*rows, np.arange(tiny)], range(4))
-    for before, after in zip(alone, found[:3], strict=True):
+    estimates = estimate_held_out(log_p, log_p, [*labels, log_p[3].argmax(1)], [*rows, np.arange(tiny)], range(4))
+    for before, after in zip(alone, estimates[:3], strict=True):
         assert before.estimated
         assert after.estimated
         assert after.wrong == pytest.approx(before.wrong, rel=0.05)
@@ -205,21 +205,21 @@ def test_a_tiny_site_takes_no_number_from_the_others(tiny):
 
 def test_rows_with_one_error_that_lie_side_by_side_are_found_at_equal_confidence():
     true = np.random.default_rng(0).integers(0, K, 1000)
-    given = true.copy()
-    given[500:700] = (true[500:700] + 1) % K
+    labels = true.copy()
+    labels[500:700] = (true[500:700] + 1) % K
     log_p = np.log(np.where(np.arange(K) == true[:, None], 0.95, 0.05 / (K - 1)))
-    (found,) = estimate_held_out([log_p], [log_p], [given], [np.arange(1000)], [0])
-    assert found.estimated
-    assert found.low <= 200 <= found.high
+    (estimate,) = estimate_held_out([log_p], [log_p], [labels], [np.arange(1000)], [0])
+    assert estimate.estimated
+    assert estimate.low <= 200 <= estimate.high
 
 
 def test_the_order_gains_from_a_site_s_matrix_and_the_scale_is_that_of_the_number():
     _, wrong, parts = sites(1500)
-    log_p, given = [p for p, _, _ in parts], [y for _, y, _ in parts]
-    found = estimate_held_out(log_p, log_p, given, [np.arange(1500)] * 4, range(4))
+    log_p, labels = [p for p, _, _ in parts], [y for _, y, _ in parts]
+    estimates = estimate_held_out(log_p, log_p, labels, [np.arange(1500)] * 4, range(4))
     for site in (2, 3):
-        own = 1 - np.exp(log_p[site][np.arange(1500), given[site]])
-        assert auroc(found[site].p_wrong, wrong[site]) > auroc(own, wrong[site])
+        doubt = 1 - np.exp(log_p[site][np.arange(1500), labels[site]])
+        assert auroc(estimates[site].p_wrong, wrong[site]) > auroc(doubt, wrong[site])
     p = np.random.default_rng(7).beta(0.2, 1.0, 500)
     moved = match_number(p, 60.0)
     assert moved.sum() == pytest.approx(60, rel=0.001)
@@ -227,35 +227,35 @@ def test_the_order_gains_from_a_site_s_matrix_and_the_scale_is_that_of_the_numbe
 
 
 def test_a_site_that_is_alone_has_one_estimate_and_a_wide_interval():
-    log_p, given, true = drawn(1000, 0.2, 4)
-    (alone,) = estimate_held_out([log_p], [log_p], [given], [np.arange(1000)], [0])
-    wrong = int((given != true).sum())
+    log_p, labels, true = drawn(1000, 0.2, 4)
+    (alone,) = estimate_held_out([log_p], [log_p], [labels], [np.arange(1000)], [0])
+    wrong = int((labels != true).sum())
     assert alone.estimated
     assert alone.low <= wrong <= alone.high
-    assert alone.high >= (log_p.argmax(1) != given).sum()
+    assert alone.high >= (log_p.argmax(1) != labels).sum()
 
 
 def test_corrected_labels_still_show_how_often_labels_are_wrong():
-    """Half of the errors are put right: the rest is named, and what is reported is about the labels as they are."""
-    log_p, given, true = drawn(1500, 0.3, 4)
-    other, other_given, _ = drawn(1500, 0.0, 5)
-    wrong = np.flatnonzero(given != true)
-    now = given.copy()
-    now[wrong[::2]] = true[wrong[::2]]
-    logs, labels, rows = [log_p, other], [given, other_given], [np.arange(1500)] * 2
+    """Half of the errors are corrected. The report is about the corrected labels, and names the other half."""
+    log_p, noisy, true = drawn(1500, 0.3, 4)
+    other_log_p, other_noisy, _ = drawn(1500, 0.0, 5)
+    wrong = np.flatnonzero(noisy != true)
+    corrected = noisy.copy()
+    corrected[wrong[::2]] = true[wrong[::2]]
+    logs, labels, rows = [log_p, other_log_p], [noisy, other_noisy], [np.arange(1500)] * 2
     before = estimate_held_out(logs, logs, labels, rows, [0, 1])[0]
-    after = estimate_held_out(logs, logs, labels, rows, [0, 1], [now, other_given])[0]
-    left = int((now != true).sum())
+    after = estimate_held_out(logs, logs, labels, rows, [0, 1], [corrected, other_noisy])[0]
+    left = int((corrected != true).sum())
     assert after.low <= left <= after.high
     assert 0.6 < (before.wrong - after.wrong) / (len(wrong) - left) < 1.2
-    same = now == given
+    same = corrected == noisy
     np.testing.assert_array_equal(after.p_wrong[same], before.p_wrong[same])
     assert np.median(after.p_wrong[~same]) < 0.1 < 0.9 < np.median(before.p_wrong[~same])
-    assert (after.proposed != now).all()
-    assert after.p_wrong[np.flatnonzero(now != true)].mean() > 0.7
+    assert (after.proposed != corrected).all()
+    assert after.p_wrong[np.flatnonzero(corrected != true)].mean() > 0.7
 
 
-def vectors(rate: float, how: str, seed: int, hard: bool = False):
+def vectors(rate: float, kind: str, seed: int, hard: bool = False):
     """(held-out log-probabilities, given, true) of three sites, from classes that overlap and labels that are moved.
 
     The model knows P(given label | x), as one that is trained on noisy labels does. `hard`: the images of the first
@@ -270,10 +270,10 @@ def vectors(rate: float, how: str, seed: int, hard: bool = False):
         z[np.arange(n), true] += 4.0
         p = np.exp(4 * z / spread**2)  # Bayes' rule
         p /= p.sum(1, keepdims=True)
-        step = 1 if how == "pair" else rng.integers(1, classes, n)
-        given = np.where(rng.random(n) < rate, (true + step) % classes, true)
-        moved = np.roll(p, 1, 1) if how == "pair" else (1 - p) / (classes - 1)
-        parts.append((np.log((1 - rate) * p + rate * moved), given, true))
+        step = 1 if kind == "pair" else rng.integers(1, classes, n)
+        labels = np.where(rng.random(n) < rate, (true + step) % classes, true)
+        moved = np.roll(p, 1, 1) if kind == "pair" else (1 - p) / (classes - 1)
+        parts.append((np.log((1 - rate) * p + rate * moved), labels, true))
     return parts
 
 
@@ -281,46 +281,46 @@ LEARNT = pytest.mark.xfail(reason="the number is too small by a quarter, see doc
 
 
 @pytest.mark.parametrize(
-    ("rate", "how", "width"),
+    ("rate", "kind", "width"),
     [(0.12, "uniform", 0.11), (0.3, "pair", 0.12), pytest.param(0.15, "pair", 0.11, marks=LEARNT)],
 )
-def test_equally_noisy_sites_get_a_number_and_a_narrow_interval(rate, how, width):
+def test_equally_noisy_sites_get_a_number_and_a_narrow_interval(rate, kind, width):
     """Also where the model has learnt that labels are moved to the next class, if that is as frequent as 0.3."""
-    parts = vectors(rate, how, 1)
+    parts = vectors(rate, kind, 1)
     log_p, labels = [part[0] for part in parts], [y for _, y, _ in parts]
-    found = estimate_held_out(log_p, log_p, labels, [np.arange(1500)] * 3, range(3))
-    for one, (_, given, true) in zip(found, parts, strict=True):
-        wrong = int((given != true).sum())
-        assert one.estimated
-        assert one.low <= wrong <= one.high
-        assert abs(one.wrong - wrong) < 0.15 * wrong + 10
-        assert one.high - one.low < width * len(given)
+    estimates = estimate_held_out(log_p, log_p, labels, [np.arange(1500)] * 3, range(3))
+    for estimate, (_, site_labels, true) in zip(estimates, parts, strict=True):
+        wrong = int((site_labels != true).sum())
+        assert estimate.estimated
+        assert estimate.low <= wrong <= estimate.high
+        assert abs(estimate.wrong - wrong) < 0.15 * wrong + 10
+        assert estimate.high - estimate.low < width * len(site_labels)
 
 
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_clean_site_s_interval_begins_at_none(hard):
     parts = vectors(0.0, "uniform", 2, hard)
-    found = estimate_held_out(
+    estimates = estimate_held_out(
         *[[part[0] for part in parts]] * 2, [y for _, y, _ in parts], [np.arange(1500)] * 3, range(3)
     )
-    assert [round(one.low) for one in found] == [0, 0, 0]
+    assert [round(estimate.low) for estimate in estimates] == [0, 0, 0]
 
 
 def test_errors_that_follow_the_model_s_doubt_are_known_from_others():
-    """The number then has some of the labels that the model contradicts and the first estimate takes for right."""
+    """The number then includes some labels that the model contradicts and the first estimate takes for right."""
     rng = np.random.default_rng(0)
     log_p = np.log(rng.dirichlet(np.full(K, 0.5), 3000) + 1e-9)
     classes = log_p.argsort(1)
-    second, other = classes[:, -2], classes[np.arange(3000), rng.integers(0, K - 1, 3000)]
+    second, random_class = classes[:, -2], classes[np.arange(3000), rng.integers(0, K - 1, 3000)]
     p_wrong = rng.random(3000)
     assert measure_follow(log_p, second, p_wrong) == 1
-    assert measure_follow(log_p, other, p_wrong) < 0.2
+    assert measure_follow(log_p, random_class, p_wrong) < 0.2
     assert measure_follow(log_p[:, :2], second % 2, p_wrong) == 1  # nobody can tell
     assert measure_follow(log_p[:0], second[:0], p_wrong[:0]) == 0
-    given = np.where(rng.random(3000) < 0.2, second, classes[:, -1])
-    given_other = np.where(given == second, other, given)
-    few = np.where(given == second, 0.5, 0.0)
-    guessed, drawn_at_random = (count_wrong(log_p, y, np.arange(3000) % 2, few, True)[0] for y in (given, given_other))
+    labels = np.where(rng.random(3000) < 0.2, second, classes[:, -1])
+    at_random = np.where(labels == second, random_class, labels)
+    few = np.where(labels == second, 0.5, 0.0)
+    guessed, drawn_at_random = (count_wrong(log_p, y, np.arange(3000) % 2, few, True)[0] for y in (labels, at_random))
     first = few[::2].sum()  # half of the contradicted labels
     assert guessed.wrong == pytest.approx(first + 2 * first / 1500 * first)
     assert drawn_at_random.wrong == pytest.approx(first, rel=0.05)

@@ -89,8 +89,8 @@ def test_number_of_small_losses(forget, n, r):
         mask = losses.small_loss_mask(per_sample, rate)
         assert mask.sum().item() == r
         assert mask.dtype == per_sample.dtype
-        kept, left = per_sample[mask > 0], per_sample[mask == 0]
-        assert not len(left) or kept.max() <= left.min()
+        small, left = per_sample[mask > 0], per_sample[mask == 0]
+        assert not len(left) or small.max() <= left.min()
 
 
 def test_ties_among_small_losses_go_to_the_earlier_sample():

@@ -10,9 +10,9 @@ from fednoise_core.ops.weights import Entry, Layout, Weights
 
 def trained(rule: optim.Optimiser, n: int = 6) -> optim.Trained:
     layout = Layout([Entry("a", (n - 2,)), Entry("s", (3,), "stat"), Entry("b", (2, 1))])
-    made = optim.Trained(layout, rule)
-    made.load(Weights(layout, torch.linspace(-1, 1, layout.size)))
-    return made
+    model = optim.Trained(layout, rule)
+    model.load(Weights(layout, torch.linspace(-1, 1, layout.size)))
+    return model
 
 
 def descend(rule: optim.Optimiser, reference, lr: float, clip: float = 0.0, steps: int = 5):
@@ -73,36 +73,36 @@ def test_clipping_is_torchs(clip, momentum):
 def test_a_rate_on_the_device_does_the_same(name):
     rule = optim.make_optimiser(name, momentum=0.5)
     a, b = trained(rule), trained(rule)
-    for made, lr in ((a, 0.25), (b, torch.tensor(0.25))):
+    for model, lr in ((a, 0.25), (b, torch.tensor(0.25))):
         for _ in range(3):
-            made.backward((made.w["a"] ** 2).sum() + made.w["b"].sum())
-            made.update(lr)
+            model.backward((model.w["a"] ** 2).sum() + model.w["b"].sum())
+            model.update(lr)
     torch.testing.assert_close(a.w.flat, b.w.flat, rtol=0, atol=1e-7)
 
 
 def test_statistics_are_not_trained():
-    made = trained(optim.SGD(weight_decay=0.5))
-    before = made.w["s"].clone()
-    made.backward((made.w["a"] * 2).sum() + made.w["b"].sum())
-    assert made.grad.tolist() == [2.0] * 4 + [1.0] * 2
-    made.update(0.1)
-    assert torch.equal(made.w["s"], before)
+    model = trained(optim.SGD(weight_decay=0.5))
+    before = model.w["s"].clone()
+    model.backward((model.w["a"] * 2).sum() + model.w["b"].sum())
+    assert model.grad.tolist() == [2.0] * 4 + [1.0] * 2
+    model.update(0.1)
+    assert torch.equal(model.w["s"], before)
 
 
 def test_load_forgets_gradient_memory_and_values():
     rule = optim.Adam()
-    made, start = trained(rule), trained(rule).values()
+    model, start = trained(rule), trained(rule).values()
     for _ in range(2):
-        made.backward((made.w["a"] ** 3).sum())
-        made.update(0.3)
-    made.load(start)
-    assert torch.equal(made.w.flat, start.flat)
-    assert all(not t.any() for t in made.memory)
+        model.backward((model.w["a"] ** 3).sum())
+        model.update(0.3)
+    model.load(start)
+    assert torch.equal(model.w.flat, start.flat)
+    assert all(not t.any() for t in model.memory)
     fresh = trained(rule)
-    for each in (made, fresh):
+    for each in (model, fresh):
         each.backward((each.w["a"] ** 3).sum())
         each.update(0.3)
-    assert torch.equal(made.w.flat, fresh.w.flat)
+    assert torch.equal(model.w.flat, fresh.w.flat)
 
 
 def test_gradient_of_a_net_is_autograds():
@@ -110,9 +110,9 @@ def test_gradient_of_a_net_is_autograds():
     net = toy.toy_net(toy.normed_body)
     start = net.fresh(torch.Generator().manual_seed(0))
     x, y = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 2, 3, 4, 0])
-    made = optim.Trained(net.layout, optim.SGD())
-    made.load(start)
-    grad = made.backward(torch.nn.functional.cross_entropy(net.train(made.w, x), y))
+    model = optim.Trained(net.layout, optim.SGD())
+    model.load(start)
+    grad = model.backward(torch.nn.functional.cross_entropy(net.train(model.w, x), y))
     free = start.clone()
     leaves = {
         n: v.detach().clone().requires_grad_(k != "stat")
@@ -122,54 +122,54 @@ def test_gradient_of_a_net_is_autograds():
     torch.nn.functional.cross_entropy(net.train(free, x), y).backward()
     for entry in net.layout.entries:
         if entry.kind != "stat":
-            at = net.layout.offsets[entry.name]
-            piece = Weights(Layout([entry]), grad[at : at + entry.size])[entry.name]
+            offset = net.layout.offsets[entry.name]
+            piece = Weights(Layout([entry]), grad[offset : offset + entry.size])[entry.name]
             torch.testing.assert_close(piece, leaves[entry.name].grad, rtol=1e-5, atol=1e-7)
     assert grad.abs().sum() > 0
-    assert torch.equal(made.w["norm.running_mean"], leaves["norm.running_mean"])
-    assert made.w["norm.running_mean"].any()
+    assert torch.equal(model.w["norm.running_mean"], leaves["norm.running_mean"])
+    assert model.w["norm.running_mean"].any()
 
 
 # several things in training
 
 
 def pair() -> tuple[optim.Trained, optim.Trained]:
-    one, two = trained(optim.SGD()), trained(optim.SGD(), 8)
-    one.alone = two.alone = False  # as the engine says where several are carried
-    return one, two
+    first, second = trained(optim.SGD()), trained(optim.SGD(), 8)
+    first.alone = second.alone = False  # as the engine says where several are carried
+    return first, second
 
 
-def joint(one, two):
+def joint(w, v):
     """A loss over both, in which each one's gradient depends on the other."""
-    return (one["a"][:2] * two["a"][:2]).sum() ** 2 + (one["b"].sum() - two["b"].sum()).exp() + two["a"].pow(3).sum()
+    return (w["a"][:2] * v["a"][:2]).sum() ** 2 + (w["b"].sum() - v["b"].sum()).exp() + v["a"].pow(3).sum()
 
 
 def test_one_loss_over_two_is_autograds():
     ours = pair()
     leaves = [[t.w[name].detach().clone().requires_grad_() for name in ("a", "b")] for t in ours]
-    one, two = ({"a": a, "b": b} for a, b in leaves)
-    expected = torch.autograd.grad(joint(one, two), [*leaves[0], *leaves[1]])
+    first, second = ({"a": a, "b": b} for a, b in leaves)
+    expected = torch.autograd.grad(joint(first, second), [*leaves[0], *leaves[1]])
     for _ in range(2):  # the second time over the gradients of the first
-        found = optim.compute_gradients(joint(ours[0].w, ours[1].w), *ours)
-        for k, grad in enumerate(found):
+        gradients = optim.compute_gradients(joint(ours[0].w, ours[1].w), *ours)
+        for k, grad in enumerate(gradients):
             assert grad is ours[k].grad
             flat = torch.cat([g.flatten() for g in expected[2 * k : 2 * k + 2]])
             torch.testing.assert_close(grad, flat, rtol=1e-6, atol=1e-6)
             assert flat.count_nonzero() >= 4
     # the first does not matter to it: no gradient is left over
-    only_two = optim.compute_gradients(two_alone(ours[1].w), *ours)
-    assert not only_two[0].any()
-    assert only_two[1].any()
+    only_second = optim.compute_gradients(second_alone(ours[1].w), *ours)
+    assert not only_second[0].any()
+    assert only_second[1].any()
 
 
-def two_alone(two):
-    return two["a"].sum() + 2 * two["b"].sum()
+def second_alone(w):
+    return w["a"].sum() + 2 * w["b"].sum()
 
 
 def test_the_gradient_of_one_leaves_that_of_the_other_alone():
-    one, two = pair()
-    two.grad.fill_(7.0)
-    expected = torch.autograd.grad(joint(one.w, two.w), [one.w["a"], one.w["b"]])
-    found = one.backward(joint(one.w, two.w))
-    torch.testing.assert_close(found, torch.cat([g.flatten() for g in expected]), rtol=1e-6, atol=1e-6)
-    assert (two.grad == 7.0).all()
+    first, second = pair()
+    second.grad.fill_(7.0)
+    expected = torch.autograd.grad(joint(first.w, second.w), [first.w["a"], first.w["b"]])
+    gradient = first.backward(joint(first.w, second.w))
+    torch.testing.assert_close(gradient, torch.cat([g.flatten() for g in expected]), rtol=1e-6, atol=1e-6)
+    assert (second.grad == 7.0).all()

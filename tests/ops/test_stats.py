@@ -46,8 +46,8 @@ def test_many_equal_values_warn_nobody():
 def test_the_seed_is_that_of_k_means():
     """Values without clear groups fall apart in several ways, by where k-means starts; one seed gives one of them."""
     values = stream(3, "no groups").random(12)
-    found = {tuple(np.round(two_groups(values, seed=seed), 6)) for seed in range(20)}
-    assert len(found) > 1
+    results = {tuple(np.round(two_groups(values, seed=seed), 6)) for seed in range(20)}
+    assert len(results) > 1
     assert all(np.array_equal(two_groups(values, seed=k), two_groups(values, seed=k)) for k in range(5))
     loss = torch.from_numpy(values)
     assert len({tuple(low_loss(loss, seed=seed).round(decimals=4).tolist()) for seed in range(20)}) > 1
@@ -121,9 +121,9 @@ def test_confident_counts_and_issues_are_those_of_cleanlab(seed):
     p = p / p.sum(1, keepdims=True)
     expected = cleanlab.compute_confident_joint(y, p, calibrate=False)
     assert np.array_equal(confident_counts(torch.from_numpy(p), torch.from_numpy(y)).numpy(), expected)
-    found = label_issues(torch.from_numpy(p), torch.from_numpy(y))
-    assert found.dtype == torch.bool
-    assert not found.all()
+    issues = label_issues(torch.from_numpy(p), torch.from_numpy(y))
+    assert issues.dtype == torch.bool
+    assert not issues.all()
 
 
 def test_sure_predictions_leave_nothing_to_prune():
@@ -141,9 +141,9 @@ def test_sure_predictions_leave_nothing_to_prune():
 @pytest.mark.parametrize("a", [0.2, 0.5, 4.0])
 def test_beta_numbers_are_the_quantiles(a):
     u = torch.rand(2000, generator=torch.Generator().manual_seed(0))
-    found = stats.beta_from_uniform(u, a)
-    assert (found - torch.from_numpy(reference.ppf(u.double().numpy(), a, a))).abs().max() < 2e-3
-    assert torch.equal(stats.beta_from_uniform(u[:, None], a)[:, 0], found)
+    numbers = stats.beta_from_uniform(u, a)
+    assert (numbers - torch.from_numpy(reference.ppf(u.double().numpy(), a, a))).abs().max() < 2e-3
+    assert torch.equal(stats.beta_from_uniform(u[:, None], a)[:, 0], numbers)
 
 
 def test_beta_at_its_ends():

@@ -60,9 +60,9 @@ def test_arithmetic_is_elementwise_and_refuses_other_layouts():
     w = numbered()
     assert torch.equal(((w + w) * 2 - w / 4).flat, w.flat * 3.75)
     assert torch.equal((2 * w + 1.0).flat, w.flat * 2 + 1)
-    other = Weights(Layout([Entry("a", (37,))]), torch.zeros(37))  # as long, and yet another net
+    foreign = Weights(Layout([Entry("a", (37,))]), torch.zeros(37))  # as long, and yet another net
     with pytest.raises(ValueError, match="different nets"):
-        w + other
+        w + foreign
     assert (w + Weights(Layout(ENTRIES), w.flat)).layout == w.layout  # an equal layout is enough
 
 

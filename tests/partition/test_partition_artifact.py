@@ -39,18 +39,18 @@ def make(kind: str, seed: int = 0, **settings) -> Partition:
 
 @pytest.mark.parametrize("kind", sorted(SCHEMA))
 def test_example_runs_and_survives_the_disk(kind, tmp_path) -> None:
-    made = make(kind)
-    assert made.clients == (10 if kind == "natural" else 8)
-    made.save(tmp_path / "a.npz")
+    split = make(kind)
+    assert split.clients == (10 if kind == "natural" else 8)
+    split.save(tmp_path / "a.npz")
     make(kind).save(tmp_path / "b.npz")
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
     again = Partition.load(tmp_path / "a.npz")
-    assert np.array_equal(made.index, again.index)
-    assert np.array_equal(made.offsets, again.offsets)
+    assert np.array_equal(split.index, again.index)
+    assert np.array_equal(split.offsets, again.offsets)
     assert again.spec["notes"]["samples"] == N
-    assert again.spec["notes"]["unused"] == N - len(np.unique(made.index))
-    assert again.spec["notes"]["overlap"] == made.overlap
-    assert made.sizes.sum() == len(made.index)
+    assert again.spec["notes"]["unused"] == N - len(np.unique(split.index))
+    assert again.spec["notes"]["overlap"] == split.overlap
+    assert split.sizes.sum() == len(split.index)
 
 
 def test_labels_decide_where_they_should() -> None:
@@ -68,30 +68,30 @@ def test_labels_decide_where_they_should() -> None:
 
 def test_given_labels_stand_in_for_unknown_clean_ones() -> None:
     source = LabelledData(SOURCE.y, 10, clean_known=False)
-    made = partition.make(source, example("dirichlet"), 0)
-    assert made.spec["labels"] == "given"
+    split = partition.make(source, example("dirichlet"), 0)
+    assert split.spec["labels"] == "given"
     assert partition.make(source, example("iid"), 0).spec["labels"] == "no"  # it looks at none
-    assert np.array_equal(made.index, make("dirichlet").index)
+    assert np.array_equal(split.index, make("dirichlet").index)
 
 
 @pytest.mark.parametrize("kind", sorted(SCHEMA))
 def test_validation_split(kind) -> None:
-    made = make(kind, validation=0.3)
+    split = make(kind, validation=0.3)
     plain = make(kind)
-    assert np.array_equal(made.index, plain.index)  # the split changes no membership
+    assert np.array_equal(split.index, plain.index)  # the split changes no membership
     assert not plain.valid.any()
-    for c in range(made.clients):
-        n = len(made.of(c))
-        assert made.valid[made.offsets[c] : made.offsets[c + 1]].sum() == int(0.3 * n + 1e-9)
+    for c in range(split.clients):
+        n = len(split.of(c))
+        assert split.valid[split.offsets[c] : split.offsets[c + 1]].sum() == int(0.3 * n + 1e-9)
 
 
 def test_sizes_and_histogram_by_hand() -> None:
     spec = {"clients": 3, "notes": {"samples": 9, "overlap": False}}
     parts = [np.array([0, 4]), np.array([], int), np.array([1, 2])]
-    made = Partition.from_parts(parts, spec, np.array([0, 1, 1, 1], bool))
-    made.check()
-    assert made.sizes.tolist() == [2, 0, 2]
-    assert made.histogram(np.array([0, 1, 1, 0, 1]), 2).tolist() == [[1, 1], [0, 0], [0, 2]]
+    split = Partition.from_parts(parts, spec, np.array([0, 1, 1, 1], bool))
+    split.check()
+    assert split.sizes.tolist() == [2, 0, 2]
+    assert split.histogram(np.array([0, 1, 1, 0, 1]), 2).tolist() == [[1, 1], [0, 0], [0, 2]]
 
 
 @pytest.mark.parametrize(
@@ -117,49 +117,49 @@ def test_wrong_specs_are_refused(spec, message) -> None:
 
 
 def test_labels_of_other_data_are_refused() -> None:
-    other = noise.inject(LabelledData(SOURCE.y[:50], 10), {"kind": "none"}, 0)
+    labels = noise.inject(LabelledData(SOURCE.y[:50], 10), {"kind": "none"}, 0)
     with pytest.raises(SpecError, match="50 labels of 10 classes for 1000 training images"):
-        partition.make(SOURCE, example("openset"), 0, other)
+        partition.make(SOURCE, example("openset"), 0, labels)
 
 
 def test_damaged_artifacts_are_named(tmp_path) -> None:
-    made, path = make("iid"), tmp_path / "p.npz"
-    made.save(path)
+    split, path = make("iid"), tmp_path / "p.npz"
+    split.save(path)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ArtifactError, match=r"p.npz"):
         Partition.load(path)
-    swapped = made.index.copy()
+    swapped = split.index.copy()
     swapped[:2] = swapped[1::-1]
-    doubled = made.index.copy()
+    doubled = split.index.copy()
     doubled[1] = doubled[0]
-    twice = made.index.copy()
-    twice[made.offsets[1] - 1] = N - 1 if N - 1 not in made.of(0) else N - 2
+    twice = split.index.copy()
+    twice[split.offsets[1] - 1] = N - 1 if N - 1 not in split.of(0) else N - 2
     for change, message in [
         ({"index": swapped}, "sorted"),
         ({"index": doubled}, "sorted"),
         ({"index": twice}, "two clients"),
-        ({"index": made.index + 5}, "0..999"),
-        ({"index": made.index.astype(np.int32)}, "int64"),
-        ({"offsets": made.offsets[::-1].copy()}, "offsets"),
-        ({"offsets": made.offsets[[0, 2, 3, 4, 5, 6, 7, 8]]}, "7 clients, the spec says 8"),
-        ({"valid": made.valid[1:]}, "one length"),
+        ({"index": split.index + 5}, "0..999"),
+        ({"index": split.index.astype(np.int32)}, "int64"),
+        ({"offsets": split.offsets[::-1].copy()}, "offsets"),
+        ({"offsets": split.offsets[[0, 2, 3, 4, 5, 6, 7, 8]]}, "7 clients, the spec says 8"),
+        ({"valid": split.valid[1:]}, "one length"),
     ]:
-        dataclasses.replace(made, **change).save(path)
+        dataclasses.replace(split, **change).save(path)
         with pytest.raises(ArtifactError, match=message):
             Partition.load(path)
-    save_npz(path, {"index": made.index}, made.spec)
+    save_npz(path, {"index": split.index}, split.spec)
     with pytest.raises(ArtifactError, match="offsets"):
         Partition.load(path)
     with pytest.raises(ValueError, match=r"0\.\.9"):
-        made.check(samples=10)
+        split.check(samples=10)
 
 
 def test_command(tmp_path, capsys) -> None:
     spec = {"artifact": "arrays", "classes": 10, "clean_known": True}
     save_npz(tmp_path / "a.npz", {"y_train": SOURCE.y.astype(np.int64)}, spec)
     LABELS.save(tmp_path / "l.npz")
-    wanted = json.dumps(example("openset"))
-    args = ["--arrays", str(tmp_path / "a.npz"), "--out", str(tmp_path / "p.npz"), "--seed", "3", "--spec", wanted]
+    spec_json = json.dumps(example("openset"))
+    args = ["--arrays", str(tmp_path / "a.npz"), "--out", str(tmp_path / "p.npz"), "--seed", "3", "--spec", spec_json]
     assert command.main([*args, "--labels", str(tmp_path / "l.npz")]) == 0
     assert np.array_equal(Partition.load(tmp_path / "p.npz").index, make("openset", 3).index)
     (tmp_path / "p.npz").unlink()

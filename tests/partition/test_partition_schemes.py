@@ -65,18 +65,18 @@ def test_iid_sizes() -> None:
 def test_openset_rows_are_never_full_or_empty(mode, q) -> None:
     for seed in range(5):
         parts, _ = openset(mode, seed, q=q)
-        held = (histogram(parts) > 0).sum(1)
-        assert held.max() <= K - 1
+        class_counts = (histogram(parts) > 0).sum(1)
+        assert class_counts.max() <= K - 1
         if mode == "uniform":
-            assert held.min() >= 1
+            assert class_counts.min() >= 1
 
 
 def test_openset_uniform_shares_differ_by_at_most_one() -> None:
     for seed in range(5):
         counts = histogram(openset("uniform", seed)[0])
         for k in range(K):
-            held = counts[counts[:, k] > 0, k]
-            assert held.max() - held.min() <= 1
+            shares = counts[counts[:, k] > 0, k]
+            assert shares.max() - shares.min() <= 1
 
 
 def test_openset_nonuniform_shares_are_dirichlet() -> None:
@@ -114,9 +114,9 @@ def test_assign_takes_only_rows_with_room() -> None:
     # 3 classes, 2 clients: every row holds 1 or 2 classes; together all 3, and no row becomes full
     y = np.repeat([0, 1, 2], 10)
     for seed in range(200):
-        held = histogram(openset("uniform", seed, clients=2, y=y, classes=3, q=0.3)[0], y, 3) > 0
-        assert held.any(0).all()
-        assert held.sum(1).max() <= 2
+        present = histogram(openset("uniform", seed, clients=2, y=y, classes=3, q=0.3)[0], y, 3) > 0
+        assert present.any(0).all()
+        assert present.sum(1).max() <= 2
 
 
 def test_bernoulli_dirichlet_number_of_classes() -> None:
@@ -170,12 +170,12 @@ def test_fill_by_hand() -> None:
 
 def test_shards() -> None:
     y = np.repeat(np.arange(4), 30)
-    found = set()
+    sizes = set()
     for seed in range(20):
         parts = skew.classes_per_client(y, 6, rng(seed), classes=4, notes={}, n=2, mode="shards")
         assert {len(part) for part in parts} == {20}  # 12 shards of 10
-        found |= set(histogram(parts, y, 4).ravel().tolist())
-    assert found == {0, 10, 20}  # 20: both shards of one class
+        sizes |= set(histogram(parts, y, 4).ravel().tolist())
+    assert sizes == {0, 10, 20}  # 20: both shards of one class
 
 
 @pytest.mark.parametrize(("classes", "clients", "n"), [(10, 40, 3), (10, 7, 4), (5, 5, 5), (10, 10, 1), (3, 100, 2)])
@@ -183,15 +183,15 @@ def test_disjoint_classes_are_dealt_evenly(classes, clients, n) -> None:
     for seed in range(5):
         hands = skew.deal_classes(classes, clients, n, rng(seed))
         assert all(len(set(hand)) == n for hand in hands.tolist())
-        held = np.bincount(hands.ravel(), minlength=classes)
-        assert held.max() - held.min() <= (0 if n * clients % classes == 0 else 1)
+        holders = np.bincount(hands.ravel(), minlength=classes)
+        assert holders.max() - holders.min() <= (0 if n * clients % classes == 0 else 1)
         y = np.repeat(np.arange(classes), 200)
         parts = skew.classes_per_client(y, clients, rng(seed), classes=classes, notes={}, n=n, mode="disjoint_classes")
         counts = histogram(parts, y, classes)
         assert ((counts > 0).sum(1) == n).all()
         for k in range(classes):
-            some = counts[counts[:, k] > 0, k]
-            assert some.max() - some.min() <= 1
+            shares = counts[counts[:, k] > 0, k]
+            assert shares.max() - shares.min() <= 1
 
 
 def test_deal_mixes_the_pairs() -> None:
@@ -203,8 +203,8 @@ def test_deal_mixes_the_pairs() -> None:
 def test_random_draws() -> None:
     parts = schemes.random_draws(Y, 4, rng(), size=3000)
     assert {len(np.unique(part)) for part in parts} == {3000}
-    both = len(np.intersect1d(parts[0], parts[1]))  # independent draws: 3000²/6007 = 1498 in common
-    assert abs(both - 3000**2 / N) < 5 * np.sqrt(3000 * 0.25)
+    common = len(np.intersect1d(parts[0], parts[1]))  # independent draws: 3000²/6007 = 1498 in common
+    assert abs(common - 3000**2 / N) < 5 * np.sqrt(3000 * 0.25)
     apart = schemes.random_draws(Y, 4, rng(), size=1500, overlap=False)
     assert len(np.unique(np.concatenate(apart))) == 6000
 
