@@ -1,4 +1,4 @@
-"""Decisions change exactly what they say in the user's npz, CSV or folder; or one message says why not."""
+"""Decisions change exactly the named labels in the user's npz, CSV or folder, or one message says why not."""
 
 import csv
 import re
@@ -22,21 +22,21 @@ Row = dict[str, Any]
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> LabelRun:
+def run(tmp_path: Path) -> LabelRun:
     return label_run(tmp_path)
 
 
-def decide(run: LabelRun, source: int, choice: str, label: int | None = None, **other: Any) -> Row:
+def decide(run: LabelRun, source: int, choice: str, label: int | None = None, **cells: Any) -> Row:
     """A row as the page writes it."""
     with np.load(run.folder / "mine.npz") as file:
-        given = int(file["given"][source])
-    label = given if label is None else label
+        old = int(file["given"][source])
+    label = old if label is None else label
     row = {
-        **{"sample": 0, "source": source, "client": 0, "site": "x", "given": given, "given_name": NAMES[given]},
+        **{"sample": 0, "source": source, "client": 0, "site": "x", "given": old, "given_name": NAMES[old]},
         **{"decision": choice, "label": label, "label_name": NAMES[label]},
         "data": data_digest(run.arrays.source_sha256),
     }
-    return row | other
+    return row | cells
 
 
 def write(path: Path, rows: list[Row]) -> Path:
@@ -47,22 +47,22 @@ def write(path: Path, rows: list[Row]) -> Path:
     return path
 
 
-def apply_to(data: Path, rows: list[Row], out: Path, *more: str) -> int:
+def apply_to(data: Path, rows: list[Row], out: Path, *args: str) -> int:
     decisions = write(out.parent / "decisions.csv", rows)
-    return apply_decisions.main(["--decisions", str(decisions), "--data", str(data), "--out", str(out), *more])
+    return apply_decisions.main(["--decisions", str(decisions), "--data", str(data), "--out", str(out), *args])
 
 
-def apply(run: LabelRun, rows: list[Row], *more: str) -> int:
-    return apply_to(run.folder / "mine.npz", rows, run.folder / "out.npz", *more)
+def apply(run: LabelRun, rows: list[Row], *args: str) -> int:
+    return apply_to(run.folder / "mine.npz", rows, run.folder / "out.npz", *args)
 
 
-def test_an_npz_is_corrected_row_by_row(found: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
-    with np.load(found.folder / "mine.npz") as file:
+def test_an_npz_is_corrected_row_by_row(run: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
+    with np.load(run.folder / "mine.npz") as file:
         before = {name: file[name] for name in file.files}
     to = (int(before["given"][7]) + 1) % 3
-    assert apply(found, [decide(found, 7, "relabel", to), decide(found, 8, "keep"), decide(found, 9, "drop")]) == 0
+    assert apply(run, [decide(run, 7, "relabel", to), decide(run, 8, "keep"), decide(run, 9, "drop")]) == 0
     assert "119 samples; 1 relabelled, 1 dropped, 1 kept, 117 not decided" in capsys.readouterr().out
-    with np.load(found.folder / "out.npz") as file:
+    with np.load(run.folder / "out.npz") as file:
         assert list(file.files) == [*before, "first_given"]
         stays = np.arange(120) != 9
         for name in ("x_train", "client", "note"):
@@ -72,63 +72,63 @@ def test_an_npz_is_corrected_row_by_row(found: LabelRun, capsys: pytest.CaptureF
         np.testing.assert_array_equal(file["given"], expected[stays])
         np.testing.assert_array_equal(file["first_given"], before["given"][stays])
         np.testing.assert_array_equal(file["names"], before["names"])
-    spec = {"source": "npz", "path": str(found.folder / "out.npz"), "test": {"holdout": 0.1}}
-    assert sources.read_facts(spec)[0] == found.arrays.n - 1  # it can be read again
+    spec = {"source": "npz", "path": str(run.folder / "out.npz"), "test": {"holdout": 0.1}}
+    assert sources.read_facts(spec)[0] == run.arrays.n - 1  # it can be read again
 
 
-def accept_all(found: LabelRun) -> int:
-    arguments = ["--accept-all", str(found.folder / "suspects.csv"), "--data", str(found.folder / "mine.npz")]
-    return apply_decisions.main([*arguments, "--out", str(found.folder / "out.npz")])
+def accept_all(run: LabelRun) -> int:
+    arguments = ["--accept-all", str(run.folder / "suspects.csv"), "--data", str(run.folder / "mine.npz")]
+    return apply_decisions.main([*arguments, "--out", str(run.folder / "out.npz")])
 
 
-def test_accept_all_leaves_out_what_is_out_of_scope(found: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
-    path = found.folder / "suspects.csv"
+def test_accept_all_leaves_out_what_is_out_of_scope(run: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run.folder / "suspects.csv"
     table = pd.read_csv(path, keep_default_na=False)
     wrong = int((table["verdict"] == "wrong").sum())
     table["out_of_scope"] = [1.31, 1.31, 1.3] + [0.2] * (len(table) - 3)
     table.to_csv(path, index=False)
-    assert accept_all(found) == 0
-    said = capsys.readouterr().out
-    assert "suspects.csv: 2 with the verdict wrong are out of scope" in said
-    assert f"{wrong - 2} relabelled, 0 dropped" in said
-    with np.load(found.folder / "out.npz") as file:
+    assert accept_all(run) == 0
+    output = capsys.readouterr().out
+    assert "suspects.csv: 2 with the verdict wrong are out of scope" in output
+    assert f"{wrong - 2} relabelled, 0 dropped" in output
+    with np.load(run.folder / "out.npz") as file:
         now, before = (file[name][table["source"][:3].astype(int)] for name in ("given", "first_given"))
     assert (now != before).tolist() == [False, False, True]
 
 
-def test_accept_all_takes_every_verdict_wrong(found: LabelRun) -> None:
-    assert accept_all(found) == 0
-    with np.load(found.folder / "mine.npz") as file:
+def test_accept_all_takes_every_verdict_wrong(run: LabelRun) -> None:
+    assert accept_all(run) == 0
+    with np.load(run.folder / "mine.npz") as file:
         expected = file["given"]
-    named = [one for one in read_rows(found.folder / "suspects.csv", Suspect) if one.verdict == "wrong"]
+    named = [suspect for suspect in read_rows(run.folder / "suspects.csv", Suspect) if suspect.verdict == "wrong"]
     assert len(named) > 10
-    for one in named:
-        expected[int(one.source)] = one.proposed
-    with np.load(found.folder / "out.npz") as file:
+    for suspect in named:
+        expected[int(suspect.source)] = suspect.proposed
+    with np.load(run.folder / "out.npz") as file:
         np.testing.assert_array_equal(file["given"], expected)
-        judged = found.arrays.origin
-        np.testing.assert_array_equal(file["given"][judged], found.clean[judged])
+        judged = run.arrays.origin
+        np.testing.assert_array_equal(file["given"][judged], run.clean[judged])
 
 
 def test_accept_all_refuses_what_would_not_help_and_drops_instead(
-    found: LabelRun, capsys: pytest.CaptureFixture[str]
+    run: LabelRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = found.folder / "suspects.csv"
+    path = run.folder / "suspects.csv"
     table = pd.read_csv(path, keep_default_na=False)
     named = table["verdict"] == "wrong"
     table.loc[named, ["p_wrong", "p_proposed"]] = 0.6, 0.3
     table.loc[named.idxmax(), "blank"] = 1  # dropped with the others, although it would not be relabelled
     table.to_csv(path, index=False)
-    assert accept_all(found) == 2
+    assert accept_all(run) == 2
     assert "relabelling would not help" in capsys.readouterr().err
-    assert not (found.folder / "out.npz").exists()
-    out = ["--data", str(found.folder / "mine.npz"), "--out", str(found.folder / "out.npz")]
+    assert not (run.folder / "out.npz").exists()
+    out = ["--data", str(run.folder / "mine.npz"), "--out", str(run.folder / "out.npz")]
     assert apply_decisions.main(["--accept-all", str(path), "--drop", *out]) == 0
     assert f"0 relabelled, {named.sum()} dropped" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("source", "other", "message"),
+    ("source", "change", "message"),
     [
         (7, {"data": "0" * 16}, r"line 2: it was decided for other data than .*mine\.npz"),
         (7, {"source": 120}, r"line 2: expected a row of .*mine\.npz, which has 120, got '120'"),
@@ -140,54 +140,54 @@ def test_accept_all_refuses_what_would_not_help_and_drops_instead(
     ],
 )
 def test_a_wrong_row_is_named_and_nothing_is_written(
-    found: LabelRun, capsys: pytest.CaptureFixture[str], source: int, other: Row, message: str
+    run: LabelRun, capsys: pytest.CaptureFixture[str], source: int, change: Row, message: str
 ) -> None:
-    assert apply(found, [decide(found, source, "relabel", 1) | other]) == 2
-    said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1
-    assert re.search(message, said), said
-    assert not (found.folder / "out.npz").exists()
+    assert apply(run, [decide(run, source, "relabel", 1) | change]) == 2
+    stderr = capsys.readouterr().err
+    assert len(stderr.splitlines()) == 1
+    assert re.search(message, stderr), stderr
+    assert not (run.folder / "out.npz").exists()
 
 
-def test_decisions_are_for_the_labels_that_were_judged(found: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
-    row = decide(found, 7, "keep")
-    other = (row["given"] + 1) % 3
-    assert apply(found, [row | {"given": other, "data": ""}]) == 2
+def test_decisions_are_for_the_labels_that_were_judged(run: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
+    row = decide(run, 7, "keep")
+    other_label = (row["given"] + 1) % 3
+    assert apply(run, [row | {"given": other_label, "data": ""}]) == 2
     assert (
-        f"row 7 of {found.folder / 'mine.npz'} has the label {row['given']} in given, not {other}"
+        f"row 7 of {run.folder / 'mine.npz'} has the label {row['given']} in given, not {other_label}"
         in capsys.readouterr().err
     )
-    assert apply(found, [decide(found, 7, "relabel", 0), decide(found, 7, "drop")]) == 2
+    assert apply(run, [decide(run, 7, "relabel", 0), decide(run, 7, "drop")]) == 2
     assert "line 3: 7 has another decision before" in capsys.readouterr().err
-    assert apply(found, [decide(found, 7, "keep")], "--labels", "note") == 2
-    assert apply(found, [decide(found, 7, "keep")], "--labels", "names") == 2
+    assert apply(run, [decide(run, 7, "keep")], "--labels", "note") == 2
+    assert apply(run, [decide(run, 7, "keep")], "--labels", "names") == 2
     assert "it has no labels of training images 'names'" in capsys.readouterr().err
-    assert apply(found, []) == 2
+    assert apply(run, []) == 2
     assert "decisions.csv: it holds no decision" in capsys.readouterr().err
-    assert apply(found, [decide(found, 7, "keep")], "--labels", "gvien") == 2
+    assert apply(run, [decide(run, 7, "keep")], "--labels", "gvien") == 2
     assert "it has no labels of training images 'gvien'; did you mean 'given'?" in capsys.readouterr().err
 
 
-def test_a_class_that_would_vanish_is_refused(found: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
-    with np.load(found.folder / "mine.npz") as file:
-        rows = [decide(found, int(i), "drop") for i in np.flatnonzero(file["given"] == 2)]
-    assert apply(found, rows) == 2
+def test_a_class_that_would_vanish_is_refused(run: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
+    with np.load(run.folder / "mine.npz") as file:
+        rows = [decide(run, int(i), "drop") for i in np.flatnonzero(file["given"] == 2)]
+    assert apply(run, rows) == 2
     assert "corrected: no training image has class 2" in capsys.readouterr().err
-    assert not (found.folder / "out.npz").exists()
+    assert not (run.folder / "out.npz").exists()
 
 
-def test_a_site_of_a_federation_may_lack_a_class(found: LabelRun) -> None:
-    data = found.folder / "mine.npz"
+def test_a_site_of_a_federation_may_lack_a_class(run: LabelRun) -> None:
+    data = run.folder / "mine.npz"
     with np.load(data) as file:
-        held, stays = {name: file[name] for name in ("x_train", "given", "names")}, file["given"] != 1
-    np.savez(data, x_train=held["x_train"][stays], given=held["given"][stays], names=held["names"])
-    assert apply(found, [decide(found, 0, "relabel", 0, data="")]) == 0
+        arrays, stays = {name: file[name] for name in ("x_train", "given", "names")}, file["given"] != 1
+    np.savez(data, x_train=arrays["x_train"][stays], given=arrays["given"][stays], names=arrays["names"])
+    assert apply(run, [decide(run, 0, "relabel", 0, data="")]) == 0
 
 
-def test_the_original_is_never_written_over(found: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
-    data = found.folder / "mine.npz"
-    for out in (data, found.folder, found.folder / "out.csv"):
-        assert apply_to(data, [decide(found, 7, "drop")], out) == 2
+def test_the_original_is_never_written_over(run: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
+    data = run.folder / "mine.npz"
+    for out in (data, run.folder, run.folder / "out.csv"):
+        assert apply_to(data, [decide(run, 7, "drop")], out) == 2
         assert f"--out: expected a new file .npz, got {out}" in capsys.readouterr().err
 
 
@@ -209,15 +209,15 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def photo(source: str, choice: str, given: str, label: str) -> Row:
+def photo(source: str, choice: str, old: str, label: str) -> Row:
     names = ["=cat", "dog"]
-    row = {"sample": 0, "source": source, "client": 0, "site": "A", "given": names.index(given), "given_name": given}
+    row = {"sample": 0, "source": source, "client": 0, "site": "A", "given": names.index(old), "given_name": old}
     return row | {"decision": choice, "label": names.index(label), "label_name": label, "data": ""}
 
 
-def arrays_of(photos: Path, **more: Any) -> Arrays:
+def arrays_of(photos: Path, **settings: Any) -> Arrays:
     spec = {"source": "imagefolder", "path": str(photos), "size": 8, "clean_known": False, "test": {"holdout": 0.3}}
-    return sources.read({**spec, **more})
+    return sources.read({**spec, **settings})
 
 
 def counts(arrays: Arrays) -> np.ndarray:
@@ -247,11 +247,11 @@ def test_a_csv_of_labels_is_corrected_and_read_again(photos: Path) -> None:
     sources_after = [after.source(i) for i in range(after.n)]
     assert "=cat/1.png" not in sources_after
     assert counts(after).tolist() == [8, 3]  # of 8 cats and 4 dogs, a cat is gone and a dog has become one
-    at = sources_after.index("dog/0.png") if "dog/0.png" in sources_after else None
-    assert at is None or after.names[after.y_train[at]] == "=cat"
+    position = sources_after.index("dog/0.png") if "dog/0.png" in sources_after else None
+    assert position is None or after.names[after.y_train[position]] == "=cat"
     assert after.first is not None
     changed = [after.source(int(i)) for i in np.flatnonzero(after.first != after.y_train)]
-    assert changed == ([] if at is None else ["dog/0.png"])
+    assert changed == ([] if position is None else ["dog/0.png"])
 
 
 def test_folders_that_are_labels_give_a_csv(photos: Path) -> None:

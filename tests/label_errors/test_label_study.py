@@ -1,4 +1,4 @@
-"""label_study: from the user's file to a planned run and its page; what cannot be leaves the config as it was."""
+"""label_study: from the user's file to a planned run and its page; wrong input leaves the config unchanged."""
 
 import re
 from pathlib import Path
@@ -34,13 +34,13 @@ def test_the_documentation_s_arrays_become_a_study(config_copy: Path, capsys: py
     exec(compile(code, "docs/clean_your_labels.md", "exec"), {})
     assert "wrong_low" in capsys.readouterr().out
     assert label_study.main(["mine.npz"]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     run = planned("mine")
-    assert run.labels_page in said
-    assert said.startswith("Classes: 3 (0, 1, 2). Sites: 3 (Lund, Oslo, Turin). Samples: 600\n")
+    assert run.labels_page in output
+    assert output.startswith("Classes: 3 (0, 1, 2). Sites: 3 (Lund, Oslo, Turin). Samples: 600\n")
     assert run.labels_page in text
     assert f"The default is {run.spec['train']['rounds']} rounds of {run.spec['train']['epochs']} epochs" in text
-    assert "now: snakemake --cores 2 mine" in said
+    assert "now: snakemake --cores 2 mine" in output
     assert run.spec["dataset"] == {"source": "npz", "path": "mine.npz", "test": {"holdout": 0.1}}
     assert run.spec["partition"] == {"kind": "natural"}
     assert run.spec["noise"] == {"kind": "given"}
@@ -129,7 +129,7 @@ def test_a_folder_with_a_csv(config_copy: Path) -> None:
         (["vectors.npz", "--encoder", "resnet18"], "vectors.npz has feature vectors already"),
     ],
 )
-def test_what_cannot_be_leaves_the_config_as_it_was(
+def test_wrong_input_leaves_the_config_unchanged(
     config_copy: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -143,9 +143,9 @@ def test_what_cannot_be_leaves_the_config_as_it_was(
     np.savez("vectors.npz", x_train=various(30, 8).astype(float), given=np.arange(30) % 3)
     before = {path: path.read_bytes() for path in sorted((config_copy / "config").rglob("*.yaml"))}
     assert label_study.main(arguments) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert len(said.splitlines()) == 1
+    stderr = capsys.readouterr().err
+    assert message in stderr
+    assert len(stderr.splitlines()) == 1
     assert {path: path.read_bytes() for path in sorted((config_copy / "config").rglob("*.yaml"))} == before
 
 
@@ -178,8 +178,8 @@ def test_arrays_that_cannot_be_trained_on_are_refused_at_once(
 def test_what_is_not_used_is_named(config_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez("mine.npz", x_train=various(30, 8, 8), given=np.arange(30) % 3, site=np.arange(30) % 2)
     assert label_study.main(["mine.npz"]) == 0
-    said = "Classes: 3 (0, 1, 2). Sites: 1 (no client). Samples: 30. Not used: site\n"
-    assert capsys.readouterr().out.startswith(said)
+    expected = "Classes: 3 (0, 1, 2). Sites: 1 (no client). Samples: 30. Not used: site\n"
+    assert capsys.readouterr().out.startswith(expected)
 
 
 def table_of(n: int = 120) -> pd.DataFrame:
@@ -212,8 +212,8 @@ def test_a_table_from_the_command_to_corrected_data(config_copy: Path, tmp_path_
     digest = data_digest(arrays.source_sha256)
     rows = {0: ("dog", "relabel", "cat"), 1: (table["animal"][1], "drop", "owl")}
     lines = [
-        f"{row},{row},0,Ulm,{arrays.names.index(given)},{given},{word},{arrays.names.index(label)},{label},{digest}"
-        for row, (given, word, label) in rows.items()
+        f"{row},{row},0,Ulm,{arrays.names.index(old)},{old},{word},{arrays.names.index(label)},{label},{digest}"
+        for row, (old, word, label) in rows.items()
     ]
     decided = config_copy / "decisions.csv"
     decided.write_text("\n".join([",".join(DECISIONS), *lines]))
@@ -267,8 +267,8 @@ def test_folders_of_sites_and_classes_outside_the_project(
     (config_copy / "decisions.csv").write_text(
         f"{','.join(DECISIONS)}\n0,{path},0,x,0,cat,relabel,1,dog,{data_digest(arrays.source_sha256)}\n"
     )
-    made = ["--data", "data/photos-labels.csv", "--out", "data/photos-2.csv"]
-    assert apply_decisions.main(["--decisions", "decisions.csv", *made]) == 0
+    paths = ["--data", "data/photos-labels.csv", "--out", "data/photos-2.csv"]
+    assert apply_decisions.main(["--decisions", "decisions.csv", *paths]) == 0
     assert label_study.main([str(elsewhere), "--name", "second", "--given", "data/photos-2.csv", "--size", "8"]) == 0
     second = fn.dataset(planned("second").spec["dataset"])
     assert (second.first != second.y_train).sum() <= 1
@@ -283,7 +283,7 @@ def test_a_csv_beside_its_images(config_copy: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "message"),
     [
         ("file,label,site", "Classes: 2 (cat, dog). Sites: 1 (no client). Samples: 40. Not used: site"),
         ("file,label,client", "Classes: 2 (cat, dog). Sites: 1 (Ulm). Samples: 40\n"),
@@ -292,14 +292,14 @@ def test_a_csv_beside_its_images(config_copy: Path) -> None:
     ],
 )
 def test_columns_of_a_csv(
-    config_copy: Path, capsys: pytest.CaptureFixture[str], columns: str | None, said: str
+    config_copy: Path, capsys: pytest.CaptureFixture[str], columns: str | None, message: str
 ) -> None:
     write_images(config_copy / "photos", [f"{i}.png" for i in range(40)])
     if columns:
         lines = [columns, *(f"{i}.png,{'cat' if i % 2 else 'dog'},Ulm" for i in range(40))]
         (config_copy / "photos/labels.csv").write_text("\n".join(lines))
     label_study.main(["photos", "--given", "labels.csv", "--size", "8"])
-    assert said in "".join(capsys.readouterr())
+    assert message in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize(

@@ -29,19 +29,19 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> LabelRun:
-    run = label_run(tmp_path_factory.mktemp("labels"))
-    assert labels_page.main([*run.arguments(), "--title", "Labels", "--out", str(run.folder / "labels.html")]) == 0
-    return run
+def run(tmp_path_factory: pytest.TempPathFactory) -> LabelRun:
+    fresh = label_run(tmp_path_factory.mktemp("labels"))
+    assert labels_page.main([*fresh.arguments(), "--title", "Labels", "--out", str(fresh.folder / "labels.html")]) == 0
+    return fresh
 
 
 @pytest.fixture
-def page(driver: Any, found: LabelRun, tmp_path: Path) -> Iterator[Any]:
+def page(driver: Any, run: LabelRun, tmp_path: Path) -> Iterator[Any]:
     """The page, wide, without earlier decisions; downloads go to tmp_path."""
-    load(driver, found.folder / "labels.html", 1280)
+    load(driver, run.folder / "labels.html", 1280)
     driver.execute_script("localStorage.clear()")
     driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
-    load(driver, found.folder / "labels.html", 1280)
+    load(driver, run.folder / "labels.html", 1280)
     yield driver
     assert [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
     driver.execute_script("localStorage.clear()")
@@ -74,26 +74,26 @@ def saved(page: Any, folder: Path) -> list[dict[str, str]]:
 
 
 def listed(run: LabelRun) -> list[Any]:
-    return [one for one in read_rows(run.folder / "suspects.csv", Suspect) if one.verdict != "keep"]
+    return [suspect for suspect in read_rows(run.folder / "suspects.csv", Suspect) if suspect.verdict != "keep"]
 
 
-def test_sites_and_labels_are_shown_as_text_and_filtered(page: Any, found: LabelRun) -> None:
-    rows = listed(found)
+def test_sites_and_labels_are_shown_as_text_and_filtered(page: Any, run: LabelRun) -> None:
+    rows = listed(run)
     assert sorted(texts(page, "#sites ~ .scroll th[scope=row]")) == sorted(SITES)
-    for text, one in zip(texts(page, ".row .labels"), rows, strict=False):
-        assert text == f"{one.given_name} → {one.proposed_name}"
+    for text, suspect in zip(texts(page, ".row .labels"), rows, strict=False):
+        assert text == f"{suspect.given_name} → {suspect.proposed_name}"
     assert texts(page, "#count")[0].startswith(f"{len(rows)} of {len(rows)} shown")
     choose(page, "verdict", 0)
     choose(page, "given", rows[0].given)
-    left = [one for one in rows if one.verdict == "wrong" and one.given == rows[0].given]
+    left = [suspect for suspect in rows if suspect.verdict == "wrong" and suspect.given == rows[0].given]
     assert texts(page, "#count")[0].startswith(f"{len(left)} of {len(rows)} shown")
     press(page, "k")
     choose(page, "state", "open")
     assert texts(page, "#count")[0].startswith(f"{len(left) - 1} of")
 
 
-def test_decide_by_keyboard_undo_save_and_apply(page: Any, found: LabelRun, tmp_path: Path) -> None:
-    rows = listed(found)
+def test_decide_by_keyboard_undo_save_and_apply(page: Any, run: LabelRun, tmp_path: Path) -> None:
+    rows = listed(run)
     click(page, ".row [data-do=relabel]")  # by mouse, which moves on as the keys do
     press(page, "d", "k", "r", "u", "d", Keys.HOME, Keys.ARROW_DOWN, "d", "d")
     # relabel 0, drop 1, keep 2, relabel 3, undone, drop 3; then 1: undecided again, so that it stays there; dropped
@@ -104,49 +104,49 @@ def test_decide_by_keyboard_undo_save_and_apply(page: Any, found: LabelRun, tmp_
     expected[3] = ("drop", rows[3].given)
     assert got == {rows[i].sample: choice for i, choice in expected.items()}
     for row in decisions:
-        one = next(one for one in rows if one.sample == int(row["sample"]))
-        assert plain_cell(row["source"]) == one.source
-        assert plain_cell(row["site"]) == one.site
-        assert plain_cell(row["given_name"]) == one.given_name
+        suspect = next(suspect for suspect in rows if suspect.sample == int(row["sample"]))
+        assert plain_cell(row["source"]) == suspect.source
+        assert plain_cell(row["site"]) == suspect.site
+        assert plain_cell(row["given_name"]) == suspect.given_name
         assert not row["given_name"].startswith("=")
-    arguments = ["--decisions", str(tmp_path / "decisions.csv"), "--data", str(found.folder / "mine.npz")]
+    arguments = ["--decisions", str(tmp_path / "decisions.csv"), "--data", str(run.folder / "mine.npz")]
     assert apply_decisions.main([*arguments, "--out", str(tmp_path / "out.npz")]) == 0
-    with np.load(tmp_path / "out.npz") as after, np.load(found.folder / "mine.npz") as before:
+    with np.load(tmp_path / "out.npz") as after, np.load(run.folder / "mine.npz") as before:
         stays = ~np.isin(np.arange(120), [int(rows[1].source), int(rows[3].source)])
-        given = before["given"].copy()
-        given[int(rows[0].source)] = rows[0].proposed
-        np.testing.assert_array_equal(after["given"], given[stays])
+        labels = before["given"].copy()
+        labels[int(rows[0].source)] = rows[0].proposed
+        np.testing.assert_array_equal(after["given"], labels[stays])
 
 
-def test_all_at_once_is_one_step_and_decisions_come_back(page: Any, found: LabelRun, tmp_path: Path) -> None:
-    rows = [one for one in listed(found) if one.verdict == "wrong"]
-    right = round(sum(one.p_proposed for one in rows))
+def test_all_at_once_is_one_step_and_decisions_come_back(page: Any, run: LabelRun, tmp_path: Path) -> None:
+    rows = [suspect for suspect in listed(run) if suspect.verdict == "wrong"]
+    right = round(sum(suspect.p_proposed for suspect in rows))
     assert texts(page, "#gain")[0].endswith(f"are expected to be right, and {right} of the proposed ones.")
     press(page, "k")
     click(page, "#accept")
     assert f"{len(rows) - 1} relabelled" in texts(page, "#count")[0]
 
     def are_back(page: Any) -> bool:  # the browser stores in the background: a page that is opened at once may miss it
-        load(page, found.folder / "labels.html", 1280)
+        load(page, run.folder / "labels.html", 1280)
         return f"{len(rows)} earlier decisions" in texts(page, "#said")[0]
 
     Wait(page, 60).until(are_back)
     assert len(saved(page, tmp_path)) == len(rows)
     page.execute_script("localStorage.clear()")
-    load(page, found.folder / "labels.html", 1280)
+    load(page, run.folder / "labels.html", 1280)
     press(page, "k")
     click(page, "#accept")
     click(page, "#undo")
     assert [row["decision"] for row in saved(page, tmp_path)] == ["keep"]
 
 
-def test_relabelling_all_is_refused_where_it_would_not_help(page: Any, found: LabelRun, tmp_path: Path) -> None:
-    run = dataclasses.replace(found, folder=Path(shutil.copytree(found.folder, tmp_path / "run")))
-    table = pd.read_csv(run.folder / "suspects.csv", dtype=str).assign(p_proposed="0.1")
-    table.to_csv(run.folder / "suspects.csv", index=False)
-    assert labels_page.main([*run.arguments(), "--out", str(tmp_path / "labels.html")]) == 0
+def test_relabelling_all_is_refused_where_it_would_not_help(page: Any, run: LabelRun, tmp_path: Path) -> None:
+    changed = dataclasses.replace(run, folder=Path(shutil.copytree(run.folder, tmp_path / "run")))
+    table = pd.read_csv(changed.folder / "suspects.csv", dtype=str).assign(p_proposed="0.1")
+    table.to_csv(changed.folder / "suspects.csv", index=False)
+    assert labels_page.main([*changed.arguments(), "--out", str(tmp_path / "labels.html")]) == 0
     load(page, tmp_path / "labels.html", 1280)
-    wrong = [one for one in listed(run) if one.verdict == "wrong"]
+    wrong = [suspect for suspect in listed(changed) if suspect.verdict == "wrong"]
     assert not page.find_element(By.ID, "accept").is_enabled()
     assert texts(page, "#gain")[0].endswith("Relabelling them all would not help: drop them, or decide by hand.")
     click(page, "#drop")
@@ -155,15 +155,15 @@ def test_relabelling_all_is_refused_where_it_would_not_help(page: Any, found: La
     assert texts(page, "#gain") == [""]
 
 
-def reopened(page: Any, found: LabelRun, file: str = "labels.html") -> None:
-    """As in a browser that has kept nothing."""
+def reopened(page: Any, run: LabelRun, file: str = "labels.html") -> None:
+    """The page in a browser without stored decisions."""
     page.execute_script("localStorage.clear()")
-    load(page, found.folder / file, 1280)
+    load(page, run.folder / file, 1280)
     assert "decided: 0 kept, 0 relabelled, 0 dropped" in texts(page, "#count")[0]
 
 
 def bring(page: Any, path: Path) -> str:
-    """Load an earlier decisions.csv; returns what the page says to it."""
+    """Load an earlier decisions.csv; returns the page's message."""
     page.execute_script("document.getElementById('said').textContent = ''")
     page.find_element(By.ID, "file").send_keys(str(path))
     for _ in range(100):
@@ -173,12 +173,12 @@ def bring(page: Any, path: Path) -> str:
     return texts(page, "#said")[0]
 
 
-def test_a_saved_file_is_loaded_and_gone_on_with(page: Any, found: LabelRun, tmp_path: Path) -> None:
+def test_a_saved_file_is_loaded_and_continued(page: Any, run: LabelRun, tmp_path: Path) -> None:
     press(page, "r", "d", "k")
     before = saved(page, tmp_path)
     earlier = (tmp_path / "decisions.csv").rename(tmp_path / "earlier.csv")
-    reopened(page, found)
-    press(page, "d", "k")  # the file's word counts about the same samples
+    reopened(page, run)
+    press(page, "d", "k")  # the file replaces these decisions
     assert bring(page, earlier) == "earlier.csv: 3 decisions are here again."
     assert "1 kept, 1 relabelled, 1 dropped" in texts(page, "#count")[0]
     assert [row.get_attribute("data-choice") for row in page.find_elements(By.CSS_SELECTOR, ".row")][:4] == [
@@ -194,20 +194,20 @@ def test_a_saved_file_is_loaded_and_gone_on_with(page: Any, found: LabelRun, tmp
 
 
 def test_what_a_shorter_page_does_not_show_stays_decided(
-    page: Any, found: LabelRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Any, run: LabelRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fednoise_core.label_errors.page.RANDOM", 0)
-    rows = [one for one in listed(found) if one.verdict == "wrong"]
+    rows = [suspect for suspect in listed(run) if suspect.verdict == "wrong"]
     click(page, "#accept")
     everything = saved(page, tmp_path)
     earlier = (tmp_path / "decisions.csv").rename(tmp_path / "earlier.csv")
-    short = [*found.arguments(), "--most", "5", "--out", str(found.folder / "short.html")]
+    short = [*run.arguments(), "--most", "5", "--out", str(run.folder / "short.html")]
     assert labels_page.main(short) == 0
-    reopened(page, found, "short.html")
-    said = bring(page, earlier)
-    assert said.startswith(f"earlier.csv: {len(rows)} decisions are here again, {len(rows) - 5} of them about samples")
+    reopened(page, run, "short.html")
+    reply = bring(page, earlier)
+    assert reply.startswith(f"earlier.csv: {len(rows)} decisions are here again, {len(rows) - 5} of them about samples")
     press(page, "k")
-    load(page, found.folder / "short.html", 1280)  # they come back with it
+    load(page, run.folder / "short.html", 1280)  # they come back with it
     after = saved(page, tmp_path)
     assert [row["decision"] for row in after].count("keep") == 1
     changed = str(rows[0].sample)
@@ -224,26 +224,26 @@ def test_what_a_shorter_page_does_not_show_stays_decided(
     ],
 )
 def test_a_file_that_does_not_fit_changes_nothing(
-    page: Any, found: LabelRun, tmp_path: Path, old: str, new: str, message: str
+    page: Any, run: LabelRun, tmp_path: Path, old: str, new: str, message: str
 ) -> None:
     press(page, "r")
     saved(page, tmp_path)
     text = (tmp_path / "decisions.csv").read_text(encoding="utf-8")
-    other = re.sub(old, new, text, count=1)
-    assert other != text
-    (tmp_path / "other.csv").write_text(other, encoding="utf-8")
-    reopened(page, found)
+    edited = re.sub(old, new, text, count=1)
+    assert edited != text
+    (tmp_path / "other.csv").write_text(edited, encoding="utf-8")
+    reopened(page, run)
     press(page, Keys.END, "k")
-    said = bring(page, tmp_path / "other.csv")
-    assert said.startswith("Nothing was loaded. other.csv: ")
-    assert message in said
+    reply = bring(page, tmp_path / "other.csv")
+    assert reply.startswith("Nothing was loaded. other.csv: ")
+    assert message in reply
     assert "1 kept, 0 relabelled, 0 dropped" in texts(page, "#count")[0]
 
 
 @pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)])
-def test_everything_fits_and_can_be_read(page: Any, found: LabelRun, width: int, dark: bool) -> None:
+def test_everything_fits_and_can_be_read(page: Any, run: LabelRun, width: int, dark: bool) -> None:
     prefer_dark(page, dark)
-    load(page, found.folder / "labels.html", width)
+    load(page, run.folder / "labels.html", width)
     press(page, "k", "r", "d")
     try:
         assert page.execute_script("return [document.documentElement.scrollWidth, innerWidth]") == [width, width]
@@ -252,7 +252,7 @@ def test_everything_fits_and_can_be_read(page: Any, found: LabelRun, width: int,
         prefer_dark(page, False)
 
 
-def test_a_random_sample_gives_a_share_and_its_interval(page: Any, found: LabelRun) -> None:
+def test_a_random_sample_gives_a_share_and_its_interval(page: Any, run: LabelRun) -> None:
     """Only once all of it is decided; the interval is that of scipy."""
     stats = pytest.importorskip("scipy.stats")
     click(page, "[data-random='1']")
@@ -269,22 +269,22 @@ def test_a_random_sample_gives_a_share_and_its_interval(page: Any, found: LabelR
     choose(page, "site", "")
     click(page, "#accept")
     assert texts(page, "#rate0") == [""]  # nobody has looked at them
-    assert texts(page, "#count")[0].startswith(f"{len(listed(found))} of {len(listed(found))} shown")
+    assert texts(page, "#count")[0].startswith(f"{len(listed(run))} of {len(listed(run))} shown")
 
 
 def test_what_the_models_keep_is_not_relabelled_with_the_others(
-    page: Any, found: LabelRun, monkeypatch: pytest.MonkeyPatch
+    page: Any, run: LabelRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of contradicting copies one may be right, and what is out of scope has no right label."""
-    strange = {one.sample: 4 for one in listed(found)[:2]}
-    kept = [one for one in read_rows(found.folder / "suspects.csv", Suspect) if one.verdict == "keep"]
-    copies = [one.sample for one in kept[:4]]
+    """One of several contradicting copies may be right, and an image out of scope has no right label."""
+    strange = {suspect.sample: 4 for suspect in listed(run)[:2]}
+    unsuspected = [suspect for suspect in read_rows(run.folder / "suspects.csv", Suspect) if suspect.verdict == "keep"]
+    copies = [suspect.sample for suspect in unsuspected[:4]]
     monkeypatch.setattr("fednoise_core.label_errors.page._find_kinds", lambda *data: strange | dict.fromkeys(copies, 1))
-    assert labels_page.main([*found.arguments(), "--out", str(found.folder / "copies.html")]) == 0
-    load(page, found.folder / "copies.html", 1280)
-    suspects = len(listed(found))
+    assert labels_page.main([*run.arguments(), "--out", str(run.folder / "copies.html")]) == 0
+    load(page, run.folder / "copies.html", 1280)
+    suspects = len(listed(run))
     assert texts(page, "#count")[0].startswith(f"{suspects + 4} of {suspects + 4} shown")
-    wrong = sum(one.verdict == "wrong" for one in listed(found)) - 2
+    wrong = sum(suspect.verdict == "wrong" for suspect in listed(run)) - 2
     assert texts(page, "#accept, #drop") == [f"Relabel {wrong} “wrong” as proposed", f"Drop {wrong} “wrong”"]
     choose(page, "kind", 1)
     assert texts(page, "#count")[0].startswith("4 of ")
@@ -292,17 +292,18 @@ def test_what_the_models_keep_is_not_relabelled_with_the_others(
     assert texts(page, "#accept") == ["Relabel 0 “wrong” as proposed"]
 
 
-def test_the_grid_groups_what_is_wrong_and_leads_to_the_list(page: Any, found: LabelRun) -> None:
-    wrong = [one for one in listed(found) if one.verdict == "wrong"]
+def test_the_grid_groups_what_is_wrong_and_leads_to_the_list(page: Any, run: LabelRun) -> None:
+    wrong = [suspect for suspect in listed(run) if suspect.verdict == "wrong"]
     groups: dict[tuple[str, str, str], list[Any]] = {}
-    for one in wrong:
-        groups.setdefault((one.site, one.given_name, one.proposed_name), []).append(one)
+    for suspect in wrong:
+        groups.setdefault((suspect.site, suspect.given_name, suspect.proposed_name), []).append(suspect)
     largest = sorted(groups.values(), key=len, reverse=True)[:12]
     heads = [f"{rows[0].site}: {rows[0].given_name} → {rows[0].proposed_name} ({len(rows)})" for rows in largest]
     assert texts(page, "#grid .link") == heads
     assert page.find_element(By.ID, "grid").location["y"] < 400  # before all else
     tiles = page.find_elements(By.CSS_SELECTOR, "#grid > div:first-child .tile")
-    assert [one.get_attribute("aria-label").split(",")[0] for one in tiles] == [one.source for one in largest[0][:10]]
+    sources = [suspect.source for suspect in largest[0][:10]]
+    assert [tile.get_attribute("aria-label").split(",")[0] for tile in tiles] == sources
     click(page, "#grid > div:first-child .tile:nth-of-type(3)")  # the first button is the group's
-    assert texts(page, "#count")[0].startswith(f"{len(largest[0])} of {len(listed(found))} shown")
+    assert texts(page, "#count")[0].startswith(f"{len(largest[0])} of {len(listed(run))} shown")
     assert texts(page, ".row[aria-selected=true] .where")[0].endswith(largest[0][1].source)

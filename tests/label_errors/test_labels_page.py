@@ -28,13 +28,13 @@ from workflow_scripts.steps import labels_page
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> LabelRun:
+def run(tmp_path: Path) -> LabelRun:
     return label_run(tmp_path)
 
 
-def page_of(run: LabelRun, *more: str) -> str:
+def page_of(run: LabelRun, *args: str) -> str:
     out = run.folder / "labels.html"
-    assert labels_page.main([*run.arguments(), *more, "--out", str(out)]) == 0
+    assert labels_page.main([*run.arguments(), *args, "--out", str(out)]) == 0
     return out.read_text(encoding="utf-8")
 
 
@@ -43,12 +43,12 @@ def data_of(text: str) -> dict[str, Any]:
 
 
 def suspects_of(data: dict[str, Any]) -> list[list[Any]]:
-    """The rows of the list; the others are only there because they were drawn at random."""
+    """The rows of the list. The other rows are the random sample."""
     return data["rows"][: data["listed"]]
 
 
-def test_nothing_comes_from_outside_and_only_its_own_script_may_run(found: LabelRun) -> None:
-    text = page_of(found, "--title", "<script>alert(1)</script>")
+def test_nothing_comes_from_outside_and_only_its_own_script_may_run(run: LabelRun) -> None:
+    text = page_of(run, "--title", "<script>alert(1)</script>")
     page = Page(text)  # also: every tag closes, so no name has opened one
     assert set(page.refs) == {"data:,"}
     policy = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)[0]
@@ -67,95 +67,95 @@ def test_nothing_comes_from_outside_and_only_its_own_script_may_run(found: Label
     )
 
 
-def test_the_list_holds_wrong_and_check_in_order_of_suspicion(found: LabelRun) -> None:
-    text = page_of(found)
+def test_the_list_holds_wrong_and_check_in_order_of_suspicion(run: LabelRun) -> None:
+    text = page_of(run)
     data = data_of(text)
     assert data["classes"] == list(NAMES)
     assert [name for _, name in data["sites"]] == sorted(SITES)
-    with open(found.folder / "suspects.csv", newline="", encoding="utf-8") as file:
+    with open(run.folder / "suspects.csv", newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["verdict"] != "keep"]
-    assert 20 < len(rows) < found.arrays.n
+    assert 20 < len(rows) < run.arrays.n
     assert [row[0] for row in suspects_of(data)] == [int(row["sample"]) for row in rows]
     assert [data["verdicts"][row[7]] for row in suspects_of(data)] == [row["verdict"] for row in rows]
     assert f"All {len(rows)} labels with the verdict wrong or check, or of a kind below" in text
 
 
-def test_limits_keep_the_most_suspect_and_are_told(found: LabelRun) -> None:
-    everything = suspects_of(data_of(page_of(found)))
-    text = page_of(found, "--per-site", "4", "--most", "10")
+def test_limits_keep_the_most_suspect_and_are_told(run: LabelRun) -> None:
+    everything = suspects_of(data_of(page_of(run)))
+    text = page_of(run, "--per-site", "4", "--most", "10")
     rows = suspects_of(data_of(text))
     assert len(rows) == 10
     per_site = [sum(row[2] == site for row in rows) for site in range(3)]
     assert max(per_site) == 4
     for site in range(3):
-        mine = [row for row in everything if row[2] == site]
-        assert [row for row in rows if row[2] == site] == mine[: per_site[site]]
+        site_rows = [row for row in everything if row[2] == site]
+        assert [row for row in rows if row[2] == site] == site_rows[: per_site[site]]
     assert f"The 10 most suspect of {len(everything)} labels" in text
     assert "at most 4 of a site and 10 in all" in text
 
 
 def test_a_random_sample_of_each_site_does_not_depend_on_suspicion(
-    found: LabelRun, monkeypatch: pytest.MonkeyPatch
+    run: LabelRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fednoise_core.label_errors.page.RANDOM", 12)
-    drawn = {(row[2], row[0]): row[8] for row in data_of(page_of(found))["rows"] if row[8]}
+    drawn = {(row[2], row[0]): row[8] for row in data_of(page_of(run))["rows"] if row[8]}
     for site in range(3):
-        assert sorted(place for (one, _), place in drawn.items() if one == site) == list(range(1, 13))
-    verdicts = {row[0]: row[7] for row in data_of(page_of(found))["rows"]}
+        assert sorted(place for (drawn_site, _), place in drawn.items() if drawn_site == site) == list(range(1, 13))
+    verdicts = {row[0]: row[7] for row in data_of(page_of(run))["rows"]}
     assert {verdicts[sample] for _, sample in drawn} >= {0, 2}
-    path = found.folder / "suspects.csv"
+    path = run.folder / "suspects.csv"
     head, *lines = path.read_text().splitlines()
     path.write_text("\n".join([head, *reversed(lines)]) + "\n")
-    again = {(row[2], row[0]): row[8] for row in data_of(page_of(found))["rows"] if row[8]}
+    again = {(row[2], row[0]): row[8] for row in data_of(page_of(run))["rows"] if row[8]}
     assert again == drawn
 
 
-def test_copies_blank_and_strange_images_are_listed_whatever_the_models_think(found: LabelRun) -> None:
-    kept = [one for one in read_rows(found.folder / "suspects.csv", Suspect) if one.verdict == "keep"]
-    first, blank = kept[0], kept[1]
-    other = next(one for one in kept[2:] if one.given != first.given)
-    images = np.array(found.arrays.x_train)
-    images[other.sample] = images[first.sample]
+def test_copies_blank_and_strange_images_are_listed_whatever_the_models_think(run: LabelRun) -> None:
+    unsuspected = [suspect for suspect in read_rows(run.folder / "suspects.csv", Suspect) if suspect.verdict == "keep"]
+    first, blank = unsuspected[0], unsuspected[1]
+    second = next(suspect for suspect in unsuspected[2:] if suspect.given != first.given)
+    images = np.array(run.arrays.x_train)
+    images[second.sample] = images[first.sample]
     images[blank.sample] = 9
-    arrays = dataclasses.replace(found.arrays, x_train=images)
-    near, strange, ordinary = (one.sample for one in kept[-3:])
+    arrays = dataclasses.replace(run.arrays, x_train=images)
+    near_copy, strange, ordinary = (suspect.sample for suspect in unsuspected[-3:])
     scope, copied = np.full(arrays.n, 0.1), np.zeros(arrays.n, bool)
-    scope[strange], scope[ordinary], copied[[near, strange]] = 1.4, 1.2, True  # without a right label, copy or not
-    more = [{"out_of_scope": scope[one.samples], "near_copy": copied[one.samples]} for one in found.sites]
-    sites = [dataclasses.replace(one, columns=columns) for one, columns in zip(found.sites, more, strict=True)]
-    write_suspects(found.folder / "suspects.csv", sites, arrays, found.labels.noisy, arrays.sites)
-    text = page_of(found)
+    scope[strange], scope[ordinary], copied[[near_copy, strange]] = 1.4, 1.2, True  # without a right label, copy or not
+    new_columns = [{"out_of_scope": scope[site.samples], "near_copy": copied[site.samples]} for site in run.sites]
+    sites = [dataclasses.replace(site, columns=columns) for site, columns in zip(run.sites, new_columns, strict=True)]
+    write_suspects(run.folder / "suspects.csv", sites, arrays, run.labels.noisy, arrays.sites)
+    text = page_of(run)
     data = data_of(text)
     kinds = {row[0]: row[9] for row in suspects_of(data) if row[9]}
-    assert kinds == {first.sample: 1, other.sample: 1, blank.sample: 2, near: 3, strange: 4}
+    assert kinds == {first.sample: 1, second.sample: 1, blank.sample: 2, near_copy: 3, strange: 4}
     assert data["kinds"] == ["contradicting copy", "blank image", "contradicting near copy", "out of scope"]
-    assert f"{32 * found.arrays.n / 1000:.0f} kB here" in text
+    assert f"{32 * run.arrays.n / 1000:.0f} kB here" in text
 
 
 def test_systematic_errors_come_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = label_run(tmp_path, n=300)
-    assert "Systematic errors" not in page_of(found)
-    near = [{"near_copy": (one.site == 2) & (np.arange(len(one.samples)) // 30 == 1)} for one in found.sites]
-    sites = [dataclasses.replace(one, columns=columns) for one, columns in zip(found.sites, near, strict=True)]
-    write_suspects(found.folder / "suspects.csv", sites, found.arrays, found.labels.noisy, found.arrays.sites)
-    text = page_of(found)
-    first, last = (found.arrays.source(found.sites[2].samples[row]) for row in (30, 59))
-    said = (
+    run = label_run(tmp_path, n=300)
+    assert "Systematic errors" not in page_of(run)
+    new_columns = [{"near_copy": (site.site == 2) & (np.arange(len(site.samples)) // 30 == 1)} for site in run.sites]
+    sites = [dataclasses.replace(site, columns=columns) for site, columns in zip(run.sites, new_columns, strict=True)]
+    write_suspects(run.folder / "suspects.csv", sites, run.arrays, run.labels.noisy, run.arrays.sites)
+    text = page_of(run)
+    first, last = (run.arrays.source(run.sites[2].samples[row]) for row in (30, 59))
+    message = (
         f"{SITES[2]}: 30 of 30 samples from row {first} to {last} are copies of others with another label. By accident:"
     )
-    assert said in capsys.readouterr().out
-    assert said in html.unescape(text)
+    assert message in capsys.readouterr().out
+    assert message in html.unescape(text)
     assert text.index('<h2 id="findings">Systematic errors') < text.index('id="grid"') < text.index('id="sites"')
 
 
-def test_pictures_are_the_images_that_were_judged(found: LabelRun) -> None:
-    text = page_of(found)
-    data, side = data_of(text), found.arrays.x_train.shape[1]
+def test_pictures_are_the_images_that_were_judged(run: LabelRun) -> None:
+    text = page_of(run)
+    data, side = data_of(text), run.arrays.x_train.shape[1]
     sheet, *_ = re.findall(r'<script type="text/plain" id="sheet\d+">(.*?)</script>', text)
     picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet))))
     for i, row in enumerate(data["rows"][:PER_SHEET]):
         y, x = i // data["across"] * side, i % data["across"] * side
-        np.testing.assert_array_equal(picture[y : y + side, x : x + side], found.arrays.x_train[row[0]])
+        np.testing.assert_array_equal(picture[y : y + side, x : x + side], run.arrays.x_train[row[0]])
 
 
 @pytest.mark.parametrize("shape", [(9, 5), (12, 40, 3), (100, 70, 3), (20, 20, 4)])
@@ -181,17 +181,17 @@ def test_many_large_pictures_are_smaller_and_decoded_sheet_by_sheet() -> None:
     assert (packed.side, len(packed.texts)) == (SMALL, FEW // PER_SHEET + 1)
 
 
-def test_replaced_images_are_shown_as_training_saw_them(found: LabelRun) -> None:
+def test_replaced_images_are_shown_as_training_saw_them(run: LabelRun) -> None:
     donor = np.full((2, 8, 8), 7, np.uint8)
-    labels = dataclasses.replace(found.labels, replaced=np.array([3]), donor=np.array([1]))
-    with_donor = list(shown_images(found.arrays, labels, donor, [2, 3]))
-    np.testing.assert_array_equal(with_donor[0], found.arrays.x_train[2])
+    labels = dataclasses.replace(run.labels, replaced=np.array([3]), donor=np.array([1]))
+    with_donor = list(shown_images(run.arrays, labels, donor, [2, 3]))
+    np.testing.assert_array_equal(with_donor[0], run.arrays.x_train[2])
     assert (with_donor[1] == 7).all()
-    assert (next(shown_images(found.arrays, labels, None, [3])) == 128).all()
+    assert (next(shown_images(run.arrays, labels, None, [3])) == 128).all()
 
 
 @pytest.mark.parametrize(
-    ("summary", "words"),
+    ("summary", "sentence"),
     [
         ({"accuracy": {"last": 0.8321}, "test_known": False}, "the models agree with 83.2 % of the given labels that"),
         ({"accuracy": {"last": 0.4321}, "test_known": False}, "With photographs a pretrained net finds more"),
@@ -200,18 +200,18 @@ def test_replaced_images_are_shown_as_training_saw_them(found: LabelRun) -> None
     ],
 )
 def test_the_accuracy_stands_beside_the_rule_that_needs_it(
-    found: LabelRun, summary: dict[str, Any], words: str | None
+    run: LabelRun, summary: dict[str, Any], sentence: str | None
 ) -> None:
-    write_json(found.folder / "summary.json", summary)
-    text = page_of(found)
-    assert ("below 50 %" in text) == (words is not None)
-    assert (words or "") in text
+    write_json(run.folder / "summary.json", summary)
+    text = page_of(run)
+    assert ("below 50 %" in text) == (sentence is not None)
+    assert (sentence or "") in text
 
 
-def test_a_run_that_judged_nothing_says_so(found: LabelRun) -> None:
+def test_a_run_that_judged_nothing_says_so(run: LabelRun) -> None:
     for name, columns in (("suspects.csv", SUSPECTS), ("sites.csv", SITE_COLUMNS)):
-        (found.folder / name).write_text(",".join(columns) + "\n")
-    text = page_of(found)
+        (run.folder / name).write_text(",".join(columns) + "\n")
+    text = page_of(run)
     assert "No label could be judged" in text
     assert "<script" not in text
 
@@ -228,20 +228,20 @@ def test_a_run_that_judged_nothing_says_so(found: LabelRun) -> None:
     ],
 )
 def test_files_of_another_run_are_refused(
-    found: LabelRun, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, message: str
+    run: LabelRun, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, message: str
 ) -> None:
-    text = (found.folder / file).read_text()
+    text = (run.folder / file).read_text()
     assert old in text
-    (found.folder / file).write_text(text.replace(old, new, 1))
-    out = found.folder / "labels.html"
-    assert labels_page.main([*found.arguments(), "--out", str(out)]) == 2
+    (run.folder / file).write_text(text.replace(old, new, 1))
+    out = run.folder / "labels.html"
+    assert labels_page.main([*run.arguments(), "--out", str(out)]) == 2
     assert message in capsys.readouterr().err
     assert not out.exists()
 
 
-def test_labels_of_another_run_are_refused(found: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
-    dataclasses.replace(found.labels, noisy=(found.labels.noisy + 1) % 3).save(found.folder / "labels.npz")
-    assert labels_page.main([*found.arguments(), "--out", str(found.folder / "labels.html")]) == 2
+def test_labels_of_another_run_are_refused(run: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
+    dataclasses.replace(run.labels, noisy=(run.labels.noisy + 1) % 3).save(run.folder / "labels.npz")
+    assert labels_page.main([*run.arguments(), "--out", str(run.folder / "labels.html")]) == 2
     assert "is not in the arrays and labels of this run" in capsys.readouterr().err
 
 
@@ -250,10 +250,10 @@ def test_a_site_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Captur
     assert f"--site: {tmp_path / 'nope'}: no such folder" in capsys.readouterr().err
 
 
-def test_readers_give_back_what_runs_write(found: LabelRun) -> None:
-    suspects, sites = read_rows(found.folder / "suspects.csv", Suspect), read_rows(found.folder / "sites.csv", Site)
-    assert len(suspects) == found.arrays.n
-    assert [one.site for one in sites] == sorted(SITES)
-    assert {one.given_name for one in suspects} == set(NAMES)
-    assert [one.p_wrong for one in suspects] == sorted((one.p_wrong for one in suspects), reverse=True)
-    assert all(one.wrong_low < one.wrong < one.wrong_high for one in sites)
+def test_readers_give_back_what_runs_write(run: LabelRun) -> None:
+    suspects, sites = read_rows(run.folder / "suspects.csv", Suspect), read_rows(run.folder / "sites.csv", Site)
+    assert len(suspects) == run.arrays.n
+    assert [row.site for row in sites] == sorted(SITES)
+    assert {row.given_name for row in suspects} == set(NAMES)
+    assert [row.p_wrong for row in suspects] == sorted((row.p_wrong for row in suspects), reverse=True)
+    assert all(row.wrong_low < row.wrong < row.wrong_high for row in sites)

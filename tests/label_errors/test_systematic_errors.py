@@ -90,8 +90,8 @@ def test_a_range_of_rows(kind: str) -> None:
     assert abs(int(finding["last"]) - 899) < 5
     assert finding["chance"] < 1e-6
     assert finding["text"].endswith("By accident: under one in a million.")
-    said = {"shifted rows": "those of the row before", "constant rows": "are c4.", "permuted rows": "c5 is labelled c0"}
-    assert said.get(kind, "models contradict") in finding["text"]
+    text = {"shifted rows": "those of the row before", "constant rows": "are c4.", "permuted rows": "c5 is labelled c0"}
+    assert text.get(kind, "models contradict") in finding["text"]
 
 
 def test_an_annotator_and_a_block_of_copies() -> None:

@@ -1,4 +1,4 @@
-"""A user's npz in which nobody knows the truth: every diagnostic says so, and suspects.csv finds the planted errors.
+"""A user's npz with unknown clean labels: every diagnostic says so, and suspects.csv finds the planted errors.
 
 The truth stays in this file; the program sees the images and the labels with errors.
 """
@@ -16,7 +16,7 @@ from fednoise_core.io import SpecError
 from workflow_scripts.steps import setting_page, table, train
 
 SHARE = 0.2  # of the labels are wrong: the precision of a guess
-MARGIN = 0.3  # what every method must do better than a guess
+MARGIN = 0.3  # every method must beat a guess by this much
 METHODS: dict[str, dict[str, Any]] = {
     "fedcorr": {"name": "fedcorr"},
     "coteaching": {"name": "coteaching", "forget_rate": 0.2},
@@ -26,11 +26,11 @@ TRAIN = {"net": "mlp", "rounds": 16, "fraction": 1.0, "epochs": 2, "batch": 32, 
 NOISE, PARTITION = {"kind": "given"}, {"kind": "dirichlet", "clients": 5, "alpha": 1.0}
 
 
-Found = tuple[fn.Arrays, np.ndarray, np.ndarray]
+Planted = tuple[fn.Arrays, np.ndarray, np.ndarray]
 
 
 @pytest.fixture(scope="module")
-def mine(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     """(the user's data, true labels, mask bool [n] of the planted errors): a fifth moved to another class."""
     digits = fn.dataset({"source": "digits", "public": 0})
     draw = np.random.default_rng(0)
@@ -43,32 +43,32 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 @pytest.fixture(scope="module")
-def made(mine: Found, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The artifacts."""
+def artifacts(planted: Planted, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Files of the arrays, labels and partition, by these names."""
     folder = tmp_path_factory.mktemp("artifacts")
     files = {name: folder / f"{name}.npz" for name in ("arrays", "labels", "partition")}
-    mine[0].save(files["arrays"])
-    fn.inject(mine[0], NOISE, seed=0).save(files["labels"])
-    fn.partition_of(mine[0], PARTITION, seed=0).save(files["partition"])
+    planted[0].save(files["arrays"])
+    fn.inject(planted[0], NOISE, seed=0).save(files["labels"])
+    fn.partition_of(planted[0], PARTITION, seed=0).save(files["partition"])
     return files
 
 
 @pytest.fixture(scope="module")
-def runs(made: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def runs(artifacts: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Method → folder of its run, made by the train command."""
-    folder, found = tmp_path_factory.mktemp("runs"), {}
+    folder, folders = tmp_path_factory.mktemp("runs"), {}
     for name, method in METHODS.items():
         spec = {"noise": NOISE, "partition": PARTITION, "method": method, "train": TRAIN, "seed": 0}
         command = ["--spec", json.dumps(spec), "--out", str(folder / name), "--work", str(folder / "w")]
-        command += [text for key, file in made.items() for text in (f"--{key}", str(file))]
+        command += [text for key, file in artifacts.items() for text in (f"--{key}", str(file))]
         assert train.main([*command, "--device", "cpu"]) == 0
-        found[name] = folder / name
-    return found
+        folders[name] = folder / name
+    return folders
 
 
 @pytest.mark.parametrize("method", list(METHODS))
-def test_suspects_find_the_planted_errors(method: str, mine: Found, runs: dict[str, Path]) -> None:
-    data, truth, wrong = mine
+def test_suspects_find_the_planted_errors(method: str, planted: Planted, runs: dict[str, Path]) -> None:
+    data, truth, wrong = planted
     rows = pd.read_csv(runs[method] / "suspects.csv")
     assert sorted(rows["sample"]) == list(range(len(wrong)))  # every sample of the partition is judged
     assert (rows["given"] == data.y_train[rows["sample"]]).all()
@@ -86,31 +86,31 @@ def test_suspects_find_the_planted_errors(method: str, mine: Found, runs: dict[s
 def test_what_nobody_knows_reads_unknown(method: str, runs: dict[str, Path]) -> None:
     summary = json.loads((runs[method] / "summary.json").read_text(encoding="utf-8"))
     assert summary["clean_known"] is False
-    known = {"prior_error"}  # how well the released histogram of given labels was estimated needs no clean labels
-    told = {key: value for key, value in summary["diagnostics"].items() if key not in known}
-    assert set(told) >= {"noise_rate", "suspects_precision", "suspects_recall"}
-    assert set(told.values()) == {None}
+    known_keys = {"prior_error"}  # how well the released histogram of given labels was estimated needs no clean labels
+    unknown = {key: value for key, value in summary["diagnostics"].items() if key not in known_keys}
+    assert set(unknown) >= {"noise_rate", "suspects_precision", "suspects_recall"}
+    assert set(unknown.values()) == {None}
     assert summary["accuracy"]["last"] > 0.6  # the test labels are known
     frame = pd.read_parquet(runs[method] / "diagnostics.parquet")
-    assert frame[~frame.metric.isin(known)].value.isna().all()
+    assert frame[~frame.metric.isin(known_keys)].value.isna().all()
 
 
-def test_noise_cannot_be_added_to_labels_that_may_be_wrong(mine: Found) -> None:
+def test_noise_cannot_be_added_to_labels_that_may_be_wrong(planted: Planted) -> None:
     with pytest.raises(SpecError, match="the clean labels of this data set are unknown; use kind: given"):
-        fn.inject(mine[0], {"kind": "symmetric", "rate": 0.2}, seed=0)
-    assert fn.partition_of(mine[0], PARTITION, seed=0).spec["labels"] == "given"  # what it was drawn over
+        fn.inject(planted[0], {"kind": "symmetric", "rate": 0.2}, seed=0)
+    assert fn.partition_of(planted[0], PARTITION, seed=0).spec["labels"] == "given"  # what it was drawn over
 
 
 def test_tables_and_pages_say_unknown(
-    runs: dict[str, Path], made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: dict[str, Path], artifacts: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.html"
-    command = [text for key, file in made.items() for text in (f"--{key}", str(file))]
+    command = [text for key, file in artifacts.items() for text in (f"--{key}", str(file))]
     assert setting_page.main([*command, "--ids", "mine/given/skewed", "--out", str(page)]) == 0, capsys.readouterr().err
     text = page.read_text(encoding="utf-8")
     assert "unknown: nobody knows the clean labels of this data" in text
     assert "given labels" in text.split("partition drawn over")[1][:100]
-    files = {f"{key}_file" if key == "partition" else key: str(file) for key, file in made.items()}
+    files = {f"{key}_file" if key == "partition" else key: str(file) for key, file in artifacts.items()}
     ids = {"dataset": "mine", "noise": "given", "partition": "skewed", "seed": 0}
     listed = [{**ids, **files, "method": method, "dir": str(folder)} for method, folder in runs.items()]
     (tmp_path / "runs.json").write_text(json.dumps(listed))
