@@ -29,7 +29,7 @@ def fitted(executor: str, local: type[Local], clients: Any, train: dict[str, Any
 
 
 class Diary(Plain):
-    """Writes down when it is called, with which model."""
+    """Records its calls: the epoch, and the model."""
 
     def between_epochs(self, client, carry, broadcast, epoch):
         client.state = {
@@ -196,7 +196,7 @@ class CountsAnew(Counts):
 
 
 @pytest.mark.parametrize("kind", [Counts, CountsAnew])
-def test_what_steps_write_per_sample_is_seen_between_epochs_and_kept(executor, kind):
+def test_numbers_that_steps_write_per_sample_are_seen_between_epochs_and_kept(executor, kind):
     with toy.federation_on(executor) as fed:
         state, local, model = State(), kind(fed.train), fed.init_weights("model")
         for state.round in (1, 2):

@@ -1,4 +1,4 @@
-"""One client's work: batches, dropout, batch normalisation, augmentation, and what `prepare_fit` may change."""
+"""One client's work: batches, dropout, batch normalisation, augmentation, and the changes of `prepare_fit`."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from fednoise_core.settings.train import Train
 
 @dataclass
 class Spy(Local):
-    """FedAvg's client that writes down its batches."""
+    """FedAvg's client that records its batches."""
 
     train: Train
     work: Work | None = None

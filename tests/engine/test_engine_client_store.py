@@ -70,7 +70,7 @@ def test_only_what_does_not_fit_goes_to_the_file():
     assert store.largest == 400
 
 
-def test_what_lies_in_the_file_is_no_more_open_to_the_server_than_the_rest():
+def test_the_server_reads_no_entry_in_memory_or_in_a_file():
     store = filed()
     store[1] = everything()
     with store.server_side():
@@ -134,7 +134,7 @@ def test_a_run_of_other_settings_leaves_the_file_alone_until_its_own_checkpoint_
     assert not list(tmp_path.iterdir())
 
 
-def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time(monkeypatch):
+def test_unused_entries_are_not_fetched_and_one_client_is_fetched_at_a_time(monkeypatch):
     """Otherwise a step for all clients would need room for all of their state."""
     fed = toy.toy_federation()
     state = State.of_clients((c, {"v": torch.full((300,), float(c))}) for c in fed.all)
@@ -164,7 +164,7 @@ def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time
     assert [float(state.clients[c]["v"][0]) for c in fed.all] == [c + 1.0 for c in fed.all]
 
 
-def test_what_did_not_change_is_not_written_again(monkeypatch):
+def test_unchanged_entries_are_not_written_again(monkeypatch):
     fed = toy.toy_federation()
     state = State.of_clients((c, {"v": torch.full((3,), float(c)), "n": c}) for c in fed.all)
     state.move_to(None, 0, CPU)
@@ -199,7 +199,7 @@ def test_a_run_that_goes_on_with_less_room_keeps_less_in_memory(tmp_path):
 
 @pytest.mark.parametrize("clear", ["replace", "empty"])
 @pytest.mark.parametrize("count", [0, 2])
-def test_what_a_client_keeps_can_be_cleared(clear, count):
+def test_the_state_of_a_client_can_be_cleared(clear, count):
     """Replaced by an empty state, or emptied in place; also where a worker runs the client."""
     world = toy.toy_world()
     fed = Federation(world, Workers(world, count) if count else Sequential(world))

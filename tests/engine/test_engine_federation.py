@@ -121,7 +121,7 @@ def test_draws_from_the_public_pool():
 # the wire
 
 
-def test_what_belongs_to_clients_raises_on_the_server():
+def test_the_server_cannot_use_samples_of_clients():
     fed, state = toy.toy_federation(), State()
     model = fed.init_weights("model")
     for on in ("train", "valid"):
@@ -149,7 +149,7 @@ def test_a_client_sees_its_own_samples_only(executor):
         torch.testing.assert_close(s["public"], fed.predict(model)[[1, 3]])
 
 
-def test_what_a_client_keeps_and_relabels_stays_with_it(executor):
+def test_state_and_new_labels_of_a_client_stay_with_it(executor):
     state = State(round=1)
     with toy.federation_on(executor) as fed:
         fed.run_on_clients(state, [3, 4], keep, per_client=[{"add": 1}, {"add": 10}])
@@ -232,9 +232,9 @@ def test_one_model_needs_one_architecture():
 
 @pytest.mark.parametrize("budgets", [(1.0, 1.0), (1.0, 2.0)], ids=["two rounds", "two runs, one seed"])
 def test_releases_are_independent_and_their_costs_add_up(budgets, monkeypatch):
-    """Told k and l of a label i: P = T[i, k] U[i, l]. So the log-likelihood ratio of two labels is at most the sum of
-    the budgets, which is reached; the same noise twice, or noise that goes together, would show. Two budgets are two
-    runs with one seed, each in its first round.
+    """A label i is released as k and l with P = T[i, k] U[i, l]. So the log-likelihood ratio of two labels is at most
+    the sum of the budgets, and reaches it. Equal or correlated noise would be noticed. Two budgets are two runs with
+    one seed, each in its first round.
     """
     world = toy.toy_world(split=toy.toy_partition((60,)))
     world.labels = torch.full_like(world.labels, 3)

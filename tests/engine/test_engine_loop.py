@@ -24,7 +24,7 @@ from fednoise_core.settings.train import Train
 
 @dataclass(frozen=True, kw_only=True)
 class Phased(FedAvg):
-    """Writes down what the loop calls. plan: (name, end, until) of each phase."""
+    """Records the calls of the loop. plan: (name, end, until) of each phase."""
 
     plan: tuple[Any, ...] = ()
     calls: list[str] = field(default_factory=list)

@@ -43,7 +43,7 @@ def test_a_message_reaches_others_in_the_next_fit_whoever_is_done_first(executor
         state, model, updates = State(), fed.init_weights("model"), []
         assert fed.relayed_message(state, clients[0], "gift") is None
         for state.round in (1, 2, 3):
-            # everyone hears the next one, the last one the first: some have answered already, others have not
+            # each client gets the message of the next one, the last that of the first, before or after that one's fit
             each: list[dict[str, Any]] = [{} for _ in clients]
             for k, extra in enumerate(each):
                 for name in ("gift", "whole"):
@@ -73,7 +73,7 @@ def test_bytes_by_hand(executor):
         gift, relayed_model = fed.relayed_message(state, 0, "gift"), fed.relayed_message(state, 0, "whole")
         fed.fit(local, state, [3, 4], {"model": model, "gift": gift}, per_client=[{"whole": relayed_model}, {}])
         assert fed.bytes_down - down == 2 * (MODEL + 12) + MODEL  # to both, and to one of them
-        assert fed.bytes_up - up == 2 * (MODEL + 3 * 8 + 8 + MODEL + 12)  # they tell three numbers that they heard
+        assert fed.bytes_up - up == 2 * (MODEL + 3 * 8 + 8 + MODEL + 12)  # they report the three numbers of the gift
         up, down = fed.bytes_up, fed.bytes_down
         answers = fed.run_on_clients(state, [5, 6], tell, {"gift": gift}, per_client=[{"whole": relayed_model}] * 2)
         assert fed.bytes_down - down == 2 * (12 + MODEL)
@@ -94,7 +94,7 @@ class Both(toy.Plain):
         return {"model": model, "relay": {"same": model, "equal": model.clone(), "more": torch.zeros(3)}}
 
 
-def test_what_goes_to_the_server_and_to_others_crosses_once(executor):
+def test_an_object_for_the_server_and_for_others_is_sent_once(executor):
     """The same object counts once, an equal one twice; and the message arrives."""
     with toy.federation_on(executor) as fed:
         state, model = State(round=1), fed.init_weights("model")

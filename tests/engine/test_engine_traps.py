@@ -66,7 +66,7 @@ class Below(Rows):
         (Below, r"client 3: Work\.more\['rest'\] names a position"),
     ],
 )
-def test_work_that_does_not_fit_the_samples_is_told(executor, kind, message):
+def test_work_that_does_not_fit_the_samples_is_refused(executor, kind, message):
     with toy.federation_on(executor) as fed, pytest.raises((ValueError, RuntimeError), match=message):
         fit(fed, kind(fed.train))
 
@@ -98,7 +98,7 @@ def test_outside_the_steps_the_rate_is_that_of_the_first_step(executor):
         torch.testing.assert_close(update["rates"], torch.tensor([0.1, 0.1]))
 
 
-def test_what_cannot_reach_a_worker_is_told():
+def test_a_function_that_cannot_reach_a_worker_is_refused():
     with toy.federation_on("workers:2") as fed, pytest.raises(TypeError, match="stand at the top level of a module"):
         fit(fed, Plain(fed.train), lr=lambda step, steps: 0.1)
 
@@ -225,7 +225,7 @@ class Loses(Enters):
             grad.mul_(broadcast["bad"])
 
 
-def test_what_is_dropped_on_the_way_into_a_phase_is_reported():
+def test_updates_dropped_on_the_way_into_a_phase_are_reported():
     record = toy.run_method(Loses(train=toy.toy_federation().train)).record
     assert [(row[0], row[6]) for row in record.metrics if row[5] == "dropped_updates"] == [(2, 1.0)]
 
@@ -233,7 +233,7 @@ def test_what_is_dropped_on_the_way_into_a_phase_is_reported():
 # the server's own training, and checkpoints
 
 
-def test_the_servers_own_training_that_diverges_is_told():
+def test_diverging_training_on_the_server_is_reported():
     fed = toy.toy_federation()
     with pytest.raises(SpecError, match=r"the server's own training .* diverges"):
         fed.fit(

@@ -47,7 +47,7 @@ def train_what_is_kept(client, broadcast):
     ("fn", "entry"), [(add_to_count, "count"), (add_deep_down, "deep"), (train_what_is_kept, "model")]
 )
 @pytest.mark.parametrize("room", [0, 1 << 30])
-def test_a_function_that_changes_what_is_kept_in_place_is_told(executor, fn: Callable[..., Any], entry, room):
+def test_a_function_that_changes_state_in_place_is_refused(executor, fn: Callable[..., Any], entry, room):
     with toy.federation_on(executor) as fed:
         state = kept_by()
         state.store.move_to(None, room, torch.device("cpu"))
@@ -83,7 +83,7 @@ class InFinish(Plain):
 
 
 @pytest.mark.parametrize("kind", [InPrepare, InBetween, InAfter, InStep, InFinish])
-def test_a_local_that_changes_what_is_kept_in_place_is_told(executor, kind):
+def test_a_local_that_changes_state_in_place_is_refused(executor, kind):
     message = rf"{kind.__name__}: client 0: state\['count'\] was changed in place"
     with toy.federation_on(executor) as fed, pytest.raises(WireError, match=message):
         fed.fit(kind(fed.train), kept_by(), [0], {"model": fed.init_weights("model")})
@@ -100,7 +100,7 @@ class SpoilsInPrepare(Plain):
 
 
 @pytest.mark.parametrize("kind", [SpoilsInStep, SpoilsInPrepare])
-def test_a_local_that_changes_what_came_down_is_told(executor, kind):
+def test_a_local_that_changes_the_broadcast_is_refused(executor, kind):
     """In one process all clients get the same tensors."""
     message = rf"{kind.__name__}: client 0: broadcast\['model'\] was changed in place, which other clients would see"
     with toy.federation_on(executor) as fed, pytest.raises(WireError, match=message):
@@ -111,7 +111,7 @@ def spoil(client, broadcast):
     broadcast["prior"] += 1
 
 
-def test_a_function_that_changes_what_came_down_is_told(executor):
+def test_a_function_that_changes_the_broadcast_is_refused(executor):
     with (
         toy.federation_on(executor) as fed,
         pytest.raises(WireError, match=r"spoil: client 0: broadcast\['prior'\] was"),
@@ -168,7 +168,7 @@ def test_a_client_is_asked_once_a_call(executor, clients):
 
 @dataclass(frozen=True, kw_only=True)
 class Peeks(FedAvg):
-    """Reads what client 0 keeps, in one of the methods that the engine calls."""
+    """Reads client 0's state in one of the methods that the engine calls."""
 
     where: str = ""
 

@@ -87,7 +87,7 @@ def picture(path: Path, image: np.ndarray) -> None:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """Images in folders of sites, labels in a CSV, an eighth of them wrong; nobody knows the truth."""
+    """Images in folders of sites, labels in a CSV, an eighth of them wrong; the clean labels are unknown."""
     x, y = images(120)
     lines = ["file,label,client"]
     for k in range(120):

@@ -175,7 +175,7 @@ def test_arrays_that_cannot_be_trained_on_are_refused_at_once(
     assert not Path("config/studies/mine.yaml").exists()
 
 
-def test_what_is_not_used_is_named(config_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unused_arrays_are_named(config_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez("mine.npz", x_train=various(30, 8, 8), given=np.arange(30) % 3, site=np.arange(30) % 2)
     assert label_study.main(["mine.npz"]) == 0
     expected = "Classes: 3 (0, 1, 2). Sites: 1 (no client). Samples: 30. Not used: site\n"

@@ -193,7 +193,7 @@ def test_a_saved_file_is_loaded_and_continued(page: Any, run: LabelRun, tmp_path
     assert len(saved(page, tmp_path)) == 4
 
 
-def test_what_a_shorter_page_does_not_show_stays_decided(
+def test_decisions_stay_for_samples_that_a_shorter_page_does_not_show(
     page: Any, run: LabelRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fednoise_core.label_errors.page.RANDOM", 0)
@@ -268,11 +268,11 @@ def test_a_random_sample_gives_a_share_and_its_interval(page: Any, run: LabelRun
     choose(page, "view", "")
     choose(page, "site", "")
     click(page, "#accept")
-    assert texts(page, "#rate0") == [""]  # nobody has looked at them
+    assert texts(page, "#rate0") == [""]  # these labels were not looked at
     assert texts(page, "#count")[0].startswith(f"{len(listed(run))} of {len(listed(run))} shown")
 
 
-def test_what_the_models_keep_is_not_relabelled_with_the_others(
+def test_labels_with_the_verdict_keep_are_not_relabelled_with_the_others(
     page: Any, run: LabelRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of several contradicting copies may be right, and an image out of scope has no right label."""

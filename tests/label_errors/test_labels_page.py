@@ -80,7 +80,7 @@ def test_the_list_holds_wrong_and_check_in_order_of_suspicion(run: LabelRun) -> 
     assert f"All {len(rows)} labels with the verdict wrong or check, or of a kind below" in text
 
 
-def test_limits_keep_the_most_suspect_and_are_told(run: LabelRun) -> None:
+def test_limits_keep_the_most_suspect_and_are_stated(run: LabelRun) -> None:
     everything = suspects_of(data_of(page_of(run)))
     text = page_of(run, "--per-site", "4", "--most", "10")
     rows = suspects_of(data_of(text))

@@ -83,7 +83,7 @@ def test_suspects_find_the_planted_errors(method: str, planted: Planted, runs: d
 
 
 @pytest.mark.parametrize("method", list(METHODS))
-def test_what_nobody_knows_reads_unknown(method: str, runs: dict[str, Path]) -> None:
+def test_diagnostics_without_clean_labels_read_unknown(method: str, runs: dict[str, Path]) -> None:
     summary = json.loads((runs[method] / "summary.json").read_text(encoding="utf-8"))
     assert summary["clean_known"] is False
     known_keys = {"prior_error"}  # how well the released histogram of given labels was estimated needs no clean labels

@@ -22,7 +22,7 @@ def test_the_paper_s_epsilons(K, epsilon) -> None:
 
 
 def matrix(epsilon: float, K: int) -> np.ndarray:
-    """T_DP [K, K]: row i is the distribution of what is told for the label i."""
+    """T_DP [K, K]: row i is the distribution of the released label for the label i."""
     T = np.ones((K, K)) + (math.exp(epsilon) - 1) * np.eye(K)
     return T / T.sum(1)
 
@@ -42,7 +42,7 @@ def estimate_ratios(K: int, epsilon: float, labels: int) -> tuple[np.ndarray, np
 
 
 @pytest.mark.parametrize(("K", "epsilon"), [(10, 0.811), (10, 3.0), (14, 1.179), (2, 0.5)])
-def test_a_million_labels_tell_as_much_as_epsilon_says(K, epsilon) -> None:
+def test_a_million_released_labels_reveal_as_much_as_epsilon_allows(K, epsilon) -> None:
     """The likelihood ratio of a released label under two true labels is epsilon for the true one and 0 between two
     others. No ratio exceeds epsilon. An epsilon that is off by a fifth would be noticed.
     """

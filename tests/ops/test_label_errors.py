@@ -166,7 +166,7 @@ def test_where_few_labels_are_wrong_the_order_is_that_of_the_models_own_doubt():
     assert (np.diff(estimates[0].p_wrong[np.argsort(doubt)]) >= 0).all()
 
 
-def test_a_site_that_the_models_doubt_for_no_visible_reason_cannot_be_told():
+def test_a_site_that_the_models_doubt_for_no_visible_reason_is_not_estimated():
     """Its labels are right, and its images say nothing."""
     clear, labels, _ = drawn(600, 0.05, 1)
     dull = np.full((600, K), -np.log(K)) + np.random.default_rng(0).normal(0, 0.01, (600, K))

@@ -281,6 +281,6 @@ FACTS = {"classes": K, "notes": {}}
         (schemes.natural, Y, 0, {"client_ids": None}, "no client ids"),
     ],
 )
-def test_what_cannot_be_is_refused(scheme, y, clients, settings, message) -> None:
+def test_impossible_settings_are_refused(scheme, y, clients, settings, message) -> None:
     with pytest.raises(SpecError, match=message):
         scheme(y, clients, rng(), **settings)
