@@ -56,7 +56,7 @@ def test_vectors_are_the_inputs_of_the_last_layer(
     head = net.fc
     np.testing.assert_allclose(vectors @ head.weight.detach().numpy().T + head.bias.detach().numpy(), logits, atol=1e-5)
     named = {name: tensor for name, tensor in net.state_dict().items() if not name.startswith("fc.")}
-    save_file(named, weights / "own.safetensors")  # a head of one's own, or none, does not matter
+    save_file(named, weights / "own.safetensors")  # the file needs no head
     again = encode_images(images, {"name": NAME, "weights": str(weights / "own.safetensors")})
     np.testing.assert_array_equal(again, vectors)
     grey = encode_images(images[..., 0], {"name": NAME, "weights": str(weights)})
@@ -86,7 +86,7 @@ def test_without_a_network_the_file_and_its_place_are_named(monkeypatch: pytest.
         ({"name": "resnet18", "weights": "other.pth"}, "other.pth: weights of another net than resnet18"),
     ],
 )
-def test_what_cannot_be_is_named(
+def test_impossible_encoders_are_named(
     net: torch.nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoder: Any, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -109,7 +109,7 @@ ADVICE, NO_NUMBER = "the models agree with 57 % of ", "there is no number of wro
         ((0.5,), False, False, [NO_NUMBER]),
     ],
 )
-def test_where_nets_learn_little_one_warning_says_so(
+def test_one_warning_if_nets_learn_little(
     agreement: tuple[float, ...], images: bool, estimated: bool, expected: list[str]
 ) -> None:
     """The mean is over samples: the first site has one, the other has three."""
@@ -119,23 +119,23 @@ def test_where_nets_learn_little_one_warning_says_so(
         SiteLabels(k, np.arange(1 + 2 * k), *np.zeros((3, 1)), 0, 0, 0, estimated, agreement=share)
         for k, share in enumerate(agreement)
     ]
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as records:
         warnings.simplefilter("always")
         warn_of_weak_models(data, sites)
-    assert [str(one.message)[:30] for one in said] == expected
+    assert [str(record.message)[:30] for record in records] == expected
 
 
 def test_images_are_judged_by_their_vectors(weights: Path, tmp_path: Path) -> None:
-    """What is checked in the pictures, and shown, stays the pictures."""
+    """Checks of the images and the page still use the images."""
     images, y = drawn_images(60, 8, 8), np.arange(60) % 2
     images[:, :4] //= 4 - 3 * y[:, None, None].astype(np.uint8)
     images[7] = 90
     encoder = {"name": NAME, "weights": str(weights)}
-    found = fn.find_label_errors(images, y, encoder=encoder, progress=False)
-    assert set(found.loc[found["blank"], "sample"]) == {7}
+    errors = fn.find_label_errors(images, y, encoder=encoder, progress=False)
+    assert set(errors.loc[errors["blank"], "sample"]) == {7}
     vectors = fn.find_label_errors(encode_images(images, encoder), y, progress=False)
-    np.testing.assert_array_equal(found["p_wrong"], vectors["p_wrong"])
-    found.page(tmp_path / "labels.html")
+    np.testing.assert_array_equal(errors["p_wrong"], vectors["p_wrong"])
+    errors.page(tmp_path / "labels.html")
     with pytest.raises(SpecError, match="encoder: x has feature vectors already"):
         fn.find_label_errors(np.eye(4), [0, 1] * 2, encoder=encoder)
     with pytest.raises(SpecError, match="encoder: nothing is trained with pred_probs"):

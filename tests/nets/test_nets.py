@@ -1,4 +1,4 @@
-"""The nets: sizes as published, numbers equal to an ordinary module's, dropout from given numbers, init, memory."""
+"""The nets: published sizes, outputs and gradients of ordinary modules, dropout from given numbers, init, memory."""
 
 import math
 import subprocess
@@ -20,8 +20,8 @@ from fednoise_core.ops import optim
 from fednoise_core.ops.optim import Trained
 from fednoise_core.ops.weights import Weights
 
-SIDE = {"linear": 28, "mlp": 28, "small_cnn": 28, "lenet": 28}  # images compared on; 3x32x32 for the others
-SHIPPED = sorted(NETS.keys() - {"module"})  # a module of one's own: test_own_nets.py
+SIDE = {"linear": 28, "mlp": 28, "small_cnn": 28, "lenet": 28}  # sides of grey images; 3x32x32 for the others
+SHIPPED = sorted(NETS.keys() - {"module"})  # modules of users: test_own_nets.py
 COMPARED = sorted(NETS.keys() - {"resnet50", "module"})  # ResNet-50 is compared with torchvision's
 NARROW: dict[str, dict[str, Any]] = {  # as scales cpu and cpunarrow have them
     "cnn9": {"width": 8},
@@ -58,9 +58,9 @@ def lively(net: Net, seed: int = 0) -> Weights:
 
 
 def trained(net: Net, w: Weights) -> Trained:
-    made = Trained(net.layout, optim.make_optimiser("sgd"))
-    made.load(w)
-    return made
+    trainable = Trained(net.layout, optim.make_optimiser("sgd"))
+    trainable.load(w)
+    return trainable
 
 
 def drops(net: Net, count: int, seed: int = 1) -> Tensor | None:
@@ -68,7 +68,7 @@ def drops(net: Net, count: int, seed: int = 1) -> Tensor | None:
 
 
 def masks(u: Tensor, rate: float = 0.25) -> list[Tensor]:
-    """What the two dropouts of the 9-layer CNN multiply with: the first third of u's columns, then the others."""
+    """The factors of the two dropouts of the 9-layer CNN: from the first third of u's columns, then from the others."""
     third = u.shape[1] // 3
     return [(part >= rate).to(u.dtype) / (1 - rate) for part in (u[:, :third], u[:, third:])]
 
@@ -112,26 +112,26 @@ def test_parameter_counts(
 def test_agrees_with_an_ordinary_module(name: str, options: dict[str, Any], double: None) -> None:
     shape = shape_of(name)
     net, module = build_net({"name": name, **options}, shape, 7), eager(name, shape[0], shape[1], 7, **options)
-    assert net.parameters == sum(one.numel() for one in module.parameters())
+    assert net.parameters == sum(parameter.numel() for parameter in module.parameters())
     w = lively(net)
     copy_into(module, w)
     x, u = images(shape, 3), drops(net, 3)
-    more = () if u is None else (masks(u),)
+    dropout = () if u is None else (masks(u),)
     torch.testing.assert_close(net.predict(w, x), module.eval()(x), rtol=1e-10, atol=1e-10)
 
-    made = trained(net, w)
-    logits, expected = net.train(made.w, x, u), module.train()(x, *more)
+    trainable = trained(net, w)
+    logits, expected = net.train(trainable.w, x, u), module.train()(x, *dropout)
     torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
     target = torch.tensor([0, 3, 6])
-    grad = made.backward(nn.functional.cross_entropy(logits, target))
+    grad = trainable.backward(nn.functional.cross_entropy(logits, target))
     nn.functional.cross_entropy(expected, target).backward()
-    wanted = dict(module.named_parameters()) | dict(module.named_buffers())
+    tensors = dict(module.named_parameters()) | dict(module.named_buffers())
     for entry in net.layout.entries:
         if entry.kind == "stat":  # moved by the training pass
-            torch.testing.assert_close(made.w[entry.name], wanted[entry.name], rtol=1e-10, atol=1e-10)
-            assert not torch.equal(made.w[entry.name], w[entry.name])
+            torch.testing.assert_close(trainable.w[entry.name], tensors[entry.name], rtol=1e-10, atol=1e-10)
+            assert not torch.equal(trainable.w[entry.name], w[entry.name])
         else:
-            torch.testing.assert_close(net.layout.view(grad, entry), wanted[entry.name].grad, rtol=1e-8, atol=1e-10)
+            torch.testing.assert_close(net.layout.view(grad, entry), tensors[entry.name].grad, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -151,17 +151,17 @@ def test_dropout_of_cnn9_takes_its_columns_in_order(double: None) -> None:
     assert (net.draws, none.draws) == (128 + 256, 0)
     assert net.layout == none.layout
     x, w = images((1, 28, 28), 3), lively(net)
-    kept = net.train(w.clone(), x, torch.ones(3, 384))
-    assert torch.equal(net.train(w.clone(), x, torch.full((3, 384), 0.25)), kept)  # only numbers below the rate drop
+    logits = net.train(w.clone(), x, torch.ones(3, 384))
+    assert torch.equal(net.train(w.clone(), x, torch.full((3, 384), 0.25)), logits)  # only numbers below the rate drop
     module = eager("cnn9", 1, 28, 4)
     copy_into(module, w)
     scaled = module.train()(x, [torch.full((3, 128), 4 / 3), torch.full((3, 256), 4 / 3)])  # all kept
-    torch.testing.assert_close(kept, scaled, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(logits, scaled, rtol=1e-10, atol=1e-10)
     last = torch.ones(3, 384)
     last[:, 128:] = 0  # the second dropout drops everything, so the images no longer matter
     blind = net.train(w.clone(), x, last)
     torch.testing.assert_close(blind, net.train(w.clone(), images((1, 28, 28), 3, seed=9), last))
-    assert not torch.allclose(blind, kept)
+    assert not torch.allclose(blind, logits)
 
 
 def test_dropout_at_eval(double: None) -> None:
@@ -200,16 +200,16 @@ def test_init_bounds(name: str, init: str) -> None:
     net, module = build_net({"name": name, "init": init}, shape, 10), eager(name, shape[0], shape[1], 10)
     w, theirs = net.fresh(torch.Generator().manual_seed(0)), module.state_dict()
     for entry in net.layout.entries:
-        mine, other = w[entry.name], theirs[entry.name]
+        tensor, reference = w[entry.name], theirs[entry.name]
         if entry.kind != "weight":
-            assert torch.equal(mine, other)  # 1 and 0, running variance 1
+            assert torch.equal(tensor, reference)  # 1 and 0, running variance 1
             continue
         if init == "xavier":
-            other = nn.init.xavier_uniform_(other.clone()) if other.dim() > 1 else other * 0
+            reference = nn.init.xavier_uniform_(reference.clone()) if reference.dim() > 1 else reference * 0
         weight = theirs[f"{entry.name.rpartition('.')[0]}.weight"]
         fan_in, fan_out = nn.init._calculate_fan_in_and_fan_out(weight)
-        bound = 1 / math.sqrt(fan_in) if init == "default" else math.sqrt(6 / (fan_in + fan_out)) * (mine.dim() > 1)
-        for drawn in (mine, other):
+        bound = 1 / math.sqrt(fan_in) if init == "default" else math.sqrt(6 / (fan_in + fan_out)) * (tensor.dim() > 1)
+        for drawn in (tensor, reference):
             assert drawn.abs().max() <= bound * (1 + 1e-6)
             if drawn.numel() > 500 and bound:
                 assert drawn.abs().max() > 0.98 * bound
@@ -241,16 +241,16 @@ class Formats(TorchFunctionMode):
 def test_maps_stay_channels_last(name: str, channels: int) -> None:
     shape = (channels, 32, 32)
     net = build_net({"name": name, "stem": "3x3"} if name == "resnet50" else name, shape, 5)
-    made = trained(net, lively(net))
+    trainable = trained(net, lively(net))
     x, u = images(shape, 2), drops(net, 2)
     with Formats() as formats:
-        net.predict(made.w, x)
-        made.backward(net.train(made.w, x, u).square().mean())
+        net.predict(trainable.w, x)
+        trainable.backward(net.train(trainable.w, x, u).square().mean())
     assert formats.maps > 4
     assert not formats.wrong
     for entry in net.layout.entries:
         if len(entry.shape) == 4:
-            assert made.w[entry.name].is_contiguous(memory_format=torch.channels_last)
+            assert trainable.w[entry.name].is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("width", [1, 3, 4, 7, 8, 12, 16])
@@ -259,12 +259,12 @@ def test_the_gradient_of_a_narrow_resnet_is_that_of_channels_first(width: int) -
     net = build_net({"name": "resnet10", "width": width}, (3, 32, 32), 5)
     x = images((3, 32, 32), 32)
     grads = []
-    for given in (x, x.contiguous()):
-        made = trained(net, net.fresh(torch.Generator().manual_seed(0)))
-        if given is not x:
-            views = made.w.views
+    for batch in (x, x.contiguous()):
+        trainable = trained(net, net.fresh(torch.Generator().manual_seed(0)))
+        if batch is not x:
+            views = trainable.w.views
             views.update((key, view.contiguous()) for key, view in views.items() if view.dim() == 4)
-        grads.append(made.backward(net.train(made.w, given).square().mean()).clone())
+        grads.append(trainable.backward(net.train(trainable.w, batch).square().mean()).clone())
     assert (grads[0] - grads[1]).norm() < 0.05 * grads[1].norm()
 
 
@@ -272,12 +272,12 @@ def test_the_gradient_of_a_narrow_resnet_is_that_of_channels_first(width: int) -
 def test_steps_in_bfloat16(name: str) -> None:
     shape = shape_of(name)
     net = build_net(name, shape, 5)
-    made = trained(net, net.fresh(torch.Generator().manual_seed(0)))
+    trainable = trained(net, net.fresh(torch.Generator().manual_seed(0)))
     x, u = images(shape, 4), drops(net, 4)
-    exact = net.predict(made.w, x)
+    exact = net.predict(trainable.w, x)
     with torch.autocast("cpu", torch.bfloat16):
-        rough = net.predict(made.w, x)
-        grad = made.backward(net.train(made.w, x, u).float().square().mean())
+        rough = net.predict(trainable.w, x)
+        grad = trainable.backward(net.train(trainable.w, x, u).float().square().mean())
     assert rough.dtype == torch.bfloat16
     assert (rough.float() - exact).norm() < 0.05 * exact.norm()
     assert grad.dtype == torch.float32

@@ -58,20 +58,20 @@ def copied(net: Net, module: nn.Module) -> Weights:
 def test_logits_gradients_and_statistics_equal_torchvision(name: str, double: None) -> None:
     module = theirs(name, 14)
     net = build_net(name, (3, SIZES[name], SIZES[name]), 14)
-    made = Trained(net.layout, optim.make_optimiser("sgd"))
-    made.load(copied(net, module))
+    trainable = Trained(net.layout, optim.make_optimiser("sgd"))
+    trainable.load(copied(net, module))
     x, y = images(name, 3), torch.tensor([0, 5, 13])
-    torch.testing.assert_close(net.predict(made.w, x), module.eval()(x), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(net.predict(trainable.w, x), module.eval()(x), rtol=1e-10, atol=1e-10)
 
-    logits, expected = net.train(made.w, x), module.train()(x)
+    logits, expected = net.train(trainable.w, x), module.train()(x)
     torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
-    grad = made.backward(nn.functional.cross_entropy(logits, y))
+    grad = trainable.backward(nn.functional.cross_entropy(logits, y))
     nn.functional.cross_entropy(expected, y).backward()
     grads = weights.rename_torchvision({n: p.grad for n, p in module.named_parameters() if p.grad is not None})
     moved = weights.rename_torchvision(module.state_dict())
     for entry in net.layout.entries:
         if entry.kind == "stat":
-            torch.testing.assert_close(made.w[entry.name], moved[entry.name], rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(trainable.w[entry.name], moved[entry.name], rtol=1e-10, atol=1e-10)
         else:
             torch.testing.assert_close(net.layout.view(grad, entry), grads[entry.name], rtol=1e-8, atol=1e-10)
 
@@ -81,7 +81,7 @@ def test_norm_entries_are_batch_norms_by_type() -> None:
     module, net = theirs("resnet18", 10), build_net("resnet18", (3, 32, 32), 10)
     norms = [n for n, part in module.named_modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
     assert len(norms) == 20
-    assert len([n for n in norms if "bn" not in n]) == 3  # what the official filter by name misses
+    assert len([n for n in norms if "bn" not in n]) == 3  # the official filter by name misses these
     names = {kind: {e.name for e in net.layout.entries if e.kind == kind} for kind in ("weight", "norm", "stat")}
     assert names["norm"] == {f"{n}.{part}" for n in norms for part in ("weight", "bias")}
     assert names["stat"] == {f"{n}.running_{part}" for n in norms for part in ("mean", "var")}
@@ -114,7 +114,7 @@ def test_converted_weights_start_a_net(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_published_weights_have_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In Python torch's folder of downloads is looked into; a file that the workflow made comes first."""
+    """A file that the workflow made comes first, then torch's folder of downloads."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     net = build_net({"name": "resnet18", "stem": "7x7", "weights": "imagenet"}, (3, 64, 64), 1000)
@@ -140,7 +140,7 @@ def test_published_weights_have_a_name(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_other_weights_make_another_run(tmp_path: Path) -> None:
-    """A checkpoint or a result of a run that started from other weights does not count."""
+    """A run does not reuse a checkpoint or result that started from other weights."""
     path = tmp_path / "start.safetensors"
     path.write_bytes(b"one")
     net = ["mlp", {"name": "small_cnn", "weights": str(path)}]
@@ -169,23 +169,23 @@ def test_weights_of_another_net_are_refused(tmp_path: Path) -> None:
         net.fresh(torch.Generator())
 
 
-def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.safetensors"
 
-    def said(*arguments: object) -> str:
+    def error_of(*arguments: object) -> str:
         assert pretrained.main(["--out", str(out), *map(str, arguments)]) == 2
         assert not out.exists()
         return capsys.readouterr().err
 
-    assert "no such weights file" in said("--net", "resnet18", "--file", tmp_path / "absent.pth")
+    assert "no such weights file" in error_of("--net", "resnet18", "--file", tmp_path / "absent.pth")
     good = resnet18_file(tmp_path)
-    assert "unknown net 'resnet19'; did you mean 'resnet1" in said("--net", "resnet19", "--file", good)
-    assert "tensor 'layer1.2.conv1.weight' is missing" in said("--net", "resnet34", "--file", good)
+    assert "unknown net 'resnet19'; did you mean 'resnet1" in error_of("--net", "resnet19", "--file", good)
+    assert "tensor 'layer1.2.conv1.weight' is missing" in error_of("--net", "resnet34", "--file", good)
     torch.save({"model": nn.Linear(2, 2)}, good)  # a pickled module would run code on loading
-    assert "not a file of plain tensors" in said("--net", "resnet18", "--file", good)
+    assert "not a file of plain tensors" in error_of("--net", "resnet18", "--file", good)
     torch.save({"epoch": 3}, good)
-    assert "not a state dict" in said("--net", "resnet18", "--file", good)
-    assert "no published weights are known for net 'cnn9'" in said("--net", "cnn9")
+    assert "not a state dict" in error_of("--net", "resnet18", "--file", good)
+    assert "no published weights are known for net 'cnn9'" in error_of("--net", "cnn9")
 
 
 def test_a_run_depends_on_published_weights_and_on_their_conversion(

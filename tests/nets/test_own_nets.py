@@ -1,4 +1,4 @@
-"""Nets from ordinary torch modules: same engine, executors and resume; what cannot be run so is refused by name."""
+"""Nets from ordinary torch modules: same engine, executors and resume. Modules that cannot run are refused."""
 
 import re
 import shutil
@@ -31,41 +31,41 @@ MAKE = {"name": "module", "factory": "mynets:make"}
 ROOT = Path(__file__).parents[2]
 
 
-def with_weights_of(net: Any, other: Any, seed: int = 0) -> Any:
+def with_weights_of(net: Any, source: Any, seed: int = 0) -> Any:
     """Weights of `net` with the numbers of another net's entries, in order."""
-    drawn, w = other.fresh(torch.Generator().manual_seed(seed)), net.layout.zeros()
-    for mine, theirs in zip(net.layout.entries, other.layout.entries, strict=True):
-        w[mine.name].copy_(drawn[theirs.name])
+    drawn, w = source.fresh(torch.Generator().manual_seed(seed)), net.layout.zeros()
+    for target, theirs in zip(net.layout.entries, source.layout.entries, strict=True):
+        w[target.name].copy_(drawn[theirs.name])
     return w
 
 
 def test_a_module_is_the_same_net_as_the_librarys():
     ours = build_net({"name": "mlp", "hidden": 6}, (1, 8, 8), 5)
     theirs = build_net({**MAKE, "options": {"hidden": 6}}, (1, 8, 8), 5)
-    w, own = ours.fresh(torch.Generator().manual_seed(0)), with_weights_of(theirs, ours)
+    w, copied = ours.fresh(torch.Generator().manual_seed(0)), with_weights_of(theirs, ours)
     x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(theirs.train(own, x), ours.train(w, x))
-    torch.testing.assert_close(theirs.features(own, x), ours.features(w, x))
+    torch.testing.assert_close(theirs.train(copied, x), ours.train(w, x))
+    torch.testing.assert_close(theirs.features(copied, x), ours.features(w, x))
     assert (theirs.parameters, theirs.features_size, theirs.draws) == (ours.parameters, 6, 0)
-    assert list(theirs.named_tensors(own)) == ["1.weight", "1.bias", "3.weight", "3.bias"]
+    assert list(theirs.named_tensors(copied)) == ["1.weight", "1.bias", "3.weight", "3.bias"]
 
 
 def test_modes_statistics_dropout_and_fresh_weights():
     net, module = build_net(NORMED, (1, 8, 8), 5), mynets.Normed((1, 8, 8), 5)
-    w, again, other = (net.fresh(torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    w, again, different = (net.fresh(torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert torch.equal(w.flat, again.flat)
-    assert not torch.equal(w.flat, other.flat)
+    assert not torch.equal(w.flat, different.flat)
     kinds = {entry.name: entry.kind for entry in net.layout.entries}
     assert {kinds[f"stem.1.{name}"] for name in ("weight", "bias")} == {"norm"}
     assert {kinds[f"stem.1.running_{name}"] for name in ("mean", "var")} == {"stat"}
     assert net.draws == 6 + 6  # channels of the one dropout, features of the other
     x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    module.load_state_dict(net.named_tensors(w), strict=False)  # it has a constant besides
+    module.load_state_dict(net.named_tensors(w), strict=False)  # the module also has a constant
     torch.testing.assert_close(net.predict(w, x), module.eval()(x))
     before = w.clone()
-    kept = torch.ones(4, 12)
-    kept[0, :6] = 0.1  # the first image loses every channel, then every feature that is left
-    logits = net.train(w, x, kept)
+    u = torch.ones(4, 12)
+    u[0, :6] = 0.1  # the first image loses every channel, then every feature that is left
+    logits = net.train(w, x, u)
     torch.testing.assert_close(logits[0], w["head.bias"])
     module.train()
     module.drop.p = module.drop2.p = 0.0
@@ -76,14 +76,14 @@ def test_modes_statistics_dropout_and_fresh_weights():
     torch.testing.assert_close(logits[1:], scaled[1:])
 
 
-def test_what_a_gpu_copies_for_batch_normalisation_changes_no_bit(monkeypatch: pytest.MonkeyPatch):
+def test_copies_for_batch_normalisation_on_a_gpu_change_no_bit(monkeypatch: pytest.MonkeyPatch):
     plain = toy.play("feddpcont", net=NORMED)
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     copied = toy.play("feddpcont", net=NORMED)
     assert toy.same_state(copied.outcome.state, plain.outcome.state)
 
 
-def test_a_layer_beside_the_head_is_trained_even_if_its_name_begins_like_the_heads():
+def test_a_layer_whose_name_begins_like_the_heads_is_trained():
     net = build_net({"name": "module", "factory": "mynets:make_normed_head"}, (1, 8, 8), 5)
     trained = Trained(net.layout, SGD())
     trained.load(net.fresh(torch.Generator().manual_seed(0)))
@@ -100,7 +100,7 @@ def test_the_global_generator_is_left_alone():
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_what_surrounds_a_run_changes_nothing():
+def test_global_settings_do_not_change_a_run():
     def is_flushed() -> bool:
         return (torch.tensor(1e-310, dtype=torch.float64) * 1.0).item() == 0
 
@@ -124,7 +124,7 @@ def test_what_surrounds_a_run_changes_nothing():
 
 
 def test_nothing_intercepts_the_calls_of_torch_in_a_run():
-    """A device as a context does so, and makes small runs take half as long again."""
+    """A device context would intercept them and make small runs 50 % slower."""
     with torch_switches(1):
         assert torch._C._len_torch_function_stack() == 0
 
@@ -140,23 +140,23 @@ def test_a_trained_module_takes_pixels_of_any_integer_type():
 
 
 def test_executors_agree_and_a_function_stands_for_its_name():
-    whole = toy.play("fedavg", net=NORMED)
-    by_other = toy.play("fedavg", net=NORMED, executor="workers:2")
-    flats = [made.outcome.state.server["model"].flat for made in (whole, by_other)]
+    sequential = toy.play("fedavg", net=NORMED)
+    workers = toy.play("fedavg", net=NORMED, executor="workers:2")
+    flats = [run.outcome.state.server["model"].flat for run in (sequential, workers)]
     assert torch.equal(*flats)
     assert with_named_nets({"net": [mynets.Normed, "mlp"]}) == {"net": [NORMED, "mlp"]}
     method, train = toy.settings("fedavg")
     world = toy.arrays(), toy.toy_labels(), toy.toy_partition()
-    made = fn.run(*world, method, {**train, "net": mynets.Normed})
-    assert torch.equal(made.outcome.state.server["model"].flat, flats[0])
-    assert made.spec["spec"]["train"]["net"] == NORMED
-    assert fn.run(*world, method, fn.Train(**{**train, "net": mynets.Normed})).curve == made.curve
+    run = fn.run(*world, method, {**train, "net": mynets.Normed})
+    assert torch.equal(run.outcome.state.server["model"].flat, flats[0])
+    assert run.spec["spec"]["train"]["net"] == NORMED
+    assert fn.run(*world, method, fn.Train(**{**train, "net": mynets.Normed})).curve == run.curve
 
 
 @pytest.mark.parametrize("name", ["feddpcont", "coteaching", "scaffold", "ditto"])
 def test_methods_that_look_at_features_and_heads_run(name: str):
-    made = toy.play(name, net=NORMED)
-    assert np.isfinite(made.summary["accuracy"]["last"])
+    run = toy.play(name, net=NORMED)
+    assert np.isfinite(run.summary["accuracy"]["last"])
 
 
 def softmaxed(shape: Any, classes: int) -> nn.Module:
@@ -173,10 +173,10 @@ class OwnNoise(nn.Module):
 
 
 def numpy_drawn(shape: Any, classes: int) -> nn.Module:
-    made = nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
     with torch.no_grad():
-        made[1].bias.copy_(torch.from_numpy(np.random.default_rng().random(classes)))
-    return made
+        module[1].bias.copy_(torch.from_numpy(np.random.default_rng().random(classes)))
+    return module
 
 
 def wrong_size(shape: Any, classes: int) -> nn.Module:
@@ -192,9 +192,9 @@ def averaging(shape: Any, classes: int) -> nn.Module:
 
 
 def masked(shape: Any, classes: int) -> nn.Module:
-    made = nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
-    made.register_buffer("mask", torch.full((3,), float("-inf")))
-    return made
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+    module.register_buffer("mask", torch.full((3,), float("-inf")))
+    return module
 
 
 def lazy(shape: Any, classes: int) -> nn.Module:
@@ -234,8 +234,8 @@ def test_dropout_that_is_skipped_in_evaluation_draws_in_training(factory: Any, d
     net = build_net(named, (1, 8, 8), 5)
     assert net.draws == draws
     w, x = net.fresh(torch.Generator().manual_seed(0)), torch.rand(4, 1, 8, 8)
-    kept = torch.ones(4, draws)
-    assert not torch.allclose(net.train(w, x, torch.zeros(4, draws)), net.train(w, x, kept))
+    u = torch.ones(4, draws)
+    assert not torch.allclose(net.train(w, x, torch.zeros(4, draws)), net.train(w, x, u))
     assert np.isfinite(toy.play("fedavg", net=named).summary["accuracy"]["last"])
 
 
@@ -295,16 +295,16 @@ def test_a_module_whose_last_layer_is_no_head_runs(factory: Any, method: str, tm
     net, module = build_net(named, (1, 8, 8), 5), factory((1, 8, 8), 5)
     w = net.fresh(torch.Generator().manual_seed(0))
     x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    module.load_state_dict(net.named_tensors(w), strict=False)  # the identity besides
+    module.load_state_dict(net.named_tensors(w), strict=False)  # the net also has an identity layer
     logits = module(x).logits if factory is Scaled else module(x)
     torch.testing.assert_close(net.predict(w, x), logits)
     torch.testing.assert_close(net.features(w, x), logits)
     assert net.parameters == sum(p.numel() for p in module.parameters())
-    made = Run(**vars(toy.play(method, net=named)))
-    made.save(tmp_path)
+    original = Run(**vars(toy.play(method, net=named)))
+    original.save(tmp_path)
     loaded, client = fn.load(tmp_path, factory=factory), 0 if method == "ditto" else None
-    images = made.arrays.x_test[:3]
-    shares = [run.predict(images, client).probabilities for run in (loaded, made)]
+    images = original.arrays.x_test[:3]
+    shares = [run.predict(images, client).probabilities for run in (loaded, original)]
     np.testing.assert_allclose(*shares, atol=1e-6)
     trained = loaded.module(client).state_dict()
     torch.testing.assert_close(trained["identity.head.weight"], torch.eye(5))
@@ -345,12 +345,12 @@ def test_a_factory_that_cannot_be_found_is_refused(spec: Any, message: str):
         with_named_nets({"net": partial(mynets.make, hidden=3)})
 
 
-# the workflow: the user's file is code like any other
+# the workflow: the user's file counts as code
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the code with a net of the user's own, which imports another file of theirs."""
+    """A copy of the code with a user's net, which imports another file of the user."""
     code = tmp_path / "code"
     for package in ("fednoise_core", "workflow_scripts"):
         shutil.copytree(ROOT / package, code / package, ignore=shutil.ignore_patterns("__pycache__"))
