@@ -1,4 +1,4 @@
-"""The methods under test, and a run of each on the small world, made once."""
+"""The methods under test, and one run of each on the toy world."""
 
 import copy
 import pickle
@@ -16,13 +16,13 @@ from fednoise_core.testing.plugin import whole as whole
 
 @pytest.fixture(scope="module", autouse=True)
 def _judged_once() -> Iterator[None]:
-    """Runs that end alike judge their labels once: the estimate is half of a short run, and its own tests show it."""
+    """Runs with equal ends share one estimate of label errors, which takes half of a short run."""
     judged, estimate = {}, suspects.estimate_label_errors
 
-    def estimate_once(*given: Any) -> Any:
-        key = pickle.dumps(given)
+    def estimate_once(*arguments: Any) -> Any:
+        key = pickle.dumps(arguments)
         if key not in judged:
-            judged[key] = estimate(*given)
+            judged[key] = estimate(*arguments)
         return copy.deepcopy(judged[key])
 
     with pytest.MonkeyPatch.context() as patch:
@@ -32,21 +32,21 @@ def _judged_once() -> Iterator[None]:
 
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
-    """What the executor is asked to do: for each call the requests."""
-    asked: list[list[Any]] = []
+    """The requests of each call of the executor."""
+    calls: list[list[Any]] = []
     work = Sequential.run
 
     def run(self: Sequential, requests: Any) -> Any:
-        asked.append(list(requests))
+        calls.append(list(requests))
         return work(self, requests)
 
     monkeypatch.setattr(Sequential, "run", run)
-    return asked
+    return calls
 
 
 @pytest.fixture(params=METHODS)
 def subject(request: pytest.FixtureRequest) -> Any:
-    """Every method, as the contract suite takes it."""
+    """Every method, in the form that the contract suite expects."""
     import toy
 
     return toy.subject(request.param)

@@ -1,4 +1,4 @@
-"""Centralised training: torch's own on the pooled samples, what is counted, and what is left out."""
+"""Centralised training: equal to torch on the pooled samples, its work and traffic, and the samples left out."""
 
 import numpy as np
 import pytest
@@ -15,30 +15,30 @@ from fednoise_core.settings.train import Train
 
 def pooled(split: Partition | None = None, **train):
     """A federation whose world is pooled."""
-    how = Train(**{**toy.TRAIN, **train})
-    world = World(toy.arrays(), toy.toy_labels().noisy, split or toy.toy_partition(), how, 0, pooled=True)
+    settings = Train(**{**toy.TRAIN, **train})
+    world = World(toy.arrays(), toy.toy_labels().noisy, split or toy.toy_partition(), settings, 0, pooled=True)
     return Federation(world, Sequential(world))
 
 
 def test_two_rounds_are_torchs_own_sgd_with_momentum_over_all_samples():
-    """Full batches, so that the order does not matter; momentum goes on from round to round."""
+    """Full batches make the order irrelevant. Momentum carries over from round to round."""
     rule = {"momentum": 0.9, "weight_decay": 1e-3}
-    how = {"epochs": 2, "fraction": 1.0, "batch": 100, "lr": 0.1, "rounds": 2, **rule}
+    train = {"epochs": 2, "fraction": 1.0, "batch": 100, "lr": 0.1, "rounds": 2, **rule}
     parts = [toy.images_of(toy.toy_world(), c) for c in range(8)]
     x, y = (torch.cat([part[k] for part in parts]) for k in (0, 1))
-    start = pooled(**how).init_weights("model").flat.double()
+    start = pooled(**train).init_weights("model").flat.double()
     expected = toy64.train(start, [(x.double(), y)] * 4, lambda theta: 0.0, 0.1, **rule)
-    ((client, (end,)),) = toy.play("centralised", **how).outcome.models()
+    ((client, (end,)),) = toy.play("centralised", **train).outcome.models()
     assert client == -1
     torch.testing.assert_close(end.flat.double(), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("fraction", "epochs", "per_round"), [(0.5, 2, 1), (0.1, 5, 1), (1.0, 2, 2), (0.5, 5, 2)])
 def test_a_round_is_about_fedavgs_work(fraction, epochs, per_round):
-    """In units of FedAvg's round: cohort x epochs x mean size of the clients that hold something, 72/7."""
-    made = toy.play("centralised", fraction=fraction, epochs=epochs, rounds=2)
-    unit = min(max(1, int(fraction * 8)), 7) * epochs * 72 / 7  # one of 8 clients holds nothing
-    assert made.summary["work"] == pytest.approx(2 * per_round * 72 / unit)
+    """The unit is a round of FedAvg: cohort x epochs x 72/7, the mean size of clients with samples."""
+    run = toy.play("centralised", fraction=fraction, epochs=epochs, rounds=2)
+    unit = min(max(1, int(fraction * 8)), 7) * epochs * 72 / 7  # one of 8 clients has no samples
+    assert run.summary["work"] == pytest.approx(2 * per_round * 72 / unit)
 
 
 def test_every_sample_once_without_those_for_validation_only():
@@ -57,11 +57,11 @@ def test_every_sample_once_without_those_for_validation_only():
     assert toy.toy_federation(split=split).bytes_up == 0
 
 
-def test_what_clients_hold_is_as_before_for_all_others():
-    made = toy.play("centralised")
-    assert made.summary["clients"] == 1
-    assert made.summary["samples"] == sum(toy.SIZES)
-    noise = {row[3] for row in made.outcome.record.diagnostics if row[2] == "noise_rate" and row[1] == -1}
+def test_samples_and_noise_rate_are_those_of_fedavg():
+    run = toy.play("centralised")
+    assert run.summary["clients"] == 1
+    assert run.summary["samples"] == sum(toy.SIZES)
+    noise = {row[3] for row in run.outcome.record.diagnostics if row[2] == "noise_rate" and row[1] == -1}
     plain = toy.play("fedavg").outcome.record.diagnostics
     assert noise == {row[3] for row in plain if row[2] == "noise_rate" and row[1] == -1}
-    assert not [row for row in made.outcome.record.metrics if row[4] >= 0]  # no client has a model of its own
+    assert not [row for row in run.outcome.record.metrics if row[4] >= 0]  # no client has a model of its own

@@ -1,5 +1,5 @@
-"""What every method must keep. The suite that anybody can run (fednoise_core.testing) on all methods, and what only
-methods of this package must: independence of chance and of how often is evaluated, golden numbers.
+"""The contract of every method. The public suite (fednoise_core.testing) runs on all methods. Tests for methods of this
+package only: dependence on the seed, independence of the evaluation interval, golden numbers.
 """
 
 import json
@@ -35,24 +35,24 @@ def test_three_rounds_train_something(name, played):
 @pytest.mark.parametrize("net", ["toy_norm_drop", "toy_norm_point"])
 def test_statistics_and_dropout_survive_a_resume(name, net, toy_nets, tmp_path):
     saving = Saving(tmp_path / "checkpoint.pt", "key", rounds=2)
-    whole, resumed = (toy.play(name, net=net, saving=saving, lr=0.05) for _ in range(2))
+    uninterrupted, resumed = (toy.play(name, net=net, saving=saving, lr=0.05) for _ in range(2))
     assert resumed.outcome.resumed == 2
-    assert toy.same_state(resumed.outcome.state, whole.outcome.state)
-    assert all(torch.isfinite(w.flat).all() for _, several in whole.outcome.models() for w in several)
+    assert toy.same_state(resumed.outcome.state, uninterrupted.outcome.state)
+    assert all(torch.isfinite(w.flat).all() for _, models in uninterrupted.outcome.models() for w in models)
 
 
 @every_method
 def test_client_states_in_files_change_no_bit(name, played, tmp_path):
-    """Nor does a resume then."""
-    saving, whole = Saving(tmp_path / "checkpoint.pt", "key", rounds=2), played(name)
+    """A resume changes nothing either."""
+    saving, reference = Saving(tmp_path / "checkpoint.pt", "key", rounds=2), played(name)
     for resumed in (0, 2):
-        made = toy.play(name, out=tmp_path / "out", saving=saving, room=0)
-        assert made.outcome.resumed == resumed
-        kept = whole.run.outcome.state.clients.values()
-        assert len(made.outcome.state.clients._files) == sum(count_bytes(mine) > 0 for mine in kept)
-        assert toy.same_state(made.outcome.state, whole.run.outcome.state)
+        run = toy.play(name, out=tmp_path / "out", saving=saving, room=0)
+        assert run.outcome.resumed == resumed
+        states = reference.run.outcome.state.clients.values()
+        assert len(run.outcome.state.clients._files) == sum(count_bytes(state) > 0 for state in states)
+        assert toy.same_state(run.outcome.state, reference.run.outcome.state)
         for file in FILES:
-            assert (tmp_path / "out" / file).read_bytes() == (whole.out / file).read_bytes(), file
+            assert (tmp_path / "out" / file).read_bytes() == (reference.out / file).read_bytes(), file
 
 
 @every_method
@@ -62,27 +62,27 @@ def test_another_seed_is_another_run(name, played):
 
 @every_method
 def test_evaluation_changes_nothing_else_and_cohorts_are_those_of_every_method(name, played, jobs, monkeypatch):
-    """Where a method asks for the round's cohort, without conditions of its own, a fit trains just these clients."""
-    asked: set[int] = set()
+    """A fit trains exactly the round's cohort if the method asks for it without conditions."""
+    rounds: set[int] = set()
     sample = Federation.sample_cohort
 
     def noted(self, round, size=None, candidates=None):
-        asked.update({round} if size is None and candidates is None else ())
+        rounds.update({round} if size is None and candidates is None else ())
         return sample(self, round, size, candidates)
 
     monkeypatch.setattr(Federation, "sample_cohort", noted)
-    rare, whole = toy.play(name, eval_every=3), played(name).run
-    assert toy.same_state(rare.outcome.state, whole.outcome.state)
-    assert dict(rare.curve).items() < dict(whole.curve).items()
-    if method_class(name).pooled:  # its only client is all clients
+    rare, base = toy.play(name, eval_every=3), played(name).run
+    assert toy.same_state(rare.outcome.state, base.outcome.state)
+    assert dict(rare.curve).items() < dict(base.curve).items()
+    if method_class(name).pooled:  # its only client holds the samples of all clients
         return
-    assert asked
+    assert rounds
     trained: dict[tuple[int, str], set[int]] = {}
-    for one in (one for some in jobs for one in some if one.on == "train"):
-        trained.setdefault((one.round, one.tag), set()).add(one.client)
-    for round in asked:
+    for job in (job for call in jobs for job in call if job.on == "train"):
+        trained.setdefault((job.round, job.tag), set()).add(job.client)
+    for round in rounds:
         assert set(sample(toy.toy_federation(), round)) in [
-            clients for (at, _), clients in trained.items() if at == round
+            clients for (number, _), clients in trained.items() if number == round
         ]
 
 
@@ -95,12 +95,12 @@ def test_cohorts_differ_between_rounds():
 
 @every_method
 def test_golden_numbers(name, played, request):
-    found = json.loads(json.dumps(golden_numbers(played(name).run)))
+    numbers = json.loads(json.dumps(golden_numbers(played(name).run)))
     file = GOLDEN / f"{name}.json"
     if request.config.getoption("--golden"):
-        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        file.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
     expected = json.loads(file.read_text(encoding="utf-8"))
-    assert nearly_same(found, expected), (
+    assert nearly_same(numbers, expected), (
         f"{name}: numbers moved; if that is wanted: python -m pytest tests/methods/test_contract.py --golden"
     )
 

@@ -1,4 +1,4 @@
-"""Loss correction, forward correction after a prestop, T-revision and pruning: what changes when, and what stays."""
+"""Loss correction, forward correction after a prestop, T-revision and pruning: phases, estimates and steps."""
 
 import numpy as np
 import pytest
@@ -45,14 +45,14 @@ def linear_world(name: str, **fields):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_before_the_switch_it_is_fedavg_bit_for_bit(name):
-    made, plain = toy.play(name, method=NAMES[name], rounds=4), toy.play("fedavg", rounds=4)
-    assert made.curve[:3] == plain.curve[:3]
-    assert made.curve != plain.curve
-    assert made.summary["notes"]["estimated"] == 2
+    run, plain = toy.play(name, method=NAMES[name], rounds=4), toy.play("fedavg", rounds=4)
+    assert run.curve[:3] == plain.curve[:3]
+    assert run.curve != plain.curve
+    assert run.summary["notes"]["estimated"] == 2
     never = toy.play(name, method={"switch": 9}, rounds=3)
     assert toy.same_state(never.outcome.state.server, toy.play("fedavg").outcome.state.server)
     assert "estimated" not in never.summary["notes"]
-    assert never.suspects == toy.play("fedavg").suspects  # no opinion of its own
+    assert never.suspects == toy.play("fedavg").suspects  # it makes no estimate
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_everybody_estimates_once_from_the_global_model_and_given_labels():
         x, y = toy.images_of(fed.world, client)
         p = torch.softmax(fed.net(0).predict(model, x), 1)
         torch.testing.assert_close(state.clients[client]["T"], confident_rows(p, y, 0.4))
-    kept = {c: state.clients[c]["T"].clone() for c in fed.all}
+    matrices = {c: state.clients[c]["T"].clone() for c in fed.all}
     toy.round_of(method, fed, state)
-    assert all(torch.equal(state.clients[c]["T"], kept[c]) for c in fed.all)  # fixed from then on
+    assert all(torch.equal(state.clients[c]["T"], matrices[c]) for c in fed.all)  # fixed from then on
 
 
 def test_a_corrected_step_by_hand():
@@ -138,9 +138,9 @@ def test_revision_by_hand():
 
 
 def test_a_revision_without_corrected_rounds_still_estimates():
-    made = toy.play("t_revision", method={"switch": 2, "revise": 2})
-    assert made.summary["notes"]["estimated"] == 2
-    assert {row[2] for row in made.outcome.record.metrics if row[0] == 3} == {"revised"}
+    run = toy.play("t_revision", method={"switch": 2, "revise": 2})
+    assert run.summary["notes"]["estimated"] == 2
+    assert {row[2] for row in run.outcome.record.metrics if row[0] == 3} == {"revised"}
 
 
 # forward correction after a prestop
@@ -168,30 +168,30 @@ def test_pruning_starts_from_the_original_data_in_every_round_and_weighs_by_what
     """With predictions that know the truth, exactly the wrong labels are pruned (20 of 100, symmetric)."""
     draw = np.random.default_rng(0)
     y = torch.arange(100) % 4
-    given = y.clone()
+    labels = y.clone()
     wrong = torch.from_numpy(draw.permutation(100)[:20])
-    given[wrong] = (given[wrong] + torch.from_numpy(draw.integers(1, 4, 20))) % 4
+    labels[wrong] = (labels[wrong] + torch.from_numpy(draw.integers(1, 4, 20))) % 4
     p = torch.eye(4)[y] * 0.88 + 0.03
-    assert stats.label_issues(p, given).nonzero().flatten().tolist() == sorted(wrong.tolist())
+    assert stats.label_issues(p, labels).nonzero().flatten().tolist() == sorted(wrong.tolist())
     assert not stats.label_issues(p, y).any()  # perfect predictions of right labels
 
     fed, method, state = linear_world("confident_prestop")
     state.notes["prestop"] = {**state.notes["prestop"], "round": 3}
-    asked = []
+    sizes = []
 
     def issues(p, y):
-        asked.append(len(y))
+        sizes.append(len(y))
         return (torch.arange(len(y)) % 3 == 0) & (len(y) > 1)
 
-    where = "fednoise_core.methods.confident_prestop"
-    monkeypatch.setattr(f"{where}.label_issues", issues)
-    monkeypatch.setattr(f"{where}.confident_counts", lambda p, y: torch.arange(25.0).view(5, 5))
+    module = "fednoise_core.methods.confident_prestop"
+    monkeypatch.setattr(f"{module}.label_issues", issues)
+    monkeypatch.setattr(f"{module}.confident_counts", lambda p, y: torch.arange(25.0).view(5, 5))
     for _ in range(2):
         updates = toy.round_of(method, fed, state)
-        kept = [update["kept"] for update in updates]
-        assert kept == [n - (n + 2) // 3 if n > 1 else 1 for n in (toy.SIZES[c] for c in fed.all)]
-        assert method.weigh_updates(fed, state, fed.all, updates) == kept
-    assert set(asked) <= set(toy.SIZES)  # all its samples, never the kept ones only
+        counts = [update["kept"] for update in updates]
+        assert counts == [n - (n + 2) // 3 if n > 1 else 1 for n in (toy.SIZES[c] for c in fed.all)]
+        assert method.weigh_updates(fed, state, fed.all, updates) == counts
+    assert set(sizes) <= set(toy.SIZES)  # always all samples of the client, not only those kept before
     assert state.clients[0]["kept"].tolist() == [k for k in range(17) if k % 3]
     equal = make_method({"name": "confident_prestop", "weighting": "uniform"}, fed.train)
     assert equal.weigh_updates(fed, state, fed.all, updates) == [1.0] * 7
@@ -200,9 +200,9 @@ def test_pruning_starts_from_the_original_data_in_every_round_and_weighs_by_what
 def test_a_joint_of_two_different_numbers_prunes_nothing(monkeypatch):
     fed, method, state = linear_world("confident_prestop")
     state.notes["prestop"] = {**state.notes["prestop"], "round": 3}
-    where = "fednoise_core.methods.confident_prestop"
-    monkeypatch.setattr(f"{where}.label_issues", lambda p, y: torch.ones_like(y, dtype=torch.bool))
-    monkeypatch.setattr(f"{where}.confident_counts", lambda p, y: 1.0 + 3 * torch.eye(5))
+    module = "fednoise_core.methods.confident_prestop"
+    monkeypatch.setattr(f"{module}.label_issues", lambda p, y: torch.ones_like(y, dtype=torch.bool))
+    monkeypatch.setattr(f"{module}.confident_counts", lambda p, y: 1.0 + 3 * torch.eye(5))
     assert toy.round_of(method, fed, state, [0])[0]["kept"] == toy.SIZES[0]
 
 
@@ -213,7 +213,7 @@ def test_a_client_with_one_class_or_one_sample_keeps_everything():
     assert [update["kept"] for update in updates] == [1, toy.SIZES[4]]
 
 
-def test_a_missing_cleanlab_is_said_before_the_first_round(monkeypatch):
+def test_a_missing_cleanlab_is_reported_before_the_first_round(monkeypatch):
     monkeypatch.setattr("fednoise_core.ops.stats.importlib.util.find_spec", lambda name: None)
     with pytest.raises(SpecError, match="cleanlab"):
         toy.play("confident_prestop")

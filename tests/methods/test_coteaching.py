@@ -23,16 +23,16 @@ class SecondStart(FedAvg):
 @pytest.mark.parametrize("augment", ["none", "flip"])
 def test_forgetting_nothing_is_two_independent_fedavgs_bit_for_bit(net, augment, toy_nets):
     train = toy.toy_federation(train={"net": net, "augment": augment}).train
-    both = make_method({"name": "coteaching", "forget_rate": 0.0}, train)
+    coteaching = make_method({"name": "coteaching", "forget_rate": 0.0}, train)
     ends = []
-    for method in (both, make_method({"name": "fedavg"}, train), SecondStart(train=train)):
+    for method in (coteaching, make_method({"name": "fedavg"}, train), SecondStart(train=train)):
         fed = toy.toy_federation(train={"net": net, "augment": augment})
         ends.append(method.init_state(fed))
         for _ in range(3):
             toy.round_of(method, fed, ends[-1])
-    pair, one, two = ends
-    assert torch.equal(pair.server["one"].flat, one.server["model"].flat)
-    assert torch.equal(pair.server["two"].flat, two.server["model"].flat)
+    pair, first, second = ends
+    assert torch.equal(pair.server["one"].flat, first.server["model"].flat)
+    assert torch.equal(pair.server["two"].flat, second.server["model"].flat)
     assert not torch.equal(pair.server["one"].flat, pair.server["two"].flat)
 
 
@@ -46,8 +46,8 @@ def test_each_net_learns_from_the_others_small_losses(rate, r):
     nets = {name: state.server[name].flat.double() for name in ("one", "two")}
     update = toy.round_of(method, fed, state, [0])[0]
     x, y = toy.images_of(fed.world, 0)
-    for name, other in (("one", "two"), ("two", "one")):
-        small = F.cross_entropy(toy64.module_of(nets[other])(x.double()), y, reduction="none").argsort()[:r]
+    for name, peer in (("one", "two"), ("two", "one")):
+        small = F.cross_entropy(toy64.module_of(nets[peer])(x.double()), y, reduction="none").argsort()[:r]
         chosen = [(x[small].double(), y[small])]
         expected = toy64.train(nets[name], chosen, lambda theta: 0.0, 0.3)
         torch.testing.assert_close(update[name].flat.double(), expected, rtol=0, atol=1e-6)
@@ -77,20 +77,20 @@ def test_the_ramp_is_a_tenth_of_the_rounds_rounded_up(rounds, ramp):
 def test_round_one_keeps_everything_and_later_rounds_follow_the_schedule():
     fed = toy.toy_federation()
     method = make_method({"name": "coteaching", "forget_rate": 0.4, "ramp": 2}, fed.train)
-    kept = [float(method.make_broadcast(fed, State(round=round))["keep"]) for round in (1, 2, 3, 4)]
-    assert kept == pytest.approx([1.0, 0.8, 0.6, 0.6])
+    shares = [float(method.make_broadcast(fed, State(round=round))["keep"]) for round in (1, 2, 3, 4)]
+    assert shares == pytest.approx([1.0, 0.8, 0.6, 0.6])
 
 
 def test_headline_is_the_mean_of_both_nets_and_the_ensemble_is_another_view():
-    made = toy.play("coteaching")
-    assert list(made.outcome.views) == ["mean", "ensemble"]
-    one, two = made.outcome.state.server["one"], made.outcome.state.server["two"]
+    run = toy.play("coteaching")
+    assert list(run.outcome.views) == ["mean", "ensemble"]
+    first, second = run.outcome.state.server["one"], run.outcome.state.server["two"]
     x = (torch.from_numpy(toy.arrays().x_test).float()[:, None] / 255 - 0.25) / 0.2
     y = torch.from_numpy(toy.arrays().y_test)
-    z = [made.outcome.fed.net().predict(w, x) for w in (one, two)]
+    z = [run.outcome.fed.net().predict(w, x) for w in (first, second)]
     right = [(logits.argmax(1) == y).double().mean().item() for logits in (z[0], z[1], z[0] + z[1])]
-    assert made.summary["accuracy"]["last"] == pytest.approx((right[0] + right[1]) / 2)
-    assert made.summary["views"]["ensemble"]["last"] == pytest.approx(right[2])
+    assert run.summary["accuracy"]["last"] == pytest.approx((right[0] + right[1]) / 2)
+    assert run.summary["views"]["ensemble"]["last"] == pytest.approx(right[2])
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.25, 0.75])

@@ -10,7 +10,7 @@ from fednoise_core.methods.coteaching_plus import mask_small_losses
 
 
 def chosen(z, losses, keep):
-    """Positions of the samples to learn from, in plain lists: sorted by loss, among those that differ."""
+    """Positions of the samples to learn from: those with differing predictions, sorted by loss."""
     differ = [i for i in range(len(losses)) if int(z[0][i].argmax()) != int(z[1][i].argmax())]
     if not differ:
         return list(range(len(losses)))
@@ -25,9 +25,9 @@ def test_a_fit_against_a_second_implementation(rate, batch):
     fed, method, state = toy.started("coteaching_plus", fields, train={"batch": batch, "epochs": 2, "lr": 0.1})
     step = type(method).train_step
 
-    def watched(self, net, carry, batch, *rest):
+    def watched(self, net, carry, batch, *arguments):
         seen.append((batch.x.double(), batch.y.clone()))
-        step(self, net, carry, batch, *rest)
+        step(self, net, carry, batch, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(method), "train_step", watched)
@@ -37,8 +37,8 @@ def test_a_fit_against_a_second_implementation(rate, batch):
     sizes = set()
     for x, y in seen:
         z = [toy64.module_of(nets[name])(x).detach() for name in ("one", "two")]
-        loss = [F.cross_entropy(one, y, reduction="none").tolist() for one in z]
-        picks = [chosen(z, one, 1 - rate) for one in loss]
+        loss = [F.cross_entropy(logits, y, reduction="none").tolist() for logits in z]
+        picks = [chosen(z, values, 1 - rate) for values in loss]
         sizes.add(len(picks[0]))
         for name, pick in (("one", picks[1]), ("two", picks[0])):
             nets[name] = toy64.train(nets[name], [(x[pick], y[pick])], lambda theta: 0 * theta.sum(), 0.1)

@@ -18,7 +18,7 @@ from fednoise_core.ops.discriminant import choose_ridge, fit_discriminant, sum_c
 TRAIN = {**toy.TRAIN, "fraction": 1.0, "rounds": 2}
 
 
-def made_method() -> CrossFitted:
+def make_cross_fitted() -> CrossFitted:
     return CrossFitted(train=fn.Train(**TRAIN), skip=0)
 
 
@@ -31,23 +31,23 @@ def test_every_sample_has_a_fold_and_equal_images_share_one() -> None:
     rows, pool = fed.world.index[0], fed.world.pools["train"]
     images = pool._whole = pool._whole.clone()  # other tests read the same images
     images[rows[5:8]] = images[rows[2]].clone()
-    folds = made_method().find_folds(client_of(fed))
+    folds = make_cross_fitted().find_folds(client_of(fed))
     assert set(folds.tolist()) == set(range(5))
     assert len(set(folds[[2, 5, 6, 7]].tolist())) == 1
 
 
 def test_a_sample_of_two_clients_is_in_the_same_fold_at_both() -> None:
-    """Else the model that judges it at one client has seen its label at the other."""
+    """Otherwise the model that judges it at one client would have seen its label at the other."""
     labels, parts = toy.toy_labels(), [np.arange(0, 40), np.arange(20, 60)]
     world = World(toy.arrays(), labels.noisy, fn.Partition.from_parts(parts, {}), fn.Train(**TRAIN), 0)
     fed = Federation(world, Sequential(world))
-    first, second = (made_method().find_folds(client_of(fed, number)) for number in (0, 1))
+    first, second = (make_cross_fitted().find_folds(client_of(fed, number)) for number in (0, 1))
     assert first[20:].tolist() == second[:20].tolist()
     assert set(first.tolist()) == set(range(5))
 
 
 def test_a_model_never_trains_on_its_own_fold() -> None:
-    method, client = made_method(), client_of(toy.toy_federation(train=TRAIN))
+    method, client = make_cross_fitted(), client_of(toy.toy_federation(train=TRAIN))
     folds = method.find_folds(client)
     for fold in range(5):
         work = method.prepare_fit(client, {"fold": fold})
@@ -58,18 +58,18 @@ def test_a_model_never_trains_on_its_own_fold() -> None:
 
 def test_predictions_are_means_over_the_models_that_have_not_seen_a_sample() -> None:
     fed = toy.toy_federation(train=TRAIN)
-    method, client = made_method(), client_of(fed)
+    method, client = make_cross_fitted(), client_of(fed)
     models = [fed.init_weights("model", fold) for fold in range(5)]
     for keep in (method.keep_predictions, method.keep_distances):  # two rounds
         for fold, model in enumerate(models):
             keep(client, {"model": model, "fold": fold})
     p = torch.stack([torch.softmax(client.predict(model).double(), -1) for model in models])
-    folds, own = method.find_folds(client), torch.arange(client.n)
+    folds, samples = method.find_folds(client), torch.arange(client.n)
     answer = method.predict_held_out(client, {})
     assert answer is not None
-    torch.testing.assert_close(answer[0], p[folds, own])
-    seen = (p.sum(0) - p[folds, own]) / 4
-    torch.testing.assert_close(answer[1], (p[folds, own] + seen) / 2)
+    torch.testing.assert_close(answer[0], p[folds, samples])
+    seen = (p.sum(0) - p[folds, samples]) / 4
+    torch.testing.assert_close(answer[1], (p[folds, samples] + seen) / 2)
     apart = [measure_distances(client.features(model), client.labels, toy.CLASSES)[:2] for model in models]
     mean, nearest = (torch.stack(part).mean(0) for part in zip(*apart, strict=True))
     torch.testing.assert_close(answer[2]["out_of_scope"], score_scope(mean, answer[1]))
@@ -86,7 +86,7 @@ def test_corrected_labels_are_held_out_and_judged_as_they_are_now() -> None:
     done = fn.run(data, labels, toy.toy_partition(), CrossFitted, train, progress=False)
     assert torch.where(client_of(done.outcome.fed).corrected)[0].tolist() == [0, 3]
     assert torch.where(done.outcome.state.clients[0]["folds"] < 0)[0].tolist() == [0, 3]
-    site = next(one for one in done.outcome.suspects if one.site == 0)
+    site = next(entry for entry in done.outcome.suspects if entry.site == 0)
     assert (site.proposed != labels[site.samples]).all()
     assert site.p_wrong[0] < 0.5
 
@@ -118,7 +118,7 @@ def points(seed: int, n: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarr
 
 
 def test_a_class_that_one_site_labels_as_another_is_found_there() -> None:
-    """The votes of the site's own samples would vouch for it."""
+    """The votes of the site's own samples would confirm these labels."""
     x, classes, labels, site = points(3, 900, 0.5)
     labels[(site == 0) & (classes == 2)] = 0
     suspects = fn.find_label_errors(x, labels, site, progress=False)
@@ -130,10 +130,10 @@ def test_a_class_that_one_site_labels_as_another_is_found_there() -> None:
 
 
 def test_intervals_hold_at_sites_of_a_few_hundred_samples() -> None:
-    held = []
+    covered = []
     for seed in range(8):
         x, classes, labels, site = points(seed, 1500)
         for row in fn.find_label_errors(x, labels, site, progress=False).attrs["sites"]:
             wrong = (labels != classes)[site == row["client"]].sum()
-            held.append(row["wrong_low"] <= wrong <= row["wrong_high"])
-    assert np.mean(held) >= 0.9
+            covered.append(row["wrong_low"] <= wrong <= row["wrong_high"])
+    assert np.mean(covered) >= 0.9

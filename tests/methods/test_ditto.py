@@ -13,19 +13,19 @@ from fednoise_core.methods import make_method
 def test_the_model_that_is_averaged_is_fedavgs_bit_for_bit(strength, net, toy_nets):
     train = {"net": net if net != "mlp" else toy.TRAIN["net"], "lr": 0.05}
     base = toy.play("fedavg", **train).outcome.state.server["model"].flat
-    made = toy.play("ditto", method={"strength": strength}, **train)
-    assert torch.equal(made.outcome.state.server["model"].flat, base)
+    run = toy.play("ditto", method={"strength": strength}, **train)
+    assert torch.equal(run.outcome.state.server["model"].flat, base)
 
 
 @pytest.mark.parametrize("train", [{}, {"momentum": 0.5}, {"net": "toy_norm"}, {"net": "toy_drop"}])
 def test_without_a_pull_personal_models_are_trained_alone_bit_for_bit(train, toy_nets):
-    """As local-only training from the same start, on the same batches; v_k starts at the first broadcast received."""
-    fed, other = (toy.toy_federation(train={"lr": 0.05, **train}) for _ in range(2))
+    """Equal to local-only training from the same start on the same batches. v_k starts at the first broadcast."""
+    fed, local_fed = (toy.toy_federation(train={"lr": 0.05, **train}) for _ in range(2))
     ditto, local = (
         make_method({"name": "ditto", "strength": 0.0}, fed.train),
-        make_method({"name": "local"}, other.train),
+        make_method({"name": "local"}, local_fed.train),
     )
-    state, alone = ditto.init_state(fed), local.init_state(other)
+    state, alone = ditto.init_state(fed), local.init_state(local_fed)
     first = {}
     for round in (1, 2, 3, 4):
         state.round = alone.round = round
@@ -34,7 +34,7 @@ def test_without_a_pull_personal_models_are_trained_alone_bit_for_bit(train, toy
                 first[c] = state.server["model"].clone()
                 alone.clients[c] = {"model": first[c]}
         ditto.run_round(fed, state)
-        local.run_round(other, alone)
+        local.run_round(local_fed, alone)
     assert len(first) > 4
     for c in first:
         assert torch.equal(state.clients[c]["personal"].flat, alone.clients[c]["model"].flat)
@@ -43,21 +43,21 @@ def test_without_a_pull_personal_models_are_trained_alone_bit_for_bit(train, toy
 
 
 def test_views_are_those_who_trained_and_the_averaged_model():
-    """Before the first round everybody would start from the broadcast model."""
-    made, base = toy.play("ditto").summary, toy.play("fedavg").summary
-    assert list(made["views"]) == ["personal", "global"]
-    assert made["views"]["personal"]["round0"] == made["views"]["global"]["round0"]
-    assert made["views"]["global"] == base["views"]["global"]
-    assert made["work"] == 2 * base["work"]
+    """Before the first round both views are the broadcast model."""
+    summary, base = toy.play("ditto").summary, toy.play("fedavg").summary
+    assert list(summary["views"]) == ["personal", "global"]
+    assert summary["views"]["personal"]["round0"] == summary["views"]["global"]["round0"]
+    assert summary["views"]["global"] == base["views"]["global"]
+    assert summary["work"] == 2 * base["work"]
 
 
 def test_whole_rounds_against_a_second_implementation():
     """Three rounds in float64: the uploaded branch on CE, the personal one on CE + (lambda/2) ||v - theta_g||^2."""
     strength = 0.7
-    how = {"momentum": 0.5, "weight_decay": 0.01}
+    options = {"momentum": 0.5, "weight_decay": 0.01}
     with toy64.doubled():
-        _, state, seen, start = toy64.rounds("ditto", {"strength": strength}, **how)
-        own: dict[int, torch.Tensor] = {}
+        _, state, seen, start = toy64.rounds("ditto", {"strength": strength}, **options)
+        personal: dict[int, torch.Tensor] = {}
         for round in (1, 2, 3):
             new = {}
             for c in toy64.cohort(seen, round):
@@ -65,12 +65,12 @@ def test_whole_rounds_against_a_second_implementation():
                 def pull(v, start=start):
                     return strength / 2 * (v - start).square().sum()
 
-                new[c] = toy64.train(start, seen[round, c], lambda v: 0.0, 0.2, **how)
-                own[c] = toy64.train(own.get(c, start), seen[round, c], pull, 0.2, **how)
+                new[c] = toy64.train(start, seen[round, c], lambda v: 0.0, 0.2, **options)
+                personal[c] = toy64.train(personal.get(c, start), seen[round, c], pull, 0.2, **options)
             start = toy64.mean(new)
         toy64.close(state.server["model"], start)
-        assert sorted(own) == sorted(state.clients)
-        for c, v in own.items():
+        assert sorted(personal) == sorted(state.clients)
+        for c, v in personal.items():
             toy64.close(state.clients[c]["personal"], v)
 
 

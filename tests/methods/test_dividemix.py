@@ -1,4 +1,4 @@
-"""DivideMix: division, co-guessing, mixing and penalty, with numbers worked out here."""
+"""DivideMix: division, co-guessing, mixing and penalty by hand."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def method(train=None, **fields):
 
 
 def batch_of(n: int, seed: int, clean: float | None = None, views: int = 2) -> Batch:
-    """A pool's batch of n random images."""
+    """A batch of n random images."""
     draw = torch.Generator().manual_seed(seed)
     x = [torch.randn(n, 1, 8, 8, generator=draw) for _ in range(views)]
     y = torch.randint(5, (n,), generator=draw)
@@ -39,11 +39,11 @@ def test_the_weight_of_the_unlabelled_rises_after_the_warm_up():
     chosen = method({"rounds": 100}, warmup=10, unlabelled=8.0)
     fed = toy.toy_federation()
     state = chosen.init_state(fed)
-    found = []
+    broadcasts = []
     for state.round in (5, 10, 11, 18, 26, 60):
         broadcast = chosen.make_broadcast(fed, state)
-        found.append((broadcast["divide"], broadcast["unlabelled"]))
-    assert found == [(False, 0), (False, 0), (True, 0.5), (True, 4.0), (True, 8.0), (True, 8.0)]
+        broadcasts.append((broadcast["divide"], broadcast["unlabelled"]))
+    assert broadcasts == [(False, 0), (False, 0), (True, 0.5), (True, 4.0), (True, 8.0), (True, 8.0)]
 
 
 def test_warm_up_steps_are_cross_entropy_on_both_nets():
@@ -86,38 +86,38 @@ def test_each_net_trains_on_what_the_other_trusts():
     ]
     assert torch.equal(first.samples, (posterior[1] > 0.5).nonzero().squeeze(1))
     assert first.facts["trains"] == "one"
-    kept = own_side.state["clean"].clone()
+    division = own_side.state["clean"].clone()
     second = chosen._make_work(own_side, two_models(world.net(0))[::-1], 1)  # the division is that of the epoch's start
-    assert torch.equal(own_side.state["clean"], kept)
+    assert torch.equal(own_side.state["clean"], division)
     assert torch.equal(second.samples, (posterior[0] > 0.5).nonzero().squeeze(1))
     assert second.facts["trains"] == "two"
     for work in (first, second):
-        both = torch.cat([work.samples, work.more["unlabelled"]])
-        assert sorted(both.tolist()) == list(range(own_side.n))
+        samples = torch.cat([work.samples, work.more["unlabelled"]])
+        assert sorted(samples.tolist()) == list(range(own_side.n))
 
 
-def test_nothing_trusted_takes_the_better_half():
+def test_if_nothing_is_trusted_the_better_half_is_taken():
     world = toy.toy_world()
     own_side = client(world)
     work = method(threshold=1.0)._make_work(own_side, two_models(world.net(0)), 0)
-    other = own_side.state["clean"][1]
+    posterior = own_side.state["clean"][1]
     assert len(work.samples) >= own_side.n // 2
-    assert other[work.samples].min() >= other.median()
+    assert posterior[work.samples].min() >= posterior.median()
 
 
 def test_targets_lie_on_the_simplex_and_are_refined_by_the_posterior():
     net = toy.toy_world().net(0)
-    w, other = two_models(net)
+    w, peer = two_models(net)
     for clean in (0.0, 0.3, 1.0):
         pool = batch_of(6, 0, clean)
-        q = method(temperature=1.0)._make_targets(net, w, other, pool, labelled=True)
-        own = sum(torch.softmax(net.predict(w, x), 1) for x in pool.views) / 2
-        given = torch.eye(5)[pool.y]
-        torch.testing.assert_close(q, clean * given + (1 - clean) * own)
+        q = method(temperature=1.0)._make_targets(net, w, peer, pool, labelled=True)
+        prediction = sum(torch.softmax(net.predict(w, x), 1) for x in pool.views) / 2
+        labels = torch.eye(5)[pool.y]
+        torch.testing.assert_close(q, clean * labels + (1 - clean) * prediction)
         torch.testing.assert_close(q.sum(1), torch.ones(6))
     pool = batch_of(4, 1)
-    q = method(temperature=0.5)._make_targets(net, w, other, pool, labelled=False)
-    guess = sum(torch.softmax(net.predict(m, x), 1) for m in (w, other) for x in pool.views) / 4
+    q = method(temperature=0.5)._make_targets(net, w, peer, pool, labelled=False)
+    guess = sum(torch.softmax(net.predict(m, x), 1) for m in (w, peer) for x in pool.views) / 4
     torch.testing.assert_close(q, guess**2 / (guess**2).sum(1, keepdim=True))
 
 
@@ -129,35 +129,35 @@ def penalty(logits: torch.Tensor, prior: torch.Tensor) -> torch.Tensor:
 def test_without_mixing_and_doubt_the_loss_is_cross_entropy_and_the_penalty():
     """w = 1, Beta(alpha -> 0) gives l = 1, no unlabelled images: CE of the given labels, over both views."""
     net = toy.toy_world().net(0)
-    w, other = two_models(net)
+    w, peer = two_models(net)
     pool = batch_of(6, 2, clean=1.0)
     prior = torch.full((5,), 0.2)
-    found = method(mixup=0.0)._mixed_loss(net, w, other, pool, 0.0, prior)
+    loss = method(mixup=0.0)._mixed_loss(net, w, peer, pool, 0.0, prior)
     logits = torch.cat([net.predict(w, x) for x in pool.views])
     ce = torch.nn.functional.cross_entropy(logits, pool.y.repeat(2))
-    torch.testing.assert_close(found, ce + penalty(logits, prior))
+    torch.testing.assert_close(loss, ce + penalty(logits, prior))
 
 
 def test_the_loss_of_a_mixed_batch_by_hand():
     """Both pools, the mixing weight l = max(u, 1 - u) of Beta(1, 1), partners by the order of the random numbers."""
     net = toy.toy_world().net(0)
-    w, other = two_models(net)
-    pool, rest = batch_of(4, 3, clean=0.7), batch_of(3, 4)
-    pool.more["unlabelled"], pool.u[0, 2] = rest, 0.3
+    w, peer = two_models(net)
+    pool, unlabelled = batch_of(4, 3, clean=0.7), batch_of(3, 4)
+    pool.more["unlabelled"], pool.u[0, 2] = unlabelled, 0.3
     chosen = method(mixup=1.0)
     prior = torch.tensor([0.5, 0.5, 0.0, 0.0, 0.0])
-    found = chosen._mixed_loss(net, w, other, pool, 2.5, prior)
+    loss = chosen._mixed_loss(net, w, peer, pool, 2.5, prior)
 
-    labelled, guessed = (chosen._make_targets(net, w, other, p, p is pool) for p in (pool, rest))
-    x = torch.cat([*pool.views, *rest.views])
+    labelled, guessed = (chosen._make_targets(net, w, peer, p, p is pool) for p in (pool, unlabelled))
+    x = torch.cat([*pool.views, *unlabelled.views])
     q = torch.cat([labelled, labelled, guessed, guessed])
-    order = torch.cat([pool.u[:, 0], pool.u[:, 1], rest.u[:, 0], rest.u[:, 1]]).argsort()
+    order = torch.cat([pool.u[:, 0], pool.u[:, 1], unlabelled.u[:, 0], unlabelled.u[:, 1]]).argsort()
     share = max(float(pool.u[0, 2]), 1 - float(pool.u[0, 2]))
     logits = net.predict(w, share * x + (1 - share) * x[order])
     q = share * q + (1 - share) * q[order]
-    known = -(q[:8] * torch.log_softmax(logits[:8], 1)).sum(1).mean()
-    unknown = ((torch.softmax(logits[8:], 1) - q[8:]) ** 2).mean()
-    torch.testing.assert_close(found, known + 2.5 * unknown + penalty(logits, prior))
+    labelled_loss = -(q[:8] * torch.log_softmax(logits[:8], 1)).sum(1).mean()
+    unlabelled_loss = ((torch.softmax(logits[8:], 1) - q[8:]) ** 2).mean()
+    torch.testing.assert_close(loss, labelled_loss + 2.5 * unlabelled_loss + penalty(logits, prior))
 
 
 def test_the_local_prior_is_that_of_the_given_labels():

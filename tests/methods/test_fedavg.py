@@ -16,7 +16,7 @@ ALONE = (30,)
 def test_one_client_is_plain_sgd_bit_for_bit(momentum, decay):
     rule = {"momentum": momentum, "weight_decay": decay}
     train = {"fraction": 1.0, "rounds": 2, **rule}
-    made = toy.play("fedavg", split=toy.toy_partition(ALONE), **train)
+    run = toy.play("fedavg", split=toy.toy_partition(ALONE), **train)
     fed = toy.toy_federation(split=toy.toy_partition(ALONE), train=train)
     flat = fed.init_weights("model").flat
     x, y = toy.images_of(fed.world, 0)
@@ -25,7 +25,7 @@ def test_one_client_is_plain_sgd_bit_for_bit(momentum, decay):
         batches = [rows for _ in range(2) for rows in torch.randperm(30, generator=order).split(5)]
         # momentum is fresh in every round
         flat = toy64.train(flat, [(x[rows], y[rows]) for rows in batches], lambda theta: 0.0, 0.2, **rule)
-    assert torch.equal(made.outcome.state.server["model"].flat, flat)
+    assert torch.equal(run.outcome.state.server["model"].flat, flat)
 
 
 def test_full_batches_of_all_clients_are_one_central_gradient_step():
@@ -81,7 +81,7 @@ def test_statistics_are_averaged_whatever_the_server_step():
 
 
 def test_adam_is_fresh_in_every_fit():
-    """Two rounds of one client are two fits from where the first ended, not one longer one."""
+    """Two rounds of one client are two separate fits. The second starts from the end of the first."""
     split = toy.toy_partition(ALONE)
     fed, method, state = toy.started("fedavg", split=split, train={"fraction": 1.0, "optimiser": "adam", "lr": 0.01})
     toy.round_of(method, fed, state)

@@ -25,9 +25,9 @@ def test_normalisation_layers_are_not_sent():
     assert all(set(update) == {"model"} and kinds(update["model"]) == {"weight"} for update in updates)
     assert kinds(state.server["model"]) == {"weight"}
     assert kinds(state.clients[0]["own"]) == {"norm", "stat"}
-    whole = fed.net().layout
-    weights = sum(entry.size for entry in whole.entries if entry.kind == "weight")
-    assert fed.bytes_down == 7 * 4 * weights < 7 * 4 * whole.size
+    layout = fed.net().layout
+    weights = sum(entry.size for entry in layout.entries if entry.kind == "weight")
+    assert fed.bytes_down == 7 * 4 * weights < 7 * 4 * layout.size
 
 
 def test_clients_layers_never_mix():
@@ -35,8 +35,8 @@ def test_clients_layers_never_mix():
     ends = []
     for shift in (0.0, 1.0):
         fed, method, state = start()
-        own = state.clients[3]["own"]
-        state.clients[3] = {"own": own.like(own.flat + shift)}
+        layers = state.clients[3]["own"]
+        state.clients[3] = {"own": layers.like(layers.flat + shift)}
         before = {c: state.clients[c]["own"].flat.clone() for c in fed.all}
         toy.round_of(method, fed, state, [0, 3])
         ends.append({c: state.clients[c]["own"].flat for c in fed.all})
@@ -73,11 +73,11 @@ def test_a_net_without_normalisation_is_fedavg_bit_for_bit(train):
 def test_after_one_round_all_other_weights_are_those_of_fedavg():
     fed, method, state = start()
     plain = make_method({"name": "fedavg"}, fed.train)
-    other = plain.init_state(fed)
+    plain_state = plain.init_state(fed)
     toy.round_of(method, fed, state)
-    toy.round_of(plain, toy.toy_federation(net=toy.toy_net(toy.normed_body), train={"lr": 0.05}), other)
+    toy.round_of(plain, toy.toy_federation(net=toy.toy_net(toy.normed_body), train={"lr": 0.05}), plain_state)
     for name, view in state.server["model"].views.items():
-        assert torch.equal(view, other.server["model"][name])
+        assert torch.equal(view, plain_state.server["model"][name])
     layers = torch.stack([state.clients[c]["own"].flat for c in fed.all])
     assert len(layers.unique(dim=0)) == 7
 
@@ -87,7 +87,7 @@ def members(fed, method, state, view):
 
 
 def test_views_by_hand():
-    """`personal` has the clients of the round, at the end all that ever trained. `avg_bn` is weighted by samples."""
+    """`personal` has the round's clients, and at the end all that ever trained. `avg_bn` is weighted by samples."""
     fed, method, state = start(rounds=3)
     for name in ("personal", "avg_bn"):
         (initial,) = members(fed, method, state, name).values()

@@ -21,8 +21,8 @@ def method_of(train: Train | None = None, **fields) -> FedCorr:
     return make_method({"name": "fedcorr", **fields}, train or Train())
 
 
-def found(rounds: int = 1, seed: int = 0, **fields):
-    """The toy after some iterations of stage 1."""
+def after_stage_one(rounds: int = 1, seed: int = 0, **fields):
+    """The toy federation after some iterations of stage 1."""
     fed = toy.toy_federation(seed=seed)
     method = method_of(fed.train, **{"confidence": 0.25, "relabel": 1.0, **fields})
     state = method.init_state(fed)
@@ -56,20 +56,20 @@ def test_stages_at_the_cost_of_the_rounds(rounds, fields, stages):
 
 def test_work_is_that_of_the_rounds_asked_for():
     """7 clients with samples, 4 a round: 2 iterations cost 3.5, rounded to 4 of 12 rounds."""
-    made = toy.play("fedcorr", rounds=12, method={"iterations": 0, "tune_rounds": 0, "full_rounds": 0, "kappa": 1.0})
-    assert [phase for _, _, phase, view, _, metric, _ in made.outcome.record.metrics if metric == "bytes_up"] == (
+    run = toy.play("fedcorr", rounds=12, method={"iterations": 0, "tune_rounds": 0, "full_rounds": 0, "kappa": 1.0})
+    assert [phase for _, _, phase, view, _, metric, _ in run.outcome.record.metrics if metric == "bytes_up"] == (
         ["start"] + ["find"] * 2 + ["tune"] * 4 + ["all"] * 4
     )
     passes = 2 * 2 * 72 + toy.count_passes(range(3, 11))  # everyone twice for 2 epochs, then 8 cohorts
-    assert made.summary["work"] == pytest.approx(passes / toy.A_ROUND, rel=1e-12)
+    assert run.summary["work"] == pytest.approx(passes / toy.A_ROUND, rel=1e-12)
 
 
 @pytest.mark.parametrize(("group", "groups"), [(1, [1] * 7), (3, [3, 3, 1])])
 def test_an_iteration_takes_every_client_once_and_averages_after_each_group(group, groups, jobs):
-    found(group=group)
-    assert sorted(job.client for some in jobs for job in some) == [0, 1, 3, 4, 5, 6, 7]
-    assert [len(some) for some in jobs] == groups
-    starts = [some[0].broadcast["model"].flat for some in jobs]
+    after_stage_one(group=group)
+    assert sorted(job.client for call in jobs for job in call) == [0, 1, 3, 4, 5, 6, 7]
+    assert [len(call) for call in jobs] == groups
+    starts = [call[0].broadcast["model"].flat for call in jobs]
     assert all(not torch.equal(a, b) for a, b in pairwise(starts))
 
 
@@ -77,7 +77,7 @@ def test_an_iteration_takes_every_client_once_and_averages_after_each_group(grou
 
 
 def test_lid_is_accumulated_and_the_high_group_is_noisy():
-    fed, method, state = found(1)
+    fed, method, state = after_stage_one(1)
     first = state.server["lid"].clone()
     state.round += 1
     method.find_noisy(fed, state)
@@ -90,8 +90,8 @@ def test_lid_is_accumulated_and_the_high_group_is_noisy():
 
 
 def test_a_client_reports_its_mean_lid_and_keeps_its_losses():
-    """Those of its own model, for the labels that it trains on."""
-    fed, method, state = found(0)
+    """Both are of its own model and of the labels that it trains on."""
+    fed, method, state = after_stage_one(0)
     x, y = toy.images_of(fed.world, 0)
     state.round, state.relabelled[0] = 1, (y + 1) % 5
     _, (update,) = fed.fit(
@@ -106,7 +106,7 @@ def test_a_client_reports_its_mean_lid_and_keeps_its_losses():
 
 
 def test_levels_are_shares_of_high_losses_and_zero_for_clean_clients():
-    fed, _, state = found(1)
+    fed, _, state = after_stage_one(1)
     level, noisy = state.notes["level"], state.notes["noisy"]
     assert any(level)
     assert all(level[c] == 0 for c in range(8) if c not in noisy)
@@ -117,13 +117,13 @@ def test_levels_are_shares_of_high_losses_and_zero_for_clean_clients():
 
 
 def test_levels_of_the_iteration_before_are_sent_along(jobs):
-    fed, method, state = found(1)
+    fed, method, state = after_stage_one(1)
     before = list(state.notes["level"])
     assert any(before)
     jobs.clear()
     state.round += 1
     method.find_noisy(fed, state)
-    sent = {job.client: float(job.broadcast["level"]) for some in jobs for job in some}
+    sent = {job.client: float(job.broadcast["level"]) for call in jobs for job in call}
     assert sent == {c: pytest.approx(before[c]) for c in fed.all}
 
 
@@ -131,13 +131,13 @@ def test_levels_of_the_iteration_before_are_sent_along(jobs):
 
 
 def correct(confidence: float, relabel: float):
-    """Stage 1's correction of client 7 (8 samples) with the losses LOSS: targets before, after, global p."""
-    fed, method, state = found(0, confidence=confidence, relabel=relabel)
+    """Stage 1's correction of client 7 (8 samples) with the losses LOSS: answer, targets before and after, global p."""
+    fed, method, state = after_stage_one(0, confidence=confidence, relabel=relabel)
     state.clients[7] = {"loss": torch.tensor(LOSS)}
-    said = fed.run_on_clients(state, [7], method._correct_worst, method.make_broadcast(fed, state))[0]
+    answer = fed.run_on_clients(state, [7], method._correct_worst, method.make_broadcast(fed, state))[0]
     x, y = toy.images_of(fed.world, 7)
     p = torch.softmax(fed.net().predict(state.server["model"], x), 1)
-    return said, y, state.relabelled.get(7, y), p
+    return answer, y, state.relabelled.get(7, y), p
 
 
 LOSS = [0.1, 5.0, 0.2, 5.2, 0.1, 5.1, 0.3, 4.9]  # four in the high group: 3, 5, 1, 7
@@ -145,11 +145,11 @@ LOSS = [0.1, 5.0, 0.2, 5.2, 0.1, 5.1, 0.3, 4.9]  # four in the high group: 3, 5,
 
 @pytest.mark.parametrize(("relabel", "looked_at"), [(1.0, [3, 5, 1, 7]), (0.25, [3]), (0.7, [3, 5]), (0.2, [])])
 def test_of_the_largest_local_losses_a_share_is_corrected(relabel, looked_at):
-    said, before, after, p = correct(0.0, relabel)
+    answer, before, after, p = correct(0.0, relabel)
     expected = before.clone()
     expected[looked_at] = p.argmax(1)[looked_at]
     assert torch.equal(after, expected)
-    assert said == {"level": 0.5, "changed": int((before != after).sum())}
+    assert answer == {"level": 0.5, "changed": int((before != after).sum())}
 
 
 def test_only_samples_that_the_global_model_is_sure_about():
@@ -163,14 +163,14 @@ def test_only_samples_that_the_global_model_is_sure_about():
 
 
 def test_only_clients_of_the_noisy_set_are_relabelled():
-    made = toy.play("fedcorr")
-    noisy = set(made.summary["notes"]["noisy"])
-    assert set() < made.outcome.state.relabelled.keys() <= noisy < set(made.outcome.fed.all)
+    run = toy.play("fedcorr")
+    noisy = set(run.summary["notes"]["noisy"])
+    assert set() < run.outcome.state.relabelled.keys() <= noisy < set(run.outcome.fed.all)
 
 
 def test_before_stage_three_noisy_clients_take_all_sure_labels():
-    """The others stay as stage 1 left them."""
-    fed, method, state = found(2, confidence=0.5)
+    """Other labels stay as stage 1 left them."""
+    fed, method, state = after_stage_one(2, confidence=0.5)
     state.notes["noisy"], state.relabelled = [3, 7], {7: torch.zeros(8, dtype=torch.int64)}
     method.relabel_noisy(fed, state)
     for c, before in ((3, toy.images_of(fed.world, 3)[1]), (7, torch.zeros(8, dtype=torch.int64))):
@@ -182,8 +182,8 @@ def test_before_stage_three_noisy_clients_take_all_sure_labels():
 
 
 def test_fine_tuning_takes_clients_below_kappa_only():
-    fed, method, state = found(1, kappa=0.3)
-    for level, clients in (([0.0, 0.3, 0.0, 0.31, 0.5, 0.9, 0.2, 1.0], 3), ([0.5] * 8, 4)):  # nobody: everybody
+    fed, method, state = after_stage_one(1, kappa=0.3)
+    for level, clients in (([0.0, 0.3, 0.0, 0.31, 0.5, 0.9, 0.2, 1.0], 3), ([0.5] * 8, 4)):  # none below: all
         state.notes["level"] = level
         for state.round in range(2, 6):
             assert method.fine_tune(fed, state)["clients"] == clients
@@ -214,11 +214,11 @@ def test_without_mixup_and_earlier_stages_it_is_fedavg_bit_for_bit():
 def test_the_proximal_gradient_is_autograds():
     """d/d theta of beta mu ||theta - theta_g||, not squared; 0 at theta_g, and in stages 2 and 3."""
     fed = toy.toy_federation()
-    start, here = fed.init_weights("model"), fed.init_weights("other")
-    theta = here.trained.clone().requires_grad_()
+    start, moved = fed.init_weights("model"), fed.init_weights("other")
+    theta = moved.trained.clone().requires_grad_()
     (5.0 * 0.4 * (theta - start.trained).norm()).backward()
     level = {"level": torch.tensor(0.4)}
-    for w, broadcast, expected in ((here, level, theta.grad), (start, level, 0.0), (here, {}, 0.0)):
+    for w, broadcast, expected in ((moved, level, theta.grad), (start, level, 0.0), (moved, {}, 0.0)):
         grad = torch.full_like(start.trained, 0.25)
         method_of(beta=5.0).correct_gradient(grad, w, {"model": start, **broadcast}, {})
         torch.testing.assert_close(grad, expected + torch.full_like(grad, 0.25), rtol=1e-4, atol=1e-6)
@@ -252,31 +252,31 @@ def seeds_of(run_seed: int, monkeypatch) -> list[int]:
 
     with monkeypatch.context() as patch:
         patch.setattr("fednoise_core.methods.fedcorr.two_groups", noted)
-        found(2, seed=run_seed)
+        after_stage_one(2, seed=run_seed)
     return seen
 
 
 def test_mixtures_start_from_the_runs_seed_each_from_its_own(monkeypatch):
-    first, again, other = (seeds_of(seed, monkeypatch) for seed in (0, 0, 1))
+    first, again, shifted = (seeds_of(seed, monkeypatch) for seed in (0, 0, 1))
     assert first == again
     assert len(first) >= 4  # of the server in two rounds, and of clients
-    assert len({*first, *other}) == len(first) + len(other)
+    assert len({*first, *shifted}) == len(first) + len(shifted)
 
 
 # diagnostics
 
 
 def test_estimates_score_the_detection_of_noisy_clients():
-    made = toy.play("fedcorr", method={"iterations": 3})
-    rows = {r: v for r, c, m, v in made.outcome.record.diagnostics if m == "noisy_client_auroc"}
+    run = toy.play("fedcorr", method={"iterations": 3})
+    rows = {r: v for r, c, m, v in run.outcome.record.diagnostics if m == "noisy_client_auroc"}
     assert list(rows) == [1, 2, 3, 4, 5]
-    lid = made.outcome.state.server["lid"].numpy()
+    lid = run.outcome.state.server["lid"].numpy()
     pairs = [(lid[a] > lid[b]) + (lid[a] == lid[b]) / 2 for a in toy.NOISY for b in (0, 1, 4, 7)]
     assert rows[5] == pytest.approx(np.mean(pairs))
 
 
 def test_suspects_are_the_relabelled_samples():
-    fed, method, state = found(1)
+    fed, method, state = after_stage_one(1)
     targets = toy.images_of(fed.world, 3)[1].clone()
     targets[[2, 5]] = (targets[[2, 5]] + 1) % 5
     state.relabelled[3] = targets

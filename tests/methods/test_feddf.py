@@ -1,4 +1,4 @@
-"""FedDF. Averages by architecture, and what distillation on public images makes of them."""
+"""FedDF: averages by architecture, and distillation on public images."""
 
 import pytest
 import torch
@@ -19,20 +19,20 @@ def started(train: dict | None = None, **fields):
 
 
 def received(fed, clients: list[int], spread: float = 0.3) -> list[dict]:
-    """Models as they could come up from these clients."""
+    """Random models that these clients could have sent."""
     draw = torch.Generator().manual_seed(0)
     models = [fed.init_weights("model", client=c) for c in clients]
     return [{"model": m.like(m.flat + spread * torch.randn(m.flat.shape, generator=draw))} for m in models]
 
 
 def averages(clients: list[int], updates: list[dict]) -> dict[int, torch.Tensor]:
-    """By hand, by samples, of the two architectures of the toy world."""
+    """Averages by hand of the two architectures of the toy world, weighted by samples."""
     out = {}
     for kind in {c % 2 for c in clients}:
-        mine = [
+        models = [
             (toy.SIZES[c], update["model"].flat) for c, update in zip(clients, updates, strict=True) if c % 2 == kind
         ]
-        out[kind] = sum(n * flat for n, flat in mine) / sum(n for n, _ in mine)
+        out[kind] = sum(n * flat for n, flat in models) / sum(n for n, _ in models)
     return out
 
 
@@ -41,7 +41,7 @@ def averages(clients: list[int], updates: list[dict]) -> dict[int, torch.Tensor]
 
 def test_clients_of_one_architecture_share_a_model():
     fed, _, state = started()
-    assert group_architectures(fed) == {0: 0, 1: 1, 3: 1, 4: 0, 5: 1, 6: 0, 7: 1}  # client 2 holds nothing
+    assert group_architectures(fed) == {0: 0, 1: 1, 3: 1, 4: 0, 5: 1, 6: 0, 7: 1}  # client 2 has no samples
     assert {c: w.layout for c, w in state.server["models"].items()} == {c: fed.net(c).layout for c in (0, 1)}
     twice = toy.toy_federation(train={"net": [MLP, dict(MLP)]})
     assert set(group_architectures(twice).values()) == {0}
@@ -57,7 +57,7 @@ def test_without_distillation_it_is_fedavg():
 
 
 def test_without_distillation_it_is_fedavg_for_each_architecture():
-    """One of which nobody answered stays as it is."""
+    """An architecture without answers stays as it is."""
     for clients in ([0, 1, 4, 5, 7], [0, 4]):
         fed, method, state = started(distil_epochs=0)
         before, updates = {c: w.flat.clone() for c, w in state.server["models"].items()}, received(fed, clients)
@@ -113,8 +113,8 @@ def step_by_hand(net, w, teacher, lr: float, clip: float, t: float):
 
 @pytest.mark.parametrize(("clip", "temperature"), [(0.0, 1.0), (5.0, 1.0), (1e3, 2.0)])
 def test_a_step_by_hand_with_its_gradient_clipped(clip, temperature):
-    how = {"distil_optimiser": "sgd", "distil_lr": 0.3, "schedule": "constant"}
-    fed, method, state = started({"net": MLP}, **how, distil_clip=clip, temperature=temperature)
+    options = {"distil_optimiser": "sgd", "distil_lr": 0.3, "schedule": "constant"}
+    fed, method, state = started({"net": MLP}, **options, distil_clip=clip, temperature=temperature)
     updates = received(fed, [0, 3], spread=2.0)
     start = updates[0]["model"].like((17 * updates[0]["model"].flat + 12 * updates[1]["model"].flat) / 29)
     teacher = torch.stack([fed.net().predict(update["model"], X) for update in updates]).mean(0)
@@ -144,7 +144,7 @@ def test_where_logits_overflow_nothing_is_distilled():
     torch.testing.assert_close(state.server["models"][0].flat.double(), average, rtol=1e-5, atol=0)
 
 
-# what is evaluated
+# evaluation
 
 
 def test_views():

@@ -19,8 +19,8 @@ START = torch.tensor([[0.3, 0.7], [0.6, 0.2], [0.02, 0.05]], dtype=torch.float64
 
 def sklearn_mixture(start: torch.Tensor) -> GaussianMixture:
     weights, means, variances = start.numpy()
-    given = {"weights_init": weights, "means_init": means[:, None], "precisions_init": 1 / variances[:, None, None]}
-    return GaussianMixture(2, max_iter=1, warm_start=True, init_params="random", random_state=0, **given)
+    options = {"weights_init": weights, "means_init": means[:, None], "precisions_init": 1 / variances[:, None, None]}
+    return GaussianMixture(2, max_iter=1, warm_start=True, init_params="random", random_state=0, **options)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

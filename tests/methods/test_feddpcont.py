@@ -50,7 +50,7 @@ def test_with_beta_one_the_partition_function_cancels():
 def test_labels_are_drawn_from_the_prior():
     method = method_of(neg_log_floor=0.0)
     u = (torch.arange(1000.0)[:, None] + 0.5) / 1000
-    z = torch.arange(5.0).repeat(1000, 1) * 10  # class k is told by its cross entropy
+    z = torch.arange(5.0).repeat(1000, 1) * 10  # the cross entropy identifies the class
     drawn = ((40 - contrast(method, z, u)) / 10).round().long()
     assert np.bincount(drawn.numpy(), minlength=5).tolist() == [100, 400, 200, 300, 0]
     edges = torch.tensor([[0.0], [1 - 2**-24]])
@@ -70,7 +70,7 @@ def test_the_contrast_is_bounded_per_class():
 # the release
 
 
-def test_all_clients_hear_the_prior():
+def test_all_clients_receive_the_prior():
     fed, _, state = started({"keep": 0.5})
     assert all(toy.same_state(state.clients[c]["prior"], state.server["prior"]) for c in fed.all)
 
@@ -102,14 +102,14 @@ def test_no_second_release():
 @pytest.mark.parametrize(
     ("fields", "key"),
     [
-        ({"keep": 0.2}, "keep"),  # tells nothing of five classes
+        ({"keep": 0.2}, "keep"),  # no information about five classes
         ({"draw": "local", "epsilon": 1.0}, "epsilon"),
-        ({"dp": "none", "epsilon": 1.0}, "epsilon"),  # else a run that is thought to be private would not be
+        ({"dp": "none", "epsilon": 1.0}, "epsilon"),  # the run would not be private
         ({"draw": "uniform", "release": "every_round"}, "release"),
         ({"dp": "none", "release": "every_round"}, "release"),
     ],
 )
-def test_privacy_that_means_nothing_is_refused(fields, key):
+def test_meaningless_privacy_settings_are_refused(fields, key):
     with pytest.raises(SpecError, match=rf"{key}: "):
         toy.play("feddpcont", method=fields)
 
@@ -118,25 +118,25 @@ def test_privacy_that_means_nothing_is_refused(fields, key):
 
 
 def test_local_and_uniform_labels():
-    (fed, local, own), (_, uniform, alike) = started({"draw": "local"}), started({"draw": "uniform"})
+    (fed, local, local_state), (_, uniform, uniform_state) = started({"draw": "local"}), started({"draw": "uniform"})
     for c in fed.all:
-        held = torch.bincount(toy.images_of(fed.world, c)[1], minlength=5)
-        torch.testing.assert_close(own.clients[c]["prior"], held / held.sum())
-        assert torch.equal(alike.clients[c]["prior"], torch.full((5,), 0.2))
-    assert local.estimate_noise(fed, own) == {}
-    assert torch.equal(uniform.estimate_noise(fed, alike)["label_prior"], torch.full((5,), 0.2))
+        counts = torch.bincount(toy.images_of(fed.world, c)[1], minlength=5)
+        torch.testing.assert_close(local_state.clients[c]["prior"], counts / counts.sum())
+        assert torch.equal(uniform_state.clients[c]["prior"], torch.full((5,), 0.2))
+    assert local.estimate_noise(fed, local_state) == {}
+    assert torch.equal(uniform.estimate_noise(fed, uniform_state)["label_prior"], torch.full((5,), 0.2))
 
 
 @pytest.mark.parametrize("draw", ["local", "uniform"])
-def test_without_global_labels_nothing_crosses(draw):
-    """FedAvg's traffic, no budget, nothing released."""
-    made, plain = toy.play("feddpcont", method={"draw": draw}), toy.play("fedavg")
-    assert all(made.summary[key] == plain.summary[key] for key in ("bytes_up", "bytes_down", "epsilon"))
-    assert not {"release", "prior"} & {*made.outcome.state.notes, *made.outcome.state.server}
+def test_without_global_labels_nothing_is_released(draw):
+    """The traffic is that of FedAvg, and no budget is spent."""
+    run, plain = toy.play("feddpcont", method={"draw": draw}), toy.play("fedavg")
+    assert all(run.summary[key] == plain.summary[key] for key in ("bytes_up", "bytes_down", "epsilon"))
+    assert not {"release", "prior"} & {*run.outcome.state.notes, *run.outcome.state.server}
 
 
 def test_a_client_of_one_class_learns_nothing_from_its_own_labels():
-    """8.3: label and contrast are the same, so the loss is 0 whatever the model; with global labels it is not."""
+    """8.3: label and contrast are equal, so the loss is 0 for every model. With global labels it is not."""
     moved = {}
     for draw in ("local", "global"):
         fed, method, state = started({"draw": draw, "dp": "none"})
@@ -152,33 +152,33 @@ ANEW = {"release": "every_round", "keep": 0.6}
 
 def test_a_release_in_every_round_is_paid_for_in_every_round():
     """Histograms of 5 counts up from all 7 clients, not only from the cohort's 4; epsilon and the prior down."""
-    made = toy.play("feddpcont", method={**ANEW, "keep": 0.9}, rounds=5)
-    anew, plain = made.summary, toy.play("fedavg", rounds=5).summary
+    run = toy.play("feddpcont", method={**ANEW, "keep": 0.9}, rounds=5)
+    anew, plain = run.summary, toy.play("fedavg", rounds=5).summary
     assert anew["epsilon_a_release"] == pytest.approx(np.log(36))
     assert anew["epsilon"] == pytest.approx(5 * np.log(36))
     assert anew["releases_of_a_label"] == 5
     assert anew["bytes_up"] - plain["bytes_up"] == 5 * 7 * 5 * 8
     assert anew["bytes_down"] - plain["bytes_down"] == 5 * 7 * (8 + 5 * 4)
-    errors = {row[0]: row[3] for row in made.outcome.record.diagnostics if row[2] == "prior_error"}
-    assert sorted(errors) == [1, 2, 3, 4, 5]  # before the first round nothing is known
+    errors = {row[0]: row[3] for row in run.outcome.record.diagnostics if row[2] == "prior_error"}
+    assert sorted(errors) == [1, 2, 3, 4, 5]  # no estimate before the first round
     assert len(set(errors.values())) > 3
-    kept = made.outcome.state.clients.values()
-    assert all(toy.same_state(mine["prior"], made.outcome.state.server["prior"]) for mine in kept)
+    states = run.outcome.state.clients.values()
+    assert all(toy.same_state(state["prior"], run.outcome.state.server["prior"]) for state in states)
 
 
-@pytest.mark.parametrize("how", [{}, {"executor": "workers"}], ids=["sequential", "workers"])
-def test_a_killed_run_releases_the_same_again(how, tmp_path):
+@pytest.mark.parametrize("options", [{}, {"executor": "workers"}], ids=["sequential", "workers"])
+def test_a_killed_run_releases_the_same_again(options, tmp_path):
     saving = Saving(tmp_path / "checkpoint.pt", "key", rounds=2)
-    whole = toy.play("feddpcont", method=ANEW, saving=saving)
-    resumed = toy.play("feddpcont", method=ANEW, saving=saving, **how)
+    full_run = toy.play("feddpcont", method=ANEW, saving=saving)
+    resumed = toy.play("feddpcont", method=ANEW, saving=saving, **options)
     assert resumed.outcome.resumed == 2
-    assert toy.same_state(resumed.outcome.state, whole.outcome.state)
-    assert resumed.outcome.state.notes["release"] == whole.outcome.state.notes["release"]
+    assert toy.same_state(resumed.outcome.state, full_run.outcome.state)
+    assert resumed.outcome.state.notes["release"] == full_run.outcome.state.notes["release"]
     assert resumed.summary["epsilon"] == pytest.approx(3 * np.log(6))
 
 
 @pytest.mark.parametrize("fields", [ANEW, {"dp": "none"}])
-def test_suspects_lose_against_what_was_released_last(fields):
+def test_suspects_are_judged_by_the_last_release(fields):
     fed, method, state = started(fields)
     state.round = 1
     method.run_round(fed, state)
@@ -216,15 +216,15 @@ def test_the_weight_of_each_round(fields, rounds, betas):
 
 def test_the_schedule_stands_in_metrics_and_phases():
     fields = {"beta_schedule": "cores", "beta_start": 2, "beta_rise": 2, "draw": "uniform"}
-    made = toy.play("feddpcont", method=fields, rounds=5)
-    rows = [(row[0], row[2], row[6]) for row in made.outcome.record.metrics if row[5] == "beta"]
+    scheduled = toy.play("feddpcont", method=fields, rounds=5)
+    rows = [(row[0], row[2], row[6]) for row in scheduled.outcome.record.metrics if row[5] == "beta"]
     assert rows == [(1, "plain", 0), (2, "plain", 0), (3, "rise", 0), (4, "rise", 2), (5, "contrast", 2)]
-    plain = toy.play("fedavg", rounds=5)  # reports the same of a round, but for beta
-    reports = [{row[5] for row in run.outcome.record.metrics} for run in (made, plain)]
+    plain = toy.play("fedavg", rounds=5)  # its report lacks only beta
+    reports = [{row[5] for row in run.outcome.record.metrics} for run in (scheduled, plain)]
     assert reports[0] == reports[1] | {"beta"}
 
 
 def test_the_schedule_in_worker_processes():
     fields = {"beta_schedule": "cores", "beta_start": 1, "beta_rise": 2, "beta_lr": True, "draw": "local"}
-    runs = [toy.play("feddpcont", method=fields, rounds=4, **how) for how in ({}, {"executor": "workers"})]
+    runs = [toy.play("feddpcont", method=fields, rounds=4, **options) for options in ({}, {"executor": "workers"})]
     assert toy.same_state(*(run.outcome.state for run in runs))

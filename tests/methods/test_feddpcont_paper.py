@@ -34,7 +34,7 @@ def expected(prior, **fields):
     ],
 )
 def test_symmetric_noise_and_any_noise_of_two_classes_only_scale_the_loss(pi, T, scale):
-    """E_noisy = (1 - rate K/(K-1)) E_clean, whatever the classes' shares and the logits; of cross entropy it is not."""
+    """E_noisy = (1 - rate K/(K-1)) E_clean, whatever the classes' shares and the logits. Cross entropy fails this."""
     pi, T, labels = torch.tensor(pi), torch.tensor(T), torch.arange(len(pi))
     z = 3 * torch.randn(len(pi), len(pi), generator=torch.Generator().manual_seed(0))  # of one image of each class
 
@@ -50,24 +50,24 @@ def test_symmetric_noise_and_any_noise_of_two_classes_only_scale_the_loss(pi, T,
 
 
 def test_contrast_with_the_global_distribution_solves_the_example():
-    """Section 3.4: three classes, of which a client sees two. A free logit vector for each class: where the clients'
-    joint loss leads from 0, with global and with local contrast. The client of a single label learns nothing from its
-    own.
+    """Section 3.4: three classes, of which a client sees two. Each class has a free logit vector. The test takes one
+    gradient step of the clients' joint loss from 0, with global and with local contrast. With its own labels as
+    contrast, the client of a single label learns nothing.
     """
     real = np.array([[1, 0, 0], [1 / 3, 2 / 3, 0], [1 / 16, 3 / 16, 3 / 4]])
     clean = np.repeat(np.arange(3), 48)
-    given = np.concatenate([np.repeat(np.arange(3), np.rint(48 * row).astype(int)) for row in real])
+    labels = np.concatenate([np.repeat(np.arange(3), np.rint(48 * row).astype(int)) for row in real])
 
-    def leads_to(draw):
+    def step_from_zero(draw):
         z = torch.zeros(3, 3, requires_grad=True)
-        for held in (given < 2, given == 2):  # one client holds the given labels 1 and 2, another those of label 3
-            prior = np.bincount(given if draw == "global" else given[held], minlength=3)
+        for rows in (labels < 2, labels == 2):  # one client holds the given labels 1 and 2, another those of label 3
+            prior = np.bincount(labels if draw == "global" else labels[rows], minlength=3)
             loss = expected(prior / prior.sum())
-            loss(z[torch.from_numpy(clean[held])], torch.from_numpy(given[held])).sum().backward()
+            loss(z[torch.from_numpy(clean[rows])], torch.from_numpy(labels[rows])).sum().backward()
         return -z.grad
 
-    assert leads_to("global").argmax(1).tolist() == [0, 1, 2]
-    assert leads_to("local").argmax(1).tolist() == [0, 1, 1]
+    assert step_from_zero("global").argmax(1).tolist() == [0, 1, 2]
+    assert step_from_zero("local").argmax(1).tolist() == [0, 1, 1]
 
 
 # theorem 2
@@ -75,7 +75,7 @@ def test_contrast_with_the_global_distribution_solves_the_example():
 
 @pytest.fixture
 def double(monkeypatch):
-    """Everything in float64, what the library computes in float32 too."""
+    """Everything in float64, also computations that the library does in float32."""
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
     with toy64.doubled():
         yield
@@ -99,8 +99,8 @@ def centralised(fed, start, steps, lr):
     ("draw", "steps", "holds"), [("global", 1, True), ("local", 1, False), ("uniform", 1, False), ("global", 2, False)]
 )
 def test_one_step_of_all_is_the_centralised_step(double, draw, steps, holds):
-    """Theorem 2: sum_c N_c/N Delta_c = Delta for one full-gradient step with global labels; not for more steps, which
-    the proof passes over, nor for another distribution.
+    """Theorem 2: sum_c N_c/N Delta_c = Delta for one full-gradient step with global labels. It fails for more steps,
+    which the proof does not treat, and for other distributions.
     """
     train = {"batch": 100, "epochs": steps, "fraction": 1.0}
     fed = toy.toy_federation(train=train, net=toy.toy_net(toy64.perceptron))
@@ -109,12 +109,12 @@ def test_one_step_of_all_is_the_centralised_step(double, draw, steps, holds):
     state = method.init_state(fed)
     start = state.server["model"].flat.clone()
     toy.round_of(method, fed, state)
-    moved, wanted = state.server["model"].flat - start, centralised(fed, start, steps, 0.2) - start
-    assert wanted.norm() > 0.1
+    moved, reference = state.server["model"].flat - start, centralised(fed, start, steps, 0.2) - start
+    assert reference.norm() > 0.1
     if holds:
-        torch.testing.assert_close(moved, wanted, rtol=0, atol=1e-7)
+        torch.testing.assert_close(moved, reference, rtol=0, atol=1e-7)
     else:
-        assert (moved - wanted).norm() > 0.01 * wanted.norm()
+        assert (moved - reference).norm() > 0.01 * reference.norm()
 
 
 # a second implementation: algorithms 1 and 2 with ordinary modules
@@ -129,14 +129,14 @@ def onto_simplex(p):
     return np.maximum(p - low, 0)
 
 
-def released(told, epsilon, debias=True):
+def released(responses, epsilon, debias=True):
     """Algorithm 1: T_DP of definition 2, the pooled distribution of the private labels, and (T_DP')^-1 of it; section
     4.1: the private labels as they are.
     """
     K = toy.CLASSES
     T = np.full((K, K), 1 / (np.exp(epsilon) + K - 1))
     np.fill_diagonal(T, np.exp(epsilon) / (np.exp(epsilon) + K - 1))
-    pooled = np.eye(K)[np.concatenate([said for _, said in told])].mean(0)
+    pooled = np.eye(K)[np.concatenate([private for _, private in responses])].mean(0)
     if not debias:
         return pooled
     return onto_simplex(np.linalg.solve(T.T, pooled))
@@ -173,35 +173,36 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "how"), CASES)
-def test_whole_rounds_against_a_second_implementation(double, monkeypatch, fields, how):
+@pytest.mark.parametrize(("fields", "options"), CASES)
+def test_whole_rounds_against_a_second_implementation(double, monkeypatch, fields, options):
     """The model after three rounds (four with the schedule, whose last beta is 2)."""
-    how = {"epsilon": None, "mode": "sample", "floor": -np.log(1e-8), "betas": [1.0] * 3, "global_step": 1.0, **how}
-    told: list[tuple[np.ndarray, np.ndarray]] = []  # labels before and after randomised response
+    defaults = {"epsilon": None, "mode": "sample", "floor": -np.log(1e-8), "betas": [1.0] * 3, "global_step": 1.0}
+    options = {**defaults, **options}
+    responses: list[tuple[np.ndarray, np.ndarray]] = []  # labels before and after randomised response
 
-    def randomise(labels, *how):
-        told.append((labels, label_dp.randomise_labels(labels, *how)))
-        return told[-1][1]
+    def randomise(labels, *arguments):
+        responses.append((labels, label_dp.randomise_labels(labels, *arguments)))
+        return responses[-1][1]
 
     def keep(batch):
         return batch.x.double(), batch.y.clone(), batch.u[:, 0].double()
 
     monkeypatch.setattr(engine, "randomise_labels", randomise)
-    rounds = len(how["betas"])
+    rounds = len(options["betas"])
     fed, state, seen, theta = toy64.rounds("feddpcont", fields, rounds, keep, rounds=rounds)
     labels = {c: toy.images_of(fed.world, c)[1].numpy() for c in fed.all}
     counts = {c: np.bincount(labels[c], minlength=5) for c in labels}
     prior = sum(counts.values()) / sum(toy.SIZES)
     priors = [prior] * rounds
-    if how["epsilon"]:
-        times = rounds if how.get("anew") else 1
-        assert [before.tolist() for before, _ in told] == [labels[c].tolist() for c in fed.all] * times
-        messages = [told[k : k + len(labels)] for k in range(0, len(told), len(labels))]
-        found = [released(some, how["epsilon"], how.get("debias", True)) for some in messages]
-        assert min(np.abs(one - prior).sum() for one in found) > 0.05
-        priors = found if how.get("anew") else found * rounds
-    for round, (beta, prior) in enumerate(zip(how["betas"], priors, strict=True), 1):
-        lr = 0.2 / (1 + beta) if how.get("rescaled") else 0.2
+    if options["epsilon"]:
+        times = rounds if options.get("anew") else 1
+        assert [before.tolist() for before, _ in responses] == [labels[c].tolist() for c in fed.all] * times
+        messages = [responses[k : k + len(labels)] for k in range(0, len(responses), len(labels))]
+        estimates = [released(message, options["epsilon"], options.get("debias", True)) for message in messages]
+        assert min(np.abs(estimate - prior).sum() for estimate in estimates) > 0.05
+        priors = estimates if options.get("anew") else estimates * rounds
+    for round, (beta, prior) in enumerate(zip(options["betas"], priors, strict=True), 1):
+        lr = 0.2 / (1 + beta) if options.get("rescaled") else 0.2
         clients, moved = toy64.cohort(seen, round), torch.zeros_like(theta)
         for c in clients:
             module = toy64.module_of(theta)
@@ -209,10 +210,10 @@ def test_whole_rounds_against_a_second_implementation(double, monkeypatch, field
             for x, y, u in seen[round, c]:
                 optimiser.zero_grad()
                 logp = F.log_softmax(module(x), 1)
-                q = counts[c] / counts[c].sum() if how.get("own") else prior
-                second = contrast(logp, u, q, how["mode"], how["floor"])
+                q = counts[c] / counts[c].sum() if options.get("own") else prior
+                second = contrast(logp, u, q, options["mode"], options["floor"])
                 (-logp[range(len(y)), y] - beta * second).mean().backward()
                 optimiser.step()
             moved += toy.SIZES[c] * (toy64.vector(module) - theta)
-        theta = theta + how["global_step"] * moved / sum(toy.SIZES[c] for c in clients)
+        theta = theta + options["global_step"] * moved / sum(toy.SIZES[c] for c in clients)
     toy64.close(state.server["model"], theta)

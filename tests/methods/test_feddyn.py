@@ -10,21 +10,21 @@ from fednoise_core.methods import method_class
 from fednoise_core.settings.declare import build_settings
 
 
-@pytest.mark.parametrize("how", [{}, {"momentum": 0.5, "weight_decay": 0.01}])
-def test_whole_rounds_against_a_second_implementation(how):
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.5, "weight_decay": 0.01}])
+def test_whole_rounds_against_a_second_implementation(options):
     """Four rounds in float64, the paper's form with g_k and h themselves. One of the 8 clients has no data."""
     alpha = 0.3
     with toy64.doubled():
-        _, state, seen, start = toy64.rounds("feddyn", {"alpha": alpha}, 4, **how)
+        _, state, seen, start = toy64.rounds("feddyn", {"alpha": alpha}, 4, **options)
         g, h = torch.zeros(8, 425), torch.zeros(425)
         for round in (1, 2, 3, 4):
             new, clients = [], toy64.cohort(seen, round)
             for c in clients:
 
-                def more(theta, c=c, start=start):
+                def penalty(theta, c=c, start=start):
                     return -(g[c] @ theta) + alpha / 2 * (theta - start).square().sum()
 
-                new.append(toy64.train(start, seen[round, c], more, 0.2, **how))
+                new.append(toy64.train(start, seen[round, c], penalty, 0.2, **options))
             for c, theta in zip(clients, new, strict=True):
                 g[c] -= alpha * (theta - start)
             h = h - alpha / 7 * sum(theta - start for theta in new)

@@ -1,4 +1,4 @@
-"""FedEFC: invariants, Theorem 1 of Yu et al. (2025), what is told about Q, and whole rounds against a
+"""FedEFC: invariants, Theorem 1 of Yu et al. (2025), reports about Q, and whole rounds against a
 second implementation.
 """
 
@@ -66,7 +66,7 @@ def test_compensation_by_hand():
 
 @pytest.mark.parametrize("compensation", COMPENSATIONS)
 def test_perfect_predictions_of_right_labels_give_the_identity(compensation):
-    """With compensation, on the classes that the client has. Of the identity the forward loss is cross entropy."""
+    """With compensation, on the classes that the client has. With the identity the forward loss is cross entropy."""
     y = torch.arange(40) % 4
     p = torch.full((40, 4), 0.02)
     p[torch.arange(40), y] = 0.94
@@ -109,13 +109,13 @@ def exact_losses(monkeypatch):
     seen: list[torch.Tensor] = []
     backward = Trained.backward
 
-    def told(trained, loss):
+    def noted(trained, loss):
         seen.append(loss.detach())
         return backward(trained, loss)
 
     monkeypatch.setattr(losses, "log_probs", lambda z: torch.log_softmax(z.double(), -1))
     monkeypatch.setattr(losses, "mean_ce", lambda z, y: nn.functional.cross_entropy(z.double(), y))
-    monkeypatch.setattr(Trained, "backward", told)
+    monkeypatch.setattr(Trained, "backward", noted)
     return seen
 
 
@@ -124,8 +124,8 @@ def test_theorem_1_the_minimiser_under_noise_is_the_clean_one(exact_losses):
     Q_k has an inverse, so p = eta for every client, and for the clients' weighted sum; cross entropy on noisy labels
     ends elsewhere. Clients have different Q_k and images, here as exact counts, of which the method makes its matrix.
     """
-    every = torch.arange(3)
-    matrices = {k: FedEFC.correction_matrix(fedefc(), counts, every) for k, counts in COUNTS.items()}
+    labels = torch.arange(3)
+    matrices = {k: FedEFC.correction_matrix(fedefc(), counts, labels) for k, counts in COUNTS.items()}
 
     def expected(loss):
         """The server's objective: clients weighted 1/4 and 3/4, images by P_k(x), labels by (Q eta)' = eta' Q'."""
@@ -133,7 +133,7 @@ def test_theorem_1_the_minimiser_under_noise_is_the_clean_one(exact_losses):
         def total(z):
             parts = []
             for k, share in ((0, 0.25), (1, 0.75)):
-                per_label = torch.stack([loss(k, z, y.expand(4)) for y in every], 1)  # [image, label]
+                per_label = torch.stack([loss(k, z, y.expand(4)) for y in labels], 1)  # [image, label]
                 parts.append(share * (MASS[k][:, None] * (POSTERIOR @ COUNTS[k].T / 20) * per_label).sum())
             return sum(parts)
 
@@ -150,10 +150,10 @@ def test_theorem_1_the_minimiser_under_noise_is_the_clean_one(exact_losses):
 
 
 def test_it_runs_where_cleanlab_is_absent(monkeypatch):
-    whole = toy.play("fedefc")
+    first = toy.play("fedefc")
     monkeypatch.setitem(sys.modules, "cleanlab", None)
     again = toy.play("fedefc")
-    assert toy.same_state(again.outcome.state, whole.outcome.state)
+    assert toy.same_state(again.outcome.state, first.outcome.state)
 
 
 @pytest.mark.parametrize("compensation", COMPENSATIONS)
@@ -171,36 +171,36 @@ def test_suspects_are_judged_by_the_counted_matrix(compensation):
     assert torch.equal(proposed, posterior.argmax(1))
 
 
-# what is told about Q
+# reports about Q
 
 
-def cosines(made) -> dict[int, float]:
-    return {r: v for r, client, name, v in made.outcome.record.diagnostics if name == "T_cosine" and client == -1}
+def cosines(run) -> dict[int, float]:
+    return {r: v for r, client, name, v in run.outcome.record.diagnostics if name == "T_cosine" and client == -1}
 
 
 def test_the_estimate_is_that_of_all_clients_counts_together():
     """cos(vec Q, vec T) by hand: counts of all that have counted are added up before columns are normalised."""
-    made = toy.play("fedefc", rounds=6)
-    kept = made.outcome.state.clients
-    total = sum(kept[c]["counts"] for c in kept).double().numpy()
+    run = toy.play("fedefc", rounds=6)
+    states = run.outcome.state.clients
+    total = sum(states[c]["counts"] for c in states).double().numpy()
     np.fill_diagonal(total, np.maximum(total.diagonal(), 1))
-    held = np.arange(sum(toy.SIZES))  # the other samples lie with nobody
+    rows = np.arange(sum(toy.SIZES))  # no client has the other samples
     T = np.zeros((5, 5))
-    np.add.at(T, (toy.toy_labels().clean[held], toy.toy_labels().noisy[held]), 1.0)
+    np.add.at(T, (toy.toy_labels().clean[rows], toy.toy_labels().noisy[rows]), 1.0)
     Q, T = total / total.sum(0), T / T.sum(1, keepdims=True)
     cosine = (Q.T * T).sum() / np.linalg.norm(Q) / np.linalg.norm(T)
-    assert list(cosines(made)) == [3, 4, 5, 6]  # the rounds after the prestop
-    assert cosines(made)[6] == made.summary["diagnostics"]["T_cosine"] == pytest.approx(cosine, abs=1e-6)
+    assert list(cosines(run)) == [3, 4, 5, 6]  # the rounds after the prestop
+    assert cosines(run)[6] == run.summary["diagnostics"]["T_cosine"] == pytest.approx(cosine, abs=1e-6)
 
 
-def test_counting_early_tells_of_every_round_and_changes_no_model():
+def test_counting_early_reports_every_round_and_changes_no_model():
     early, late = (toy.play("fedefc", method={"count_early": early}, rounds=5) for early in (True, False))
     assert toy.same_state(early.outcome.state.server, late.outcome.state.server)
     assert list(cosines(early)) == [1, 2, 3, 4, 5]
     assert cosines(toy.play("fedefc", method={"latest": 3})) == {}  # stopped in its last round
     never = toy.play("fedefc", method={"latest": 0, "patience": 99})
     assert cosines(never) == {}
-    assert never.suspects == toy.play("fedavg", rounds=never.summary["rounds"]).suspects  # no opinion of its own
+    assert never.suspects == toy.play("fedavg", rounds=never.summary["rounds"]).suspects  # it makes no estimate
 
 
 # a second implementation
@@ -232,7 +232,7 @@ def transition(C: torch.Tensor, y: torch.Tensor, compensation: str) -> torch.Ten
     return Q.T if compensation == "code" else Q
 
 
-def second(seen, start, data, fields, how, rounds):
+def second(seen, start, data, fields, options, rounds):
     """The whole method in float64: (model, losses of all steps, prestop round, last counts by client)."""
     tau_p, previous, best, stop = 0, 0.0, 0.0, 0
     values, last = [], {}
@@ -247,7 +247,7 @@ def second(seen, start, data, fields, how, rounds):
             if stop:
                 last[c] = counted_from_equations(p, y)
                 Q = transition(last[c], y, fields["compensation"])
-            optimiser = torch.optim.SGD(module.parameters(), 0.2, **how)
+            optimiser = torch.optim.SGD(module.parameters(), 0.2, **options)
             right = count = 0
             for xb, yb in seen[t, c]:
                 optimiser.zero_grad()
@@ -260,8 +260,8 @@ def second(seen, start, data, fields, how, rounds):
                 optimiser.step()
                 values.append(loss.detach())
                 right, count = right + int((z.argmax(1) == yb).sum()), count + len(yb)
-            told = right / count if fields["monitor"] == "train" else float((p.argmax(1) == y).double().mean())
-            accuracies.append(told)
+            accuracy = right / count if fields["monitor"] == "train" else float((p.argmax(1) == y).double().mean())
+            accuracies.append(accuracy)
             new[c] = toy64.vector(module)
         if not stop:
             mean = sum(accuracies) / len(accuracies)  # equation 2
@@ -274,19 +274,19 @@ def second(seen, start, data, fields, how, rounds):
     return start, values, stop, last
 
 
-@pytest.mark.parametrize("how", [{}, {"momentum": 0.5, "weight_decay": 0.01}])
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.5, "weight_decay": 0.01}])
 @pytest.mark.parametrize("compensation", COMPENSATIONS)
 @pytest.mark.parametrize(("monitor", "compare"), [("pre_eval", "previous"), ("train", "best")])
-def test_whole_rounds_against_a_second_implementation(how, compensation, monitor, compare, exact_losses):
+def test_whole_rounds_against_a_second_implementation(options, compensation, monitor, compare, exact_losses):
     """Twelve rounds in float64, with a change of phase that both find for themselves, at least two rounds before it and
     two after; model, losses of every step and counts agree."""
     fields = {"compensation": compensation, "monitor": monitor, "compare": compare, "patience": 1, "start": 1}
     rounds = 12
     with toy64.doubled():
-        fed, state, seen, start = toy64.rounds("fedefc", fields, count=rounds, **how)
+        fed, state, seen, start = toy64.rounds("fedefc", fields, count=rounds, **options)
         x = [toy.images_of(fed.world, c) for c in range(fed.n)]
         data = [(images.double(), y) for images, y in x]
-        model, values, stop, counts = second(seen, start, data, fields, how, rounds)
+        model, values, stop, counts = second(seen, start, data, fields, options, rounds)
         assert state.notes["prestop"]["round"] == stop
         assert 1 < stop <= rounds - 2
         toy64.close(state.server["model"], model)
@@ -294,7 +294,7 @@ def test_whole_rounds_against_a_second_implementation(how, compensation, monitor
         torch.testing.assert_close(torch.stack(exact_losses), torch.stack(values), rtol=0, atol=1e-6)
         assert sorted(counts) == sorted(c for c in state.clients if "counts" in state.clients[c])
         for c, C in counts.items():
-            kept = state.clients[c]["counts"].clone()
-            assert kept.sum() <= toy.SIZES[c]  # the diagonal is not filled
-            kept.diagonal().clamp_(min=1)
-            assert torch.equal(kept, C)
+            client_counts = state.clients[c]["counts"].clone()
+            assert client_counts.sum() <= toy.SIZES[c]  # the diagonal is not filled
+            client_counts.diagonal().clamp_(min=1)
+            assert torch.equal(client_counts, C)

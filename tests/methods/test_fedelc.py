@@ -1,4 +1,4 @@
-"""FedELC. Label logits that move with the training, stay with the client, and are merged after it."""
+"""FedELC: label logits that are trained with the model, stay on the client, and are merged after training."""
 
 import pytest
 import torch
@@ -15,27 +15,27 @@ def method_of(fed=None, **fields) -> FedELC:
     return make_method({"name": "fedelc", **fields}, fed.train if fed else Train())
 
 
-def whole_loss(z, U, y, given: float = 0.5, entropy: float = 0.2):
+def whole_loss(z, U, y, label_weight: float = 0.5, entropy: float = 0.2):
     """The mean over the batch, float64, from the equation."""
     p, s, K = torch.softmax(z, 1), torch.softmax(U, 1), z.shape[1]
     kl, h = (p * (p.log() - s.log())).sum(1), -(p * p.log()).sum(1)
-    return (kl / K - given * s.log().gather(1, y[:, None]).squeeze(1) + entropy * h / K).mean()
+    return (kl / K - label_weight * s.log().gather(1, y[:, None]).squeeze(1) + entropy * h / K).mean()
 
 
 def one_hot(y: torch.Tensor) -> torch.Tensor:
     return F.one_hot(y, 5).double()
 
 
-@pytest.mark.parametrize("given", [0.0, 0.5, 2.0])
-def test_the_gradient_of_label_logits_is_autograds(given):
+@pytest.mark.parametrize("label_weight", [0.0, 0.5, 2.0])
+def test_the_gradient_of_label_logits_is_autograds(label_weight):
     draw = torch.Generator().manual_seed(0)
     z = 2 * torch.randn(7, 5, generator=draw, dtype=torch.float64)
     U = 3 * torch.randn(7, 5, generator=draw, dtype=torch.float64).requires_grad_()
     y = torch.randint(5, (7,), generator=draw)
-    (expected,) = torch.autograd.grad(whole_loss(z, U, y, given), U)
-    found = method_of(given=given).label_gradient(U.detach(), torch.softmax(z, 1), y)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-15)
-    assert found.dtype == torch.float64
+    (expected,) = torch.autograd.grad(whole_loss(z, U, y, label_weight), U)
+    gradient = method_of(given=label_weight).label_gradient(U.detach(), torch.softmax(z, 1), y)
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-15)
+    assert gradient.dtype == torch.float64
 
 
 def by_hand(x, y, flat, U, lr: float, label_lr: float):
@@ -59,7 +59,7 @@ def fitted(client: int, rounds: int = 1, verdict: dict | None = None, train: dic
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_rounds_by_hand(rounds):
-    """Two steps of model and label logits at once; then the logits are 10 times the mean of labels and predictions."""
+    """Two joint steps of model and label logits. Then the logits are 10 times the mean of labels and predictions."""
     fed, _, state, update = fitted(0, rounds, label_lr=20.0)
     x, y = toy.images_of(fed.world, 0)
     U = 10 * one_hot(y)
@@ -103,8 +103,8 @@ def test_suspects_are_those_whose_label_was_learnt_anew():
     U = 10 * one_hot(y).float()
     U[[2, 5]] = U[[2, 5]].roll(1, 1)
     state.clients[3] = {"label_logits": U}
-    said = fed.run_on_clients(state, [3, 0], method.suspect_labels, method.make_broadcast(fed, state))
-    p, proposed = said[0]
+    answers = fed.run_on_clients(state, [3, 0], method.suspect_labels, method.make_broadcast(fed, state))
+    p, proposed = answers[0]
     assert [k for k in range(12) if p[k] > 0.5] == [2, 5]
     assert torch.equal(proposed[[2, 5]], (y[[2, 5]] + 1) % 5)
-    assert float(said[1][0].max()) < 0.5
+    assert float(answers[1][0].max()) < 0.5

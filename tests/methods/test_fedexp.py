@@ -67,16 +67,16 @@ def test_the_mean_of_the_last_two_models_is_evaluated_from_the_second_round_on()
         method.run_round(fed, state)
         models.append(state.server["model"].clone())
         views = method.list_models(fed, state)
-        shown = views["averaged"][0][1].flat
+        average = views["averaged"][0][1].flat
         expected = models[-1].flat if state.round == 1 else (models[-1].flat + models[-2].flat) / 2
-        assert torch.equal(shown, expected)
+        assert torch.equal(average, expected)
         assert torch.equal(views["global"][0][1].flat, models[-1].flat)
     assert next(iter(views)) == "averaged"
 
 
 def test_every_round_reports_its_step():
-    made = toy.play("fedexp")
-    steps = [row[6] for row in made.outcome.record.metrics if row[5] == "server_step"]
+    run = toy.play("fedexp")
+    steps = [row[6] for row in run.outcome.record.metrics if row[5] == "server_step"]
     assert len(steps) == 3
     assert min(steps) >= 1.0
-    assert steps[-1] == made.summary["notes"]["server_step"]
+    assert steps[-1] == run.summary["notes"]["server_step"]

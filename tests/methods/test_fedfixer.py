@@ -21,8 +21,8 @@ def test_without_choice_and_regulariser_it_is_ditto_bit_for_bit():
 
 
 def test_the_sieve_by_hand():
-    """p = (.7, .2, .1): mean CE over classes = (.357 + 1.609 + 2.303) / 3 = 1.423; only class 0 is below. A guess of
-    equal parts is sure of nothing.
+    """p = (.7, .2, .1): mean CE over classes = (.357 + 1.609 + 2.303) / 3 = 1.423; only class 0 is below. A
+    uniform prediction passes no sample.
     """
     z = torch.log(torch.tensor([[0.7, 0.2, 0.1]] * 3 + [[1 / 3, 1 / 3, 1 / 3]], dtype=torch.float64))
     assert pass_sieve(z, torch.tensor([0, 1, 2, 0])).tolist()[:3] == [1, 0, 0]
@@ -33,28 +33,28 @@ def test_the_sieve_by_hand():
 
 def naive_client(theta, v, batches, prior, choose, beta, strength, lr):
     """(model, personal) after these batches; both choose by their state before the step."""
-    broadcast, model, own = theta, toy64.module_of(theta), toy64.module_of(v)
+    broadcast, model, personal = theta, toy64.module_of(theta), toy64.module_of(v)
     picked = 0
     for x, y in batches:
         chosen, new = [], []
-        for m in (model, own):
+        for m in (model, personal):
             log_p = torch.log_softmax(m(x), 1).detach()
             chosen.append([n for n in range(len(y)) if not choose or -log_p[n, y[n]] < -log_p[n].sum() / 5])
         picked += len(chosen[0]) + len(chosen[1])
-        for m, other, pull in ((model, chosen[1], 0.0), (own, chosen[0], strength)):
+        for m, selected, pull in ((model, chosen[1], 0.0), (personal, chosen[0], strength)):
             flat = torch.nn.utils.parameters_to_vector(m.parameters())
             loss = pull / 2 * (flat - broadcast).square().sum()
             z = m(x)
-            for n in other:
+            for n in selected:
                 each = [F.cross_entropy(z[n : n + 1], torch.tensor([k])) for k in range(5)]
                 against = sum(prior[k] * each[k] for k in range(5) if each[k] < -math.log(1e-8))  # else a constant
-                loss = loss + (F.cross_entropy(z[n : n + 1], y[n : n + 1]) - beta * against) / len(other)
+                loss = loss + (F.cross_entropy(z[n : n + 1], y[n : n + 1]) - beta * against) / len(selected)
             grads = torch.autograd.grad(loss, list(m.parameters()))
             new.append([(p - lr * g).detach() for p, g in zip(m.parameters(), grads, strict=True)])
-        for m, values in zip((model, own), new, strict=True):
+        for m, values in zip((model, personal), new, strict=True):
             for p, value in zip(m.parameters(), values, strict=True):
                 p.data = value
-    return toy64.vector(model), toy64.vector(own), picked
+    return toy64.vector(model), toy64.vector(personal), picked
 
 
 def test_whole_rounds_against_a_second_implementation():
@@ -63,20 +63,22 @@ def test_whole_rounds_against_a_second_implementation():
     with toy64.doubled():
         fields = {"warmup": 2, "confidence": beta, "strength": strength}
         fed, state, seen, theta = toy64.rounds("fedfixer", fields, 4, lr=lr)
-        kept: dict[int, torch.Tensor] = {}
+        personal: dict[int, torch.Tensor] = {}
         shares = []
         for round in (1, 2, 3, 4):
             models = {}
             for c in toy64.cohort(seen, round):
                 _, y = toy.images_of(fed.world, c)
                 prior = [float((y == k).sum()) / len(y) for k in range(5)]
-                start = kept.get(c, theta)
+                start = personal.get(c, theta)
                 batches = seen[round, c]
-                models[c], kept[c], picked = naive_client(theta, start, batches, prior, round > 2, beta, strength, lr)
+                models[c], personal[c], picked = naive_client(
+                    theta, start, batches, prior, round > 2, beta, strength, lr
+                )
                 shares.append((round, picked / sum(2 * len(y) for _, y in batches)))
             theta = toy64.mean(models)
         torch.testing.assert_close(state.server["model"].flat, theta, rtol=0, atol=1e-6)
-        for c, v in kept.items():
+        for c, v in personal.items():
             torch.testing.assert_close(state.clients[c]["personal"].flat, v, rtol=0, atol=1e-6)
         assert {share for round, share in shares if round < 3} == {1.0}
         assert any(0 < share < 1 for round, share in shares if round > 2)

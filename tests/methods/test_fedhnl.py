@@ -27,17 +27,17 @@ OFF = {"hma": False, "cl": False, "cws": False}
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether all clients ended with the same models."""
-    return toy.same_state(*({c: kept["model"] for c, kept in made.outcome.state.clients.items()} for made in (a, b)))
+    """True if all clients ended with the same models."""
+    return toy.same_state(*({c: state["model"] for c, state in run.outcome.state.clients.items()} for run in (a, b)))
 
 
 # the switches
 
 
 def test_all_off_is_local_only_bit_for_bit():
-    made, alone = toy.play("fedhnl", method=OFF), toy.play("local")
-    assert same(made, alone)
-    assert made.summary["accuracy"] == alone.summary["accuracy"]
+    run, alone = toy.play("fedhnl", method=OFF), toy.play("local")
+    assert same(run, alone)
+    assert run.summary["accuracy"] == alone.summary["accuracy"]
 
 
 class LocalSCE(LocalOnly):
@@ -49,19 +49,19 @@ def test_cl_alone_is_local_training_with_symmetric_cross_entropy_bit_for_bit():
     train = Train(**{**toy.TRAIN, "net": toy.PAIR})
     method = make_method({"name": "fedhnl", **OFF, "cl": True, "pretrain": 2}, train)
     a, b = (toy.run_method(m) for m in (method, build_settings(LocalSCE, {"pretrain": 2}, "method", train=train)))
-    assert toy.same_state(dict(a.state.clients), {c: {"model": kept["model"]} for c, kept in b.state.clients.items()})
+    assert toy.same_state(dict(a.state.clients), {c: {"model": state["model"]} for c, state in b.state.clients.items()})
 
 
 @pytest.mark.parametrize(("hma", "cl", "cws"), list(product([False, True], repeat=3)))
 @pytest.mark.parametrize("target", ["kl", "cl"])
 def test_the_grid_of_switches_runs_and_sends_what_it_needs(hma, cl, cws, target):
-    made = toy.play("fedhnl", method={"hma": hma, "cl": cl, "cws": cws, "cws_target": target})
+    run = toy.play("fedhnl", method={"hma": hma, "cl": cl, "cws": cws, "cws_target": target})
     weighs = cws and (hma or target == "cl")
     outputs = 4 * 10 * 5 * 4 if hma else 0  # 4 clients, 10 images, 5 numbers
-    assert made.summary["bytes_up"] == 3 * (outputs + (4 * 8 if weighs else 0))
-    assert made.summary["bytes_down"] == 3 * (outputs + (4 * 8 if cws and target == "cl" else 0))
+    assert run.summary["bytes_up"] == 3 * (outputs + (4 * 8 if weighs else 0))
+    assert run.summary["bytes_down"] == 3 * (outputs + (4 * 8 if cws and target == "cl" else 0))
     digest = 3 * 4 * 10 if hma else 0
-    assert made.summary["work"] == pytest.approx(
+    assert run.summary["work"] == pytest.approx(
         (2 * 72 + toy.count_passes((2, 3, 4)) + digest) / toy.A_ROUND, rel=1e-12
     )
 
@@ -74,15 +74,15 @@ def test_each_switch_changes_the_numbers():
 
 def test_with_all_on_it_is_rhfl_bit_for_bit():
     plain = {"denominator": "signed", "normalise": "softmax", "confidence_ce": None, "confidence_rce": None}
-    made = toy.play("rhfl", method={**plain, "kl": "forward", "public": 0, "fresh_optimizer_per_batch": False})
-    assert same(toy.play("fedhnl"), made)
+    rhfl = toy.play("rhfl", method={**plain, "kl": "forward", "public": 0, "fresh_optimizer_per_batch": False})
+    assert same(toy.play("fedhnl"), rhfl)
 
 
 @pytest.mark.parametrize(("fields", "later"), [({"eta": 0.0}, 1 / 4), ({"cws": False}, 1 / 3)])
 def test_without_eta_or_weighing_weights_are_equal(fields, later, monkeypatch):
     used, work = [], mutual.mix_messages
     monkeypatch.setattr(
-        mutual, "mix_messages", lambda said, weights, kl: used.extend(weights) or work(said, weights, kl)
+        mutual, "mix_messages", lambda messages, weights, kl: used.extend(weights) or work(messages, weights, kl)
     )
     toy.play("fedhnl", method={**fields, "public_batch": 10})
     assert used == pytest.approx([1 / 3] * 4 + [later] * 8)
@@ -95,13 +95,13 @@ FOUR = [{"name": "mlp", "hidden": 6}, {"name": "small_cnn", "width": 2, "hidden"
 
 
 def test_four_clients_of_four_architectures(toy_nets):
-    """As in Liu et al. (2024): all take part in every round, and each client's accuracy is told beside their mean."""
-    made = toy.play("fedhnl", split=toy.toy_partition((20, 18, 20, 18)), fraction=1.0, net=FOUR)
-    fed, state = made.outcome.fed, made.outcome.state
+    """As in Liu et al. (2024): all take part in every round, and each client's accuracy is reported beside the mean."""
+    run = toy.play("fedhnl", split=toy.toy_partition((20, 18, 20, 18)), fraction=1.0, net=FOUR)
+    fed, state = run.outcome.fed, run.outcome.state
     assert [state.clients[c]["model"].layout for c in range(4)] == [fed.net(c).layout for c in range(4)]
     assert len({fed.net(c).layout for c in range(4)}) == 4
-    assert list(made.summary["views"]) == ["personal"]
-    last = {r[4]: r[6] for r in made.outcome.record.metrics if (r[0], r[3], r[5]) == (4, "personal", "accuracy")}
+    assert list(run.summary["views"]) == ["personal"]
+    last = {r[4]: r[6] for r in run.outcome.record.metrics if (r[0], r[3], r[5]) == (4, "personal", "accuracy")}
     assert last.keys() == {-1, 0, 1, 2, 3}
     assert last[-1] == pytest.approx(sum(last[c] for c in range(4)) / 4)
 
@@ -112,16 +112,16 @@ def test_ten_of_a_hundred_clients():
     parts = [np.sort(draw.choice(toy.N, 6, replace=False)) for _ in range(100)]
     spec = {"artifact": "partition", "partition": {"kind": "toy"}, "notes": {"samples": toy.N}}
     split = Partition.from_parts(parts, spec)
-    made = toy.play("fedhnl", method={"pretrain": 1}, split=split, fraction=0.1)
-    fed, record = made.outcome.fed, made.outcome.record
+    run = toy.play("fedhnl", method={"pretrain": 1}, split=split, fraction=0.1)
+    fed, record = run.outcome.fed, run.outcome.record
     value = {(r[0], r[3], r[4]): r[6] for r in record.metrics if r[5] == "accuracy"}
     for view, members in (("personal", range(100)), ("participants", fed.sample_cohort(4))):
         assert value[4, view, -1] == pytest.approx(sum(value[4, view, c] for c in members) / len(members))
         assert {key[2] for key in value if key[:2] == (4, view)} == {-1, *members}
     rows = {(r[0], r[5]): r[6] for r in record.metrics if r[3] == ""}
     assert [rows[r, "clients"] for r in (1, 2, 3, 4)] == [100, 10, 10, 10]
-    known = [c for c, loss in enumerate(made.summary["notes"]["losses"]) if loss is not None]
-    assert known == sorted({*fed.sample_cohort(2), *fed.sample_cohort(3), *fed.sample_cohort(4)})
+    with_loss = [c for c, loss in enumerate(run.summary["notes"]["losses"]) if loss is not None]
+    assert with_loss == sorted({*fed.sample_cohort(2), *fed.sample_cohort(3), *fed.sample_cohort(4)})
 
 
 # a second implementation
@@ -197,7 +197,7 @@ def test_whole_rounds_against_a_second_implementation(kl, target, first, monkeyp
     """All weights and all numbers of four models, of two architectures, after pre-training and three rounds on Adam.
     Public images are never augmented.
     """
-    own: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
+    private: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
     public: dict[tuple[int, int], list[Tensor]] = {}
     weights = []
 
@@ -206,13 +206,15 @@ def test_whole_rounds_against_a_second_implementation(kl, target, first, monkeyp
             return Work(facts={"me": client.id, "round": client.round})
 
         def compute_objective(self, net, w, batch, broadcast, client_state):
-            own.setdefault((client_state["round"], client_state["me"]), []).append((batch.x.double(), batch.y.clone()))
+            private.setdefault((client_state["round"], client_state["me"]), []).append(
+                (batch.x.double(), batch.y.clone())
+            )
             return super().compute_objective(net, w, batch, broadcast, client_state)
 
         def _weigh_clients(self, fed, state, clients, alike):
-            found = super()._weigh_clients(fed, state, clients, alike)
-            weights.append([found[clients.index(c)] for c in range(4)])
-            return found
+            shares = super()._weigh_clients(fed, state, clients, alike)
+            weights.append([shares[clients.index(c)] for c in range(4)])
+            return shares
 
     class Public(mutual.Align):
         prepare_fit = Own.prepare_fit
@@ -224,9 +226,9 @@ def test_whole_rounds_against_a_second_implementation(kl, target, first, monkeyp
     monkeypatch.setattr(mutual, "Align", Public)
     monkeypatch.setattr(losses, "log_probs", lambda z: torch.log_softmax(z, -1))  # the library's are of float32
     monkeypatch.setattr(losses, "ce", lambda z, y: F.cross_entropy(z, y, reduction="none"))
-    how = {"fraction": 1.0, "optimiser": "adam", "lr": 0.01, "augment": "flip"}
+    train = {"fraction": 1.0, "optimiser": "adam", "lr": 0.01, "augment": "flip"}
     with toy64.doubled():
-        world = toy.toy_world(how, split=toy.toy_partition((17, 14, 20, 12)))
+        world = toy.toy_world(train, split=toy.toy_partition((17, 14, 20, 12)))
         world.nets = [toy.toy_net(toy64.perceptron), toy.toy_net(with_norm)]
         fed = Federation(world, Sequential(world))
         fields = {"pretrain": 2, "public_batch": 4, "kl": kl, "cws_target": target, "pretrain_loss": first}
@@ -238,24 +240,24 @@ def test_whole_rounds_against_a_second_implementation(kl, target, first, monkeyp
             play(fed, state)
         for round in (1, 2, 3, 4):
             if round > 1:
-                held = [toy.images_of(world, c) for c in range(4)]
+                data = [toy.images_of(world, c) for c in range(4)]
                 with torch.no_grad():
                     now = [
-                        combinational(net.eval()(x.double()), y).item() for net, (x, y) in zip(nets, held, strict=True)
+                        combinational(net.eval()(x.double()), y).item() for net, (x, y) in zip(nets, data, strict=True)
                     ]
                 w, before = weigh(before, now), now
                 np.testing.assert_allclose(weights[round - 2], w, rtol=0, atol=1e-6)
                 align(nets, public[round, 0], w if target == "kl" else [1 / 3] * 4, kl)
             for c, net in enumerate(nets):
                 adam = torch.optim.Adam(net.train().parameters(), 0.01)
-                for x, y in own[round, c]:
+                for x, y in private[round, c]:
                     loss = F.cross_entropy(net(x), y) if (round, first) == (1, "ce") else combinational(net(x), y)
                     descend(adam, loss * (w[c] if target == "cl" and round > 1 else 1.0))
         for c, net in enumerate(nets):
             for name, value in state.clients[c]["model"].named().items():
                 torch.testing.assert_close(value, net.state_dict()[name], rtol=0, atol=1e-6)
     assert np.ptp(weights[1]) > 1e-3
-    images = {tuple(one) for one in toy.public_images().double().flatten(1).tolist()}
+    images = {tuple(image) for image in toy.public_images().double().flatten(1).tolist()}
     for batches in public.values():
         assert [len(x) for x in batches] == [4, 4, 2]
-        assert {tuple(one) for x in batches for one in x.flatten(1).tolist()} == images
+        assert {tuple(image) for x in batches for image in x.flatten(1).tolist()} == images

@@ -21,19 +21,19 @@ MLP = {"name": "mlp", "hidden": 6}
 
 
 def test_a_clients_result_does_not_depend_on_the_others():
-    """Another cohort's worth of clients, other data elsewhere, other sizes elsewhere: client 0 ends at the same."""
-    made = [
+    """Client 0 ends at the same model whatever the number, sizes and data of other clients."""
+    models = [
         toy.play("local", split=split, fraction=1.0, net=MLP).outcome.state.clients[0]["model"].flat
         for split in (None, toy.toy_partition((17, 5)))
     ]
-    assert torch.equal(*made)
+    assert torch.equal(*models)
 
 
 def test_only_the_cohort_trains_and_everybody_pretrains():
     fed, method, state = toy.started("local", {"pretrain": 3}, train={"net": toy.PAIR})
     before = {c: s["model"].flat.clone() for c, s in state.clients.items()}
     assert before.keys() == set(fed.all)
-    assert len({tuple(flat.tolist()) for flat in before.values()}) == 7  # of its own draw
+    assert len({tuple(flat.tolist()) for flat in before.values()}) == 7  # each from a draw of its own
     assert state.clients[3]["model"].layout == fed.net(3).layout != state.clients[4]["model"].layout
     assert [(p.name, p.end) for p in method.list_phases(fed)] == [("pretrain", 1), ("train", 4)]
     for state.round, play, clients in (
@@ -47,9 +47,9 @@ def test_only_the_cohort_trains_and_everybody_pretrains():
 
 
 def test_accuracy_is_the_mean_over_clients():
-    made = toy.play("local")
-    last = {r[4]: r[6] for r in made.outcome.record.metrics if (r[0], r[3], r[5]) == (4, "personal", "accuracy")}
-    assert last.keys() == {-1, *made.outcome.fed.all}
+    run = toy.play("local")
+    last = {r[4]: r[6] for r in run.outcome.record.metrics if (r[0], r[3], r[5]) == (4, "personal", "accuracy")}
+    assert last.keys() == {-1, *run.outcome.fed.all}
     assert last[-1] == pytest.approx(sum(v for c, v in last.items() if c >= 0) / 7)
 
 
@@ -57,7 +57,7 @@ def test_accuracy_is_the_mean_over_clients():
 
 
 def test_digest_losses_by_hand():
-    """Of equal logits there is no loss and no gradient."""
+    """Equal logits give no loss and no gradient."""
     z, y = torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([[0.0, 2.5, 3.0]])
     p, q = torch.softmax(y, 1), torch.softmax(z, 1)
     for kind, expected in (("l1", (1 + 0.5 + 3) / 3), ("kl", float((p * (p / q).log()).sum()))):
@@ -73,7 +73,7 @@ def test_digest_losses_by_hand():
 @pytest.mark.parametrize("kind", ["l1", "kl"])
 def test_a_round_against_a_second_implementation(kind, monkeypatch):
     """In float64, but for losses in float32: the mean of the cohort's logits on the drawn public images, two epochs of
-    digesting it in batches, then the run's epochs on one's own data; public images are never augmented.
+    digesting it in batches, then the run's epochs on the client's data; public images are never augmented.
     """
     fits: list[tuple[int, list[tuple[torch.Tensor, torch.Tensor]]]] = []
 
@@ -111,7 +111,7 @@ def test_a_round_against_a_second_implementation(kind, monkeypatch):
             for x, y in steps:
                 z = modules[c](x)
                 if n < 4:
-                    goal = consensus[[int((images == one).all((1, 2, 3)).nonzero()) for one in x]]
+                    goal = consensus[[int((images == image).all((1, 2, 3)).nonzero()) for image in x]]
                     p, q = torch.softmax(goal, 1), torch.softmax(z, 1)
                     loss = (z - goal).abs().mean() if kind == "l1" else (p * (p / q).log()).sum(1).mean()
                 else:
@@ -130,8 +130,8 @@ def test_digesting_moves_models_together(kind):
     fed.fit = lambda local, *args, **kw: fit(local, *args, **kw) if isinstance(local, Digest) else []
 
     def spread() -> float:
-        said = [fed.net(c).predict(state.clients[c]["model"], toy.public_images()) for c in clients]
-        return float(torch.stack(said).std(0).mean())
+        logits = [fed.net(c).predict(state.clients[c]["model"], toy.public_images()) for c in clients]
+        return float(torch.stack(logits).std(0).mean())
 
     before = spread()
     state.round = 1
@@ -140,18 +140,18 @@ def test_digesting_moves_models_together(kind):
 
 
 def test_one_client_alone_trains_as_if_alone():
-    """Its consensus is its own answer, so that only revisiting moves it (KL; under L1 rounding decides the sign)."""
+    """Its consensus is its own answer, so only its own data move it (KL; under L1 rounding decides the sign)."""
     split = toy.toy_partition((30,))
     alone = {"split": split, "fraction": 1.0, "net": MLP}
     federated = toy.play("fedmd", method={"digest_loss": "kl", "pretrain": 2}, **alone)
     local = toy.play("local", method={"pretrain": 2}, **alone)
-    a, b = (made.outcome.state.clients[0]["model"].flat for made in (federated, local))
+    a, b = (run.outcome.state.clients[0]["model"].flat for run in (federated, local))
     torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
     assert (a - toy.toy_federation(split=split).init_weights("model", 0, client=0).flat).abs().max() > 0.05
 
 
 @pytest.mark.parametrize("name", ["fedmd", "rhfl", "fedhnl"])
-def test_without_public_images_it_says_so_before_the_pre_training(name):
+def test_missing_public_images_are_reported_before_the_pre_training(name):
     data = dataclasses.replace(toy.arrays(), x_public=None)
     with pytest.raises(SpecError, match=f"^method: {name} needs public images"):
         toy.play(name, data=data)

@@ -1,5 +1,5 @@
 """FedMixCon a second time, from the equations of Peng et al. (2025) alone: torch modules, autograd and torch.optim
-in float64. Read out of the run: images, first weights, the order of batches, and the random numbers drawn.
+in float64. It takes from the run: images, first weights, the order of batches, and the random numbers drawn.
 """
 
 import itertools
@@ -41,9 +41,9 @@ NAMES = {"conv": "features.0", "norm": "features.1", "head": "head"}
 
 def numbers_of(w) -> dict[str, Tensor]:
     """A model's numbers, by the names of `Module`."""
-    found = {f"{NAMES[name.split('.')[0]]}.{name.split('.')[1]}": w[name].clone() for name in w.views}
-    assert all(tensor.dtype == torch.float64 for tensor in found.values())
-    return {**found, "features.1.num_batches_tracked": torch.tensor(0)}
+    tensors = {f"{NAMES[name.split('.')[0]]}.{name.split('.')[1]}": w[name].clone() for name in w.views}
+    assert all(tensor.dtype == torch.float64 for tensor in tensors.values())
+    return {**tensors, "features.1.num_batches_tracked": torch.tensor(0)}
 
 
 def turned(image: Tensor, degrees: float) -> Tensor:
@@ -59,28 +59,30 @@ def turned(image: Tensor, degrees: float) -> Tensor:
     return out
 
 
-def loss_of(net: Module, x: Tensor, x_aug: Tensor, y: Tensor, share: float, mu: float, how: dict[str, Any]) -> Tensor:
+def loss_of(
+    net: Module, x: Tensor, x_aug: Tensor, y: Tensor, share: float, mu: float, options: dict[str, Any]
+) -> Tensor:
     """L = mu L_con + L_ce."""
     z, z_aug = net.features(x), net.features(x_aug)
     p = share * torch.softmax(net.head(z), 1) + (1 - share) * torch.softmax(net.head(z_aug), 1)
     sharpened = p ** (1 / 0.5) / (p ** (1 / 0.5)).sum(1, keepdim=True)
-    if how["ce_mode"] == "log":
+    if options["ce_mode"] == "log":
         ce = -torch.log(sharpened[range(len(y)), y]).mean()
     else:
         ce = nn.CrossEntropyLoss()(sharpened, y)  # as FedLSR's code, which takes p_s for logits
-    if how.get("contrast_on") == "logits":
+    if options.get("contrast_on") == "logits":
         z, z_aug = net.head(z), net.head(z_aug)
     sim, total, tau = nn.CosineSimilarity(dim=0), z.new_zeros(()), 0.5
     for i in range(len(y)):
-        others = [j for j in range(len(y)) if j != i and (y[j] != y[i] or how["denominator"] == "all")]
+        others = [j for j in range(len(y)) if j != i and (y[j] != y[i] or options["denominator"] == "all")]
         if others:
             positive = torch.exp(sim(z[i], z_aug[i]) / tau)
             below = sum(torch.exp(sim(z[i], z[j]) / tau) for j in others)
-            total = total - torch.log(positive / (below + positive * (how["denominator"] == "negatives+positive")))
+            total = total - torch.log(positive / (below + positive * (options["denominator"] == "negatives+positive")))
     return mu * total / len(y) + ce
 
 
-def local_training(start: dict[str, Tensor], steps: list[dict[str, Any]], mu: float, how: dict[str, Any]):
+def local_training(start: dict[str, Tensor], steps: list[dict[str, Any]], mu: float, options: dict[str, Any]):
     """Torch's SGD from the broadcast model. Returns the new model's numbers, and the loss of every step."""
     net = Module(start).train()
     optimiser = torch.optim.SGD(net.parameters(), lr=0.15, momentum=0.9, weight_decay=1e-4)
@@ -89,7 +91,7 @@ def local_training(start: dict[str, Tensor], steps: list[dict[str, Any]], mu: fl
         angles = [(2 * float(u) - 1) * 30 for u in step["angle"]]
         x_aug = torch.stack([turned(image, degrees) for image, degrees in zip(step["x"], angles, strict=True)])
         assert torch.equal(x_aug, step["view"])
-        loss = loss_of(net, step["x"], x_aug, step["y"], step["share"], mu, how)
+        loss = loss_of(net, step["x"], x_aug, step["y"], step["share"], mu, options)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -97,7 +99,7 @@ def local_training(start: dict[str, Tensor], steps: list[dict[str, Any]], mu: fl
     return net.state_dict(), seen
 
 
-def first(monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], rounds: int = 3):
+def run_library(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], rounds: int = 3):
     """The library's rounds: first model, what each fit saw with the loss of each step, and the model of every round."""
     drawn: list[Tensor] = []
     apply = Rotate.apply
@@ -116,14 +118,14 @@ def first(monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], rounds: int = 3)
 
         def compute_objective(self, net, w, batch: Batch, broadcast, client_state):
             loss = super().compute_objective(net, w, batch, broadcast, client_state)
-            x, view = (one.double() for one in batch.views)
+            x, view = (images.double() for images in batch.views)
             share = float(batch.u[0, 0])
-            one = {"x": x, "view": view, "y": batch.y, "angle": drawn[-1][:, 0].float(), "share": share, "loss": loss}
-            self.__dict__["now"].append({**one, "loss": loss.item()})
+            entry = {"x": x, "view": view, "y": batch.y, "angle": drawn[-1][:, 0].float(), "share": share, "loss": loss}
+            self.__dict__["now"].append({**entry, "loss": loss.item()})
             return loss
 
     fed = toy.toy_federation(train=TRAIN, net=toy.toy_net(normed))
-    method = build_settings(Watched, {"ramp": RAMP, "mu": 0.7, **how}, "method", train=fed.train)
+    method = build_settings(Watched, {"ramp": RAMP, "mu": 0.7, **options}, "method", train=fed.train)
     state = method.init_state(fed)
     models = [numbers_of(state.server["model"])]
     for state.round in range(1, rounds + 1):
@@ -133,18 +135,18 @@ def first(monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], rounds: int = 3)
 
 
 @pytest.mark.parametrize(
-    "how",
+    "options",
     [
         {"ce_mode": "double_softmax", "denominator": "negatives"},
         {"ce_mode": "log", "denominator": "negatives+positive"},
         {"ce_mode": "log", "denominator": "all", "per": "batch"},
         {"ce_mode": "double_softmax", "denominator": "negatives", "contrast_on": "logits"},
     ],
-    ids=lambda how: ", ".join(how.values()),
+    ids=lambda options: ", ".join(options.values()),
 )
-def test_three_rounds_loss_by_loss_against_a_second_implementation(how, monkeypatch):
+def test_three_rounds_loss_by_loss_against_a_second_implementation(options, monkeypatch):
     with toy64.doubled():
-        models, seen = first(monkeypatch, how)
+        models, seen = run_library(monkeypatch, options)
         current, steps = models[0], 0
         for round in (1, 2, 3):
             clients = toy64.cohort(seen, round)
@@ -153,7 +155,7 @@ def test_three_rounds_loss_by_loss_against_a_second_implementation(how, monkeypa
             total = sum(toy.SIZES[c] for c in clients)
             new: dict[str, Tensor] = {}
             for c in clients:
-                trained, losses = local_training(current, seen[round, c], mu, how)
+                trained, losses = local_training(current, seen[round, c], mu, options)
                 torch.testing.assert_close(
                     torch.tensor(losses), torch.tensor([s["loss"] for s in seen[round, c]]), rtol=0, atol=1e-9
                 )

@@ -1,4 +1,4 @@
-"""FedNoRo. The adjusted loss, the search for noisy clients, the teacher, weights by distance."""
+"""FedNoRo: the adjusted loss, the search for noisy clients, the teacher, weights by distance."""
 
 import dataclasses
 import math
@@ -67,15 +67,15 @@ def test_absent_classes_are_no_part_of_the_divergence_and_get_no_gradient():
 
 
 def test_with_balanced_clients_the_adjustment_changes_nothing():
-    given = np.arange(toy.N) % 5
-    rate = float((given != toy.arrays().y_train).mean())
-    labels = dataclasses.replace(toy.toy_labels(), noisy=given, clean=toy.arrays().y_train, rate=rate)
+    noisy = np.arange(toy.N) % 5
+    rate = float((noisy != toy.arrays().y_train).mean())
+    labels = dataclasses.replace(toy.toy_labels(), noisy=noisy, clean=toy.arrays().y_train, rate=rate)
     split = toy.toy_partition((15, 5, 0, 10, 10, 15, 10, 10))  # every client holds each class as often as any other
-    made = [
+    models = [
         toy.play(name, labels=labels, split=split, method=fields).outcome.state.server["model"].flat
         for name, fields in (("fednoro", {"warmup": 3}), ("fedavg", {}))
     ]
-    torch.testing.assert_close(*made, rtol=0, atol=1e-6)
+    torch.testing.assert_close(*models, rtol=0, atol=1e-6)
 
 
 def test_without_noisy_clients_and_teacher_the_second_stage_is_the_first(monkeypatch):
@@ -95,7 +95,7 @@ def test_without_noisy_clients_and_teacher_the_second_stage_is_the_first(monkeyp
         (100, {}, 99, 0.8),
         (100, {"ramp_to": 49}, 50, 0.8),
         (100, {"warmup": 20, "ramp_to": 40, "teacher": 0.4}, 21, 0.4 * math.exp(-5)),
-        (100, {"warmup": 60}, 61, 0.8),  # half of all is over: at once
+        (100, {"warmup": 60}, 61, 0.8),  # half of all rounds are over, so there is no ramp
     ],
 )
 def test_weight_of_the_teacher(rounds, fields, round, weight):
@@ -110,14 +110,14 @@ def test_losses_per_class_by_hand():
     """NaN for classes that a client lacks; a loss that overflowed is large and not missing."""
     fed, method, state = toy.started("fednoro")
     answers = fed.run_on_clients(state, fed.all, method._class_losses, method.make_broadcast(fed, state))
-    for client, said in zip(fed.all, answers, strict=True):
+    for client, answer in zip(fed.all, answers, strict=True):
         x, y = toy.images_of(fed.world, client)
         loss = F.cross_entropy(fed.net().predict(state.server["model"], x), y, reduction="none")
         expected = torch.stack([loss[y == k].mean() for k in range(5)])
-        torch.testing.assert_close(said["losses"], expected, rtol=1e-5, atol=0, equal_nan=True)
+        torch.testing.assert_close(answer["losses"], expected, rtol=1e-5, atol=0, equal_nan=True)
     state.server["model"] = state.server["model"] * 1e30
-    (said,) = fed.run_on_clients(state, [4], method._class_losses, method.make_broadcast(fed, state))  # one class: 2
-    assert said["losses"].isnan().tolist() == [True, True, False, True, True]
+    (answer,) = fed.run_on_clients(state, [4], method._class_losses, method.make_broadcast(fed, state))  # one class: 2
+    assert answer["losses"].isnan().tolist() == [True, True, False, True, True]
 
 
 def test_losses_are_made_comparable_by_class():
@@ -127,15 +127,15 @@ def test_losses_are_made_comparable_by_class():
 
 
 @pytest.mark.parametrize(
-    ("found", "high"),
+    ("groups", "high"),
     [
         ([[0, 1, 1], [0, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]], [0, 1, 1]),  # a tie: the set found first
         ([[1, 1, 1], [1, 1, 1], [0, 0, 1]], [0, 0, 0]),  # the other group is empty: all are clean
     ],
 )
-def test_the_set_that_most_seeds_find(found, high, monkeypatch):
-    monkeypatch.setattr(stats, "two_groups", lambda values, seed: np.array(found[seed], float))
-    assert majority_group(np.zeros((3, 2)), range(len(found))).tolist() == [bool(h) for h in high]
+def test_the_set_that_most_seeds_find(groups, high, monkeypatch):
+    monkeypatch.setattr(stats, "two_groups", lambda values, seed: np.array(groups[seed], float))
+    assert majority_group(np.zeros((3, 2)), range(len(groups))).tolist() == [bool(h) for h in high]
 
 
 def test_noisy_clients_are_found_after_a_warm_up():
@@ -145,30 +145,30 @@ def test_noisy_clients_are_found_after_a_warm_up():
     x = draw.integers(0, 120, (400, 8, 8))
     x[np.arange(400), clean + 1] += 120
     data = dataclasses.replace(toy.arrays(), x_train=x.astype(np.uint8), y_train=clean)
-    given = clean.copy()
+    labels = clean.copy()
     for client in (1, 4, 5, 8):
         rows = 40 * client + np.flatnonzero(draw.random(40) < 0.6)
-        given[rows] = (given[rows] + draw.integers(1, 5, len(rows))) % 5
-    how = Train(**{**toy.TRAIN, "fraction": 1.0, "rounds": 8, "epochs": 3})
-    world = World(data, given, toy.toy_partition((40,) * 10), how, 0)
+        labels[rows] = (labels[rows] + draw.integers(1, 5, len(rows))) % 5
+    settings = Train(**{**toy.TRAIN, "fraction": 1.0, "rounds": 8, "epochs": 3})
+    world = World(data, labels, toy.toy_partition((40,) * 10), settings, 0)
     fed = Federation(world, Sequential(world))
-    method = make_method({"name": "fednoro", "warmup": 6}, how)
+    method = make_method({"name": "fednoro", "warmup": 6}, settings)
     state = method.init_state(fed)
     for state.round in range(1, 7):
         method.run_round(fed, state)
     assert method.estimate_noise(fed, state) == {}
     method.detect_noisy(fed, state)
     assert state.notes["noisy"] == [1, 4, 5, 8]
-    found = method.estimate_noise(fed, state)["client_noise"]
-    assert {c for c, score in found.items() if score} == {1, 4, 5, 8}
+    scores = method.estimate_noise(fed, state)["client_noise"]
+    assert {c for c, score in scores.items() if score} == {1, 4, 5, 8}
 
 
 # weights
 
 
 def test_distances_by_hand():
-    """A shift s of all numbers is s·sqrt(m) apart in a tensor of m, running statistics too; the nearest clean model
-    counts.
+    """A shift of all numbers by s is a distance of s·sqrt(m) in a tensor of m numbers, running statistics included. The
+    nearest clean model counts.
     """
     start = toy.toy_net(toy.normed_body).fresh(torch.Generator().manual_seed(0))
     models = [start.like(start.flat + shift) for shift in (0.0, 0.1, 0.4, 0.0, 1.0)]

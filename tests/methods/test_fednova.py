@@ -11,7 +11,7 @@ from fednoise_core.io import SpecError
 @pytest.mark.parametrize("momentum", [0.0, 0.6])
 @pytest.mark.parametrize("server_lr", [1.0, 0.7])
 def test_whole_rounds_against_a_second_implementation(momentum, server_lr):
-    """a_i is counted step by step, as in the authors' code: what a constant gradient of 1 at rate 1 would add up to."""
+    """a_i is counted step by step, as in the authors' code: the path of a constant gradient of 1 at rate 1."""
     with toy64.doubled():
         fields = {"server_lr": server_lr}
         _, state, seen, theta = toy64.rounds("fednova", fields, 3, momentum=momentum)

@@ -10,7 +10,7 @@ import toy64
 
 
 def server_step(rule, old, moved, first, second, rate):
-    """One server step number by number, by the paper's algorithm 2 and by FedAvgM. Changes the memory."""
+    """One server step number by number, by the paper's algorithm 2 and by FedAvgM. Changes first and second."""
     new = np.empty_like(old)
     for j in range(len(old)):
         if rule == "momentum":

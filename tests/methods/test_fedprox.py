@@ -12,30 +12,30 @@ LAYOUT = Layout([Entry("conv", (2, 3, 2, 2)), Entry("norm", (4,), "norm"), Entry
 
 
 def test_the_pull_is_the_gradient_of_its_term():
-    """Of mu/2 ||theta - theta_g||^2 by autograd; statistics have no part in it. At theta_g nothing pulls."""
+    """The term is mu/2 ||theta - theta_g||^2, by autograd, without statistics. At theta_g the gradient is 0."""
     draw = torch.Generator().manual_seed(0)
     w, start = (Weights(LAYOUT, torch.randn(LAYOUT.size, generator=draw)) for _ in range(2))
     _, method, _ = toy.started("fedprox", {"mu": 0.3})
     flat = w.flat.clone().requires_grad_()
     away = [LAYOUT.view(flat, e) - start[e.name] for e in LAYOUT.entries if e.kind != "stat"]
     (0.15 * sum(d.square().sum() for d in away)).backward()
-    for at, expected in ((w, flat.grad[: LAYOUT.trained]), (start, torch.zeros(LAYOUT.trained))):
-        grad = torch.zeros_like(at.trained)
-        method.correct_gradient(grad, at, {"model": start}, {})
+    for point, expected in ((w, flat.grad[: LAYOUT.trained]), (start, torch.zeros(LAYOUT.trained))):
+        grad = torch.zeros_like(point.trained)
+        method.correct_gradient(grad, point, {"model": start}, {})
         torch.testing.assert_close(grad, expected, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("how", [{}, {"momentum": 0.5, "weight_decay": 0.01}])
-def test_whole_rounds_against_a_second_implementation(how):
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.5, "weight_decay": 0.01}])
+def test_whole_rounds_against_a_second_implementation(options):
     """Three rounds in float64: minimise CE + the term by autograd from theta_g; theta_g <- mean by samples."""
     with toy64.doubled():
-        fed, state, seen, start = toy64.rounds("fedprox", {"mu": 0.3}, **how)
+        fed, state, seen, start = toy64.rounds("fedprox", {"mu": 0.3}, **options)
         for round in (1, 2, 3):
             clients = toy64.cohort(seen, round)
 
             def pull(theta, start=start):
                 return 0.15 * (theta - start).square().sum()
 
-            start = toy64.mean({c: toy64.train(start, seen[round, c], pull, 0.2, **how) for c in clients})
+            start = toy64.mean({c: toy64.train(start, seen[round, c], pull, 0.2, **options) for c in clients})
             assert len(clients) == fed.cohort
         toy64.close(state.server["model"], start)

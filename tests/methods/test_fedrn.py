@@ -1,4 +1,4 @@
-"""FedRN. A second implementation stands below: modules, torch.optim, scikit-learn, float64."""
+"""FedRN, against a second implementation with modules, torch.optim and scikit-learn in float64."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def seed_of(fed, c: int, round: int, word: str) -> int:
 
 
 def posterior(loss: torch.Tensor, seed: int) -> np.ndarray:
-    """Of the component with the lower mean; losses min-max scaled. 1 if they are equal."""
+    """The posterior of the component with the lower mean. Losses are min-max scaled. 1 if they are equal."""
     x = loss.detach().double().numpy()
     if len(x) < 2 or np.ptp(x) < 1e-12:
         return np.ones(len(x))
@@ -32,9 +32,9 @@ def test_if_every_posterior_is_1_or_none_above_a_half_it_is_fedavg_bit_for_bit(p
     base = toy.play("fedavg").outcome.state.server["model"]
     assert not torch.equal(toy.play("fedrn").outcome.state.server["model"].flat, base.flat)
     monkeypatch.setattr(fedrn, "score_labels", lambda client, w, word: torch.full((client.n,), p, dtype=torch.float64))
-    made = toy.play("fedrn")
-    assert torch.equal(made.outcome.state.server["model"].flat, base.flat)
-    neighbours = [v for r, *_, metric, v in made.outcome.record.metrics if metric == "neighbours"]
+    run = toy.play("fedrn")
+    assert torch.equal(run.outcome.state.server["model"].flat, base.flat)
+    neighbours = [v for r, *_, metric, v in run.outcome.record.metrics if metric == "neighbours"]
     assert neighbours == [4, 4]  # they were asked
 
 
@@ -62,19 +62,19 @@ def test_neighbours_and_scores(w, k):
     draw = np.random.default_rng(round(10 * w) + k)
     fed, method, state = toy.started("fedrn", {"weight": w, "neighbours": k})
     for _ in range(30):
-        known = sorted(draw.choice(fed.all, draw.integers(2, 8), replace=False).tolist())
-        skill = {j: float(draw.integers(5) / 4) for j in known}  # with ties
-        answers = {j: draw.normal(size=5) for j in known}
-        state.server["told"] = {j: {"skill": skill[j], "answer": torch.from_numpy(answers[j])} for j in known}
+        clients = sorted(draw.choice(fed.all, draw.integers(2, 8), replace=False).tolist())
+        skill = {j: float(draw.integers(5) / 4) for j in clients}  # with ties
+        answers = {j: draw.normal(size=5) for j in clients}
+        state.server["told"] = {j: {"skill": skill[j], "answer": torch.from_numpy(answers[j])} for j in clients}
         for c in fed.all:
             x = state.server["probe"]
             answer = answers[c] if c in skill else fed.net().predict(state.server["model"], x)[0].double().numpy()
-            score, own = scores_by_hand(w, skill, answers, c, answer)
-            near, told = method.choose_neighbours(fed, state, c)
-            best = sorted((j for j in known if j != c), key=lambda j, score=score: (-round(score[j], 9), j))[:k]
-            expected = [own, *(score[j] for j in best)]
-            assert near == best
-            assert told == pytest.approx(expected if sum(expected) > 0 else [1.0] * len(expected), abs=1e-9)
+            score, own_score = scores_by_hand(w, skill, answers, c, answer)
+            neighbours, scores = method.choose_neighbours(fed, state, c)
+            best = sorted((j for j in clients if j != c), key=lambda j, score=score: (-round(score[j], 9), j))[:k]
+            expected = [own_score, *(score[j] for j in best)]
+            assert neighbours == best
+            assert scores == pytest.approx(expected if sum(expected) > 0 else [1.0] * len(expected), abs=1e-9)
 
 
 def test_equal_accuracies_and_answers_count_nothing():
@@ -82,11 +82,11 @@ def test_equal_accuracies_and_answers_count_nothing():
     fed, method, state = toy.started("fedrn", {"weight": 0.6})
     state.server["told"] = {j: {"skill": 0.5, "answer": torch.ones(5)} for j in (0, 3, 5)}
     assert method.choose_neighbours(fed, state, 3) == ([0, 5], pytest.approx([0.4, 0, 0]))
-    fed, method, other = toy.started("fedrn", {"weight": 1.0})
-    other.server |= state.server
-    assert method.choose_neighbours(fed, other, 3) == ([0, 5], [1.0, 1.0, 1.0])
-    other.server["told"] = {}
-    assert method.choose_neighbours(fed, other, 3) == ([], [1.0])
+    fed, method, second_state = toy.started("fedrn", {"weight": 1.0})
+    second_state.server |= state.server
+    assert method.choose_neighbours(fed, second_state, 3) == ([0, 5], [1.0, 1.0, 1.0])
+    second_state.server["told"] = {}
+    assert method.choose_neighbours(fed, second_state, 3) == ([], [1.0])
 
 
 @pytest.mark.parametrize("k", [0, 2])
@@ -105,12 +105,12 @@ def test_a_round_with_neighbours_against_a_second_implementation(k, monkeypatch)
             positions[-1].append(batch.i.clone())
             super().train_step(net, carry, batch, broadcast, client_state)
 
-    def both(self, fed, state):
+    def choose_round(self, fed, state):
         (warm_up if state.round == 1 else fedrn.FedRN.round_with_neighbours)(self, fed, state)
 
     w, warm_up = 0.6, fedrn.FedRN.run_round
     monkeypatch.setattr(fedrn, "Heads", Watched)
-    monkeypatch.setattr(fedrn.FedRN, "run_round", both)
+    monkeypatch.setattr(fedrn.FedRN, "run_round", choose_round)
     with toy64.doubled():
         fed, state, seen, start = toy64.rounds("fedrn", {"warmup": 1, "neighbours": k, "weight": w}, 2)
         data = {c: toy.images_of(fed.world, c) for c in fed.all}
@@ -132,16 +132,16 @@ def test_a_round_with_neighbours_against_a_second_implementation(k, monkeypatch)
         for c in second:
             own_flat = first.get(c, theta)
             answer = toy64.module_of(own_flat)(probe)[0].detach().numpy()
-            score, own = scores_by_hand(w, skill, answers, c, answer)
-            near = sorted((j for j in score if j != c), key=lambda j, score=score: (-score[j], j))[:k]
+            score, own_score = scores_by_hand(w, skill, answers, c, answer)
+            neighbours = sorted((j for j in score if j != c), key=lambda j, score=score: (-score[j], j))[:k]
             p = posterior(loss_of(toy64.module_of(own_flat), c), seed_of(fed, c, 2, "own"))
             assert k == 0 or {int(i) for batch in positions[c] for i in batch} == set(np.flatnonzero(p > 0.5))
-            total, weight = own * p, own
-            for n, j in enumerate(near):
+            total, weight = own_score * p, own_score
+            for n, j in enumerate(neighbours):
                 model = toy64.module_of(first[j])
                 tune_head(model, x_of[c], data[c][1], positions[c], 0.2)
-                told = posterior(loss_of(model, c), seed_of(fed, c, 2, f"near{n}"))
-                total, weight = total + score[j] * told, weight + score[j]
+                estimate = posterior(loss_of(model, c), seed_of(fed, c, 2, f"near{n}"))
+                total, weight = total + score[j] * estimate, weight + score[j]
             clean = total / weight
             np.testing.assert_allclose(state.clients[c]["clean"], clean, rtol=0, atol=1e-4)
             trusted = clean > 0.5 if (clean > 0.5).any() else np.ones(len(clean), bool)
@@ -166,22 +166,22 @@ def test_a_body_with_normalisation_stays_in_evaluation_mode(toy_nets):
     """Heads are tuned on features [n, d] of the neighbour's model as it predicts."""
     fed, method, state = toy.started("fedrn", train={"net": "toy_norm", "lr": 0.05, "fraction": 1.0})
     method.run_round(fed, state)
-    near = state.clients[5]["model"]
+    model = state.clients[5]["model"]
     local = fedrn.Heads(fed.train)
     client = Client(fed.world, 0, dict(state.clients[0]), None, 2)
-    work = local.prepare_fit(client, {"near0": near})
+    work = local.prepare_fit(client, {"near0": model})
     x, _ = toy.images_of(fed.world, 0)
-    torch.testing.assert_close(work.aux["near0"], fed.net().features(near, x), rtol=0, atol=1e-6)
-    head = local.init_carry(fed.net(), {"near0": near}, {})["near0"]
+    torch.testing.assert_close(work.aux["near0"], fed.net().features(model, x), rtol=0, atol=1e-6)
+    head = local.init_carry(fed.net(), {"near0": model}, {})["near0"]
     assert [e.name for e in head.layout.entries] == ["head.weight", "head.bias"]
-    torch.testing.assert_close(fed.net().head(head, work.aux["near0"]), fed.net().predict(near, x), rtol=0, atol=1e-5)
+    torch.testing.assert_close(fed.net().head(head, work.aux["near0"]), fed.net().predict(model, x), rtol=0, atol=1e-5)
 
 
 def test_dropout_that_stays_on_in_evaluation():
     fed, method, state = toy.started("fedrn", net=toy.toy_net(toy.dropping_body, dropout_at_eval=True))
     state.round = 1
     method.run_round(fed, state)
-    answers = torch.stack([told["answer"] for told in state.server["told"].values()])
+    answers = torch.stack([message["answer"] for message in state.server["told"].values()])
     assert torch.isfinite(answers).all()
     assert answers.abs().sum() > 0
 

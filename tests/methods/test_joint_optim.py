@@ -1,4 +1,4 @@
-"""Joint optimisation: whole rounds against a second implementation, and labels that stay."""
+"""Joint optimisation: whole rounds against a second implementation, and labels that do not change."""
 
 import collections
 
@@ -28,15 +28,15 @@ def test_whole_rounds_against_a_second_implementation(memory):
                     def loss(module, x=x, i=i, k=k):
                         z = module(x)
                         p = z.softmax(1)
-                        for one, row in zip(i.tolist(), p.detach(), strict=True):
-                            queues[k, one].append(row)
+                        for sample, row in zip(i.tolist(), p.detach(), strict=True):
+                            queues[k, sample].append(row)
                         l_p = -sum(0.2 * torch.log(q) for q in p.mean(0))
                         l_e = -(p * z.log_softmax(1)).sum(1).mean()
                         return -(targets[k][i] * z.log_softmax(1)).sum(1).mean() + 0.7 * l_p + 0.4 * l_e
 
                     flat = toy64.step(flat, loss, 0.2)
                     if round > 1 and (number + 1) % (len(steps) // 2) == 0:  # at the end of each of the two epochs
-                        rows = [torch.stack(list(queues[k, one])).mean(0) for one in range(toy.SIZES[k])]
+                        rows = [torch.stack(list(queues[k, sample])).mean(0) for sample in range(toy.SIZES[k])]
                         targets[k] = torch.stack(rows)
                 ends[k] = flat
             theta = toy64.mean(ends)
@@ -47,9 +47,9 @@ def test_whole_rounds_against_a_second_implementation(memory):
 
 def test_warm_up_leaves_labels_alone_and_without_terms_it_is_fedavg():
     fields = {"warmup": 3, "alpha": 0.0, "beta": 0.0}
-    made, plain = toy.play("joint_optim", method=fields).outcome, toy.play("fedavg").outcome
-    torch.testing.assert_close(made.state.server["model"].flat, plain.state.server["model"].flat, rtol=1e-5, atol=1e-6)
-    assert not made.state.relabelled
+    run, plain = toy.play("joint_optim", method=fields).outcome, toy.play("fedavg").outcome
+    torch.testing.assert_close(run.state.server["model"].flat, plain.state.server["model"].flat, rtol=1e-5, atol=1e-6)
+    assert not run.state.relabelled
 
 
 def test_a_client_without_a_step_keeps_its_given_label():

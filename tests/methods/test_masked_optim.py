@@ -10,17 +10,17 @@ from fednoise_core.methods import make_method
 from fednoise_core.settings.train import Train
 
 
-def whole_loss(z, U, y, keep, given=0.5, entropy=0.1):
+def whole_loss(z, U, y, keep, label_weight=0.5, entropy=0.1):
     """The mean over the batch, from the equation, with the mask in a plain loop."""
     p, s, K = torch.softmax(z, 1), torch.softmax(U, 1), z.shape[1]
     order = F.cross_entropy(z, y, reduction="none").argsort().tolist()
-    kept = set(order[: max(1, int(keep * len(y) + 1e-9))])
+    selected = set(order[: max(1, int(keep * len(y) + 1e-9))])
     total = 0.0
     for b in range(len(y)):
         kl = sum(p[b, k] * (p[b, k].log() - s[b, k].log()) for k in range(K))
         h = -sum(p[b, k] * p[b, k].log() for k in range(K))
-        held = -s[b, y[b]].log() if b in kept else 0.0
-        total = total + kl / K + given * held + entropy * h / K
+        label_loss = -s[b, y[b]].log() if b in selected else 0.0
+        total = total + kl / K + label_weight * label_loss + entropy * h / K
     return total / len(y)
 
 
@@ -32,8 +32,8 @@ def test_the_gradient_of_label_logits_is_autograds(keep):
     y = torch.randint(5, (7,), generator=draw)
     (expected,) = torch.autograd.grad(whole_loss(z, U, y, keep), U)
     method = make_method({"name": "masked_optim", "mask": keep}, Train())
-    found = method.label_gradient(U.detach(), torch.softmax(z, 1), y)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-15)
+    gradient = method.label_gradient(U.detach(), torch.softmax(z, 1), y)
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-15)
 
 
 def test_rounds_by_hand():
@@ -61,17 +61,17 @@ def test_the_server_merges_as_rfa():
     states = []
     for name in ("masked_optim", "rfa", "fedavg"):
         fed, method, state = toy.started(name)
-        state.notes["noisy"] = [3, 5]  # FedNoRo's weights would tell these apart
+        state.notes["noisy"] = [3, 5]  # FedNoRo would weigh these clients differently
         draw = torch.Generator().manual_seed(1)
         start = state.server["model"]
         models = [start.like(start.flat + torch.randn(425, generator=draw) * k) for k in range(1, 5)]
-        method.merge_updates(fed, state, [0, 3, 4, 5], [{"model": one} for one in models])
+        method.merge_updates(fed, state, [0, 3, 4, 5], [{"model": model} for model in models])
         states.append(state.server["model"].flat)
     assert torch.equal(states[0], states[1])
     assert not torch.allclose(states[0], states[2], atol=1e-3)
 
 
-def test_with_everything_held_and_no_step_back_clients_are_those_of_fedelc():
+def test_without_mask_and_step_back_clients_are_those_of_fedelc():
     updates = []
     for name, fields in (("masked_optim", {"mask": 1.0, "keep": 0.0}), ("fedelc", {"entropy": 0.1})):
         fed, method, state = toy.started(name, fields)

@@ -23,18 +23,18 @@ def posterior_by_loops(loss):
     def scale(value):
         return min(max((value - (low + 1e-5)) / (high - low), 1e-3), 1 - 1e-3)
 
-    kept = [scale(value) for value in loss if low <= value <= high]
+    scaled = [scale(value) for value in loss if low <= value <= high]
     parameters = [(1.0, 2.0, 0.5), (2.0, 1.0, 0.5)]
     for _ in range(10):
-        shares = [[max(w * scipy.stats.beta.pdf(x, a, b), 1e-12) for a, b, w in parameters] for x in kept]
-        shares = [[one / sum(both) for one in both] for both in shares]
+        shares = [[max(w * scipy.stats.beta.pdf(x, a, b), 1e-12) for a, b, w in parameters] for x in scaled]
+        shares = [[density / sum(pair) for density in pair] for pair in shares]
         parameters = []
         for k in (0, 1):
-            weights = [both[k] for both in shares]
-            mean = np.average(kept, weights=weights)
-            variance = np.average((np.array(kept) - mean) ** 2, weights=weights)
+            weights = [pair[k] for pair in shares]
+            mean = np.average(scaled, weights=weights)
+            variance = np.average((np.array(scaled) - mean) ** 2, weights=weights)
             a = mean * (mean * (1 - mean) / variance - 1)
-            parameters.append((a, a * (1 - mean) / mean, sum(weights) / len(kept)))
+            parameters.append((a, a * (1 - mean) / mean, sum(weights) / len(scaled)))
 
     def posterior(x):
         first, second = (w * scipy.stats.beta.pdf(x, a, b) for a, b, w in parameters)
@@ -50,18 +50,18 @@ def posterior_by_loops(loss):
 def test_the_mixture_against_a_second_implementation(seed):
     draw = np.random.default_rng(seed)
     loss = np.concatenate([draw.gamma(1.0, 0.3, 150), draw.normal(3.0, 0.6, 80)])
-    found = wrong_posterior(loss)
-    np.testing.assert_allclose(found, posterior_by_loops(loss), rtol=1e-6)
-    assert found[:150].mean() < 0.3 < 0.7 < found[150:].mean()
+    posterior = wrong_posterior(loss)
+    np.testing.assert_allclose(posterior, posterior_by_loops(loss), rtol=1e-6)
+    assert posterior[:150].mean() < 0.3 < 0.7 < posterior[150:].mean()
 
 
 @pytest.mark.parametrize(
     "loss", [[], [1.0], [2.0] * 9, [0.0, 1.0], [0.0] * 8 + [1.0] * 8, [0.0] * 30 + [1e30], [0.0, 1.0, np.inf]]
 )
 def test_degenerate_losses_give_numbers(loss):
-    found = wrong_posterior(np.array(loss))
-    assert found.shape == (len(loss),)
-    assert ((found >= 1e-4) & (found <= 1 - 1e-4)).all()
+    posterior = wrong_posterior(np.array(loss))
+    assert posterior.shape == (len(loss),)
+    assert ((posterior >= 1e-4) & (posterior <= 1 - 1e-4)).all()
 
 
 @pytest.mark.parametrize("bootstrap", ["hard", "soft", "soft_to_hard"])
@@ -74,7 +74,7 @@ def test_the_loss_by_hand(bootstrap):
     b = torch.rand(7, generator=draw)
     method = make_method({"name": "mdyr", "bootstrap": bootstrap, "prior_weight": 0.3, "alpha": 2.0}, Train())
     batch = Batch([x], y, torch.arange(7), u, torch.zeros(7, 0), {"wrong": b})
-    found = method.compute_objective(net, w, batch, {"bootstrap": True, "temperature": 0.3}, {})
+    loss = method.compute_objective(net, w, batch, {"bootstrap": True, "temperature": 0.3}, {})
     lam, order = float(beta_from_uniform(u[:1, 0], 2.0)), sorted(range(7), key=lambda k: float(u[k, 1]))
     logits = x.flatten(1) @ w["head.weight"].T + w["head.bias"]
     mixed = lam * logits + (1 - lam) * logits[order]
@@ -85,21 +85,21 @@ def test_the_loss_by_hand(bootstrap):
     total = 0.0
     for i, j in enumerate(order):
         for share, k in ((lam, i), (1 - lam, j)):
-            given = F.cross_entropy(mixed[i], y[k])
+            label_loss = F.cross_entropy(mixed[i], y[k])
             soft = (logits[k] / (0.3 if bootstrap == "soft_to_hard" else 1)).softmax(0)
             guess = F.cross_entropy(mixed[i], soft.argmax() if bootstrap == "hard" else soft)
-            total += share * ((1 - b[k]) * given + b[k] * guess) / 7
+            total += share * ((1 - b[k]) * label_loss + b[k] * guess) / 7
     mean = mixed.softmax(1).mean(0)
     total += 0.3 * sum(0.2 * torch.log(0.2 / p) for p in mean)
-    assert found.item() == pytest.approx(float(total), rel=1e-5)
+    assert loss.item() == pytest.approx(float(total), rel=1e-5)
 
 
 def test_the_temperature_falls_as_in_fednoisy():
     """Its list is `linspace(1, 0.001, 200/300 of the rounds less the warm-up)`, its last value for all later rounds."""
     method = make_method({"name": "mdyr", "bootstrap": "soft_to_hard", "warmup": 10}, Train(rounds=40))
     states = [SimpleNamespace(round=round, server={"model": {}}) for round in range(1, 41)]
-    found = [method.make_broadcast(None, state) for state in states]
+    broadcasts = [method.make_broadcast(None, state) for state in states]
     listed = np.linspace(1, 0.001, 26 - 10)
-    for number, broadcast in enumerate(found):
+    for number, broadcast in enumerate(broadcasts):
         assert broadcast["bootstrap"] == (number >= 10)
         assert broadcast["temperature"] == pytest.approx(listed[min(max(number - 10, 0), 15)])

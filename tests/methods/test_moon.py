@@ -20,7 +20,7 @@ def test_whole_rounds_against_a_second_implementation():
                 optimiser = torch.optim.SGD(module.parameters(), 0.2)
                 for x, y in seen[round, k]:
                     z = module[:3](x)
-                    similar = [nn.CosineSimilarity(-1)(z, other(x).detach()) for other in old]
+                    similar = [nn.CosineSimilarity(-1)(z, body(x).detach()) for body in old]
                     contrast = F.cross_entropy(torch.stack(similar, 1) / 0.4, torch.zeros(len(y), dtype=torch.int64))
                     optimiser.zero_grad()
                     (F.cross_entropy(module[3](z), y) + 2.0 * contrast).backward()

@@ -1,4 +1,4 @@
-"""The prestop rule on scripted accuracies, what is measured, and the phases."""
+"""The prestop rule on scripted accuracies, the measured accuracy, and the phases."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def test_the_rule_on_a_scripted_curve(options, expected):
 
 def test_a_curve_that_rises_never_stops_it():
     assert stop([k / 100 for k in range(1, 100)], start=1, patience=1) == 0
-    assert stop([0.0] * 5, start=1, patience=4) == 5  # nothing above 0 is no rise
+    assert stop([0.0] * 5, start=1, patience=4) == 5  # an accuracy of 0 is no rise
     assert stop([0.5] * 5, start=1, patience=1, compare="previous", tie="reset") == 0
 
 
@@ -58,11 +58,11 @@ def scripted(monkeypatch: pytest.MonkeyPatch, script: list[float], **fields):
 
 
 def test_the_run_changes_phase_in_the_round_after_the_stop(monkeypatch):
-    made = scripted(monkeypatch, [0.5, 0.6, 0.4, 0.5, 0.7, 0.8], start=1, patience=2)
-    assert made.summary["notes"]["prestop"]["round"] == 4
+    run = scripted(monkeypatch, [0.5, 0.6, 0.4, 0.5, 0.7, 0.8], start=1, patience=2)
+    assert run.summary["notes"]["prestop"]["round"] == 4
     first, second = {"name": "watch", "first": 1, "last": 4}, {"name": "corrected", "first": 5, "last": 6}
-    assert made.summary["phases"] == [first, second]
-    rows = {(row[0], row[5]): row for row in made.outcome.record.metrics if row[3] == ""}
+    assert run.summary["phases"] == [first, second]
+    rows = {(row[0], row[5]): row for row in run.outcome.record.metrics if row[3] == ""}
     assert [rows[t, "clients"][2] for t in range(1, 7)] == ["watch"] * 4 + ["corrected"] * 2
     assert [rows[t, "watched_accuracy"][6] for t in range(1, 5)] == [0.5, 0.6, 0.4, 0.5]
     assert (5, "watched_accuracy") not in rows
@@ -78,7 +78,7 @@ def test_before_the_stop_and_with_endless_patience_it_is_fedavg_bit_for_bit(name
     assert never.curve == plain.curve
     once = toy.play(name, method={"latest": 2, "monitor": monitor})
     assert once.curve[:3] == plain.curve[:3]
-    assert never.suspects == plain.suspects  # no opinion of its own if phase 1 never ended
+    assert never.suspects == plain.suspects  # no estimate if phase 1 never ended
 
 
 def test_the_default_start_is_a_fifth_of_the_rounds():
@@ -110,19 +110,19 @@ def test_accuracy_before_training_is_that_of_the_broadcast_model():
     clients, updates = fed.fit(method, state, [0, 1, 3], method.make_broadcast(fed, state))
     for client, update in zip(clients, updates, strict=True):
         x, y = toy.images_of(fed.world, client)
-        found = (fed.net(0).predict(state.server["model"], x).argmax(1) == y).float().mean()
-        torch.testing.assert_close(update["accuracy"], found[None])
+        accuracy = (fed.net(0).predict(state.server["model"], x).argmax(1) == y).float().mean()
+        torch.testing.assert_close(update["accuracy"], accuracy[None])
     method.merge_updates(fed, state, clients, updates)
     mean = sum(float(update["accuracy"]) for update in updates) / 3  # of clients, not of samples
     assert state.notes["prestop"]["accuracy"] == pytest.approx(mean)
 
 
-def test_a_client_that_takes_no_step_says_nothing():
+def test_a_client_that_takes_no_step_sends_no_accuracy():
     """Client 1 has one sample, which this net cannot normalise."""
     fed, method, state = toy.started("forward_prestop", net=toy.toy_net(toy.normed_point))
     clients, updates = fed.fit(method, state, [0, 1], method.make_broadcast(fed, state))
     assert ["accuracy" in update for update in updates] == [True, False]
     method.merge_updates(fed, state, clients, updates)
     assert state.notes["prestop"]["accuracy"] == pytest.approx(float(updates[0]["accuracy"]))
-    method.merge_updates(fed, state, [1], updates[1:])  # nobody says anything: the rule waits
+    method.merge_updates(fed, state, [1], updates[1:])  # no accuracy: the rule waits
     assert state.notes["prestop"]["misses"] == 0

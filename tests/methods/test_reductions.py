@@ -18,7 +18,7 @@ UNIFORM = {"weighting": "uniform"}
 TEACHING = {"forget_rate": 0.4, "ramp": 2}
 ROFL = {"centroid": 0.0, "entropy": 0.0, "forget_rate": 0.0, "label_rounds": 9, "ramp": 1}
 CORES = {"beta_schedule": "cores", "beta_start": 2, "beta_lr": True}
-EXACT = [  # method, settings without a part and with it; what it is without
+EXACT = [  # method, settings without a part and with it; the equal method and its settings
     ("coteaching_plus", {**TEACHING, "warmup": 3}, {**TEACHING, "warmup": 2}, "coteaching", TEACHING),
     *(("ditto_efc", {"strength": s}, {"strength": s + 0.1}, "fedprox", {"mu": 2 * s}) for s in (0.0, 0.1, 0.7)),
     ("feddecorr", {"beta": 0.0}, {}, "fedavg", {}),
@@ -42,10 +42,10 @@ EXACT = [  # method, settings without a part and with it; what it is without
 ]
 
 
-@pytest.mark.parametrize(("name", "off", "on", "other", "fields"), EXACT)
-def test_without_a_part_it_is_another_method_bit_for_bit(name, off, on, other, fields):
-    assert torch.equal(model(name, **off), model(other, **fields))
-    assert not torch.allclose(model(name, **on), model(other, **fields), atol=1e-4)
+@pytest.mark.parametrize(("name", "off", "on", "base", "fields"), EXACT)
+def test_without_a_part_it_is_another_method_bit_for_bit(name, off, on, base, fields):
+    assert torch.equal(model(name, **off), model(base, **fields))
+    assert not torch.allclose(model(name, **on), model(base, **fields), atol=1e-4)
 
 
 MOMENTUM = {"server_optimiser": "momentum"}
@@ -59,7 +59,7 @@ CLOSE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "off", "on", "other", "fields"), CLOSE)
-def test_without_a_part_it_is_another_method_up_to_rounding(name, off, on, other, fields):
-    torch.testing.assert_close(model(name, **off), model(other, **fields), rtol=1e-5, atol=1e-6)
-    assert not torch.allclose(model(name, **on), model(other, **fields), atol=1e-3)
+@pytest.mark.parametrize(("name", "off", "on", "base", "fields"), CLOSE)
+def test_without_a_part_it_is_another_method_up_to_rounding(name, off, on, base, fields):
+    torch.testing.assert_close(model(name, **off), model(base, **fields), rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(model(name, **on), model(base, **fields), atol=1e-3)

@@ -14,8 +14,8 @@ from fednoise_core.settings.train import Train
 
 
 def softmax(w: list[float]) -> list[float]:
-    whole = sum(math.exp(v) for v in w)
-    return [math.exp(v) / whole for v in w]
+    total = sum(math.exp(v) for v in w)
+    return [math.exp(v) / total for v in w]
 
 
 def of(gains: tuple[float, ...], total: float) -> list[float]:
@@ -27,12 +27,12 @@ MIXED = [0.5, 1.0, 1.0, 1.0], [1.0, 0.5, 1.1, 1.1]  # F = 1, -1/2, 1/10, 1/10
 
 
 @pytest.mark.parametrize(
-    ("now", "before", "how", "expected"),
+    ("now", "before", "options", "expected"),
     [
         ([0.5, 0.6, 0.9, 0.75], [1.0, 0.8, 0.9, 0.9], (0.5,), of((1, 1 / 3, 0, 1 / 5), 23 / 15)),
         (*MIXED, (0.5, "signed"), of((1, -0.5, 0.1, 0.1), 0.7)),  # the signed sum stretches the shares
         (*MIXED, (0.5, "abs"), of((1, -0.5, 0.1, 0.1), 1.7)),
-        ([1.0, 1.0], [0.5, 0.9], (0.5,), of((-0.5, -0.1), -0.6)),  # all got worse: who did most leads
+        ([1.0, 1.0], [0.5, 0.9], (0.5,), of((-0.5, -0.1), -0.6)),  # all got worse: the worst has most weight
         ([1.0, 1.0], [1.5, 0.5], (0.5,), [0.5, 0.5]),  # gains cancel
         ([1.0, 1.0], [1.5, 0.5], (0.5, "abs"), softmax([1.25, 0.75])),
         ([1.0, 1.0], [1.5 + 1e-6, 0.5], (0.5,), [1.0, 0.0]),  # nearly
@@ -47,12 +47,12 @@ MIXED = [0.5, 1.0, 1.0, 1.0], [1.0, 0.5, 1.1, 1.1]  # F = 1, -1/2, 1/10, 1/10
         ([0.5], [1.0], (0.5,), [1.0]),
     ],
 )
-def test_weights_by_hand(now, before, how, expected):
-    assert client_weights(now, before, *how) == pytest.approx(expected)
+def test_weights_by_hand(now, before, options, expected):
+    assert client_weights(now, before, *options) == pytest.approx(expected)
     assert sum(expected) == pytest.approx(1)
 
 
-# what is learnt from others
+# learning from others
 
 
 def four(generator: int = 0) -> torch.Tensor:
@@ -64,7 +64,7 @@ W = [0.4, 0.1, 0.3, 0.2]
 
 
 def loss_and_gradient(kl: str, heard, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of a net whose logits are the weights themselves."""
+    """Loss and gradient of a net whose logits are the weights themselves."""
     free, net, batch = logits.clone().requires_grad_(), Mock(), Mock()
     net.train = lambda w, x, u: w
     loss = Align(Train(), kl, False).compute_objective(net, free, batch, heard, {})
@@ -85,31 +85,31 @@ def divergences(kl: str, log_p: torch.Tensor, k: int, logits: torch.Tensor) -> t
 
 @pytest.fixture
 def exact(monkeypatch):
-    """The library's logarithms are of float32."""
+    """Log-probabilities in float64. The library takes them in float32."""
     monkeypatch.setattr(mutual.losses, "log_probs", lambda z: torch.log_softmax(z, -1))
 
 
 @pytest.mark.parametrize("kl", ["forward", "reverse"])
 @pytest.mark.parametrize("k", range(4))
-def test_one_tensor_tells_all_that_the_others_divergences_need(kl, k, exact):
+def test_one_tensor_holds_all_that_the_divergences_of_others_need(kl, k, exact):
     log_p = four()
     logits = four(1)[k] * 1.3
-    heard = mix_messages([{"log_p": one} for one in log_p], W, kl)[k]
+    heard = mix_messages([{"log_p": row} for row in log_p], W, kl)[k]
     loss, gradient = loss_and_gradient(kl, heard, logits)
     free = logits.clone().requires_grad_()
-    whole = divergences(kl, log_p, k, free)
-    whole.backward()
+    expected = divergences(kl, log_p, k, free)
+    expected.backward()
     torch.testing.assert_close(gradient, free.grad, rtol=0, atol=1e-14)
     entropy = sum(W[i] * -(log_p[i].exp() * log_p[i]).sum(-1).mean() for i in range(4) if i != k)
     constant = entropy if kl == "forward" else 0.0
-    torch.testing.assert_close(loss, whole.detach() + constant, rtol=0, atol=1e-14)
+    torch.testing.assert_close(loss, expected.detach() + constant, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("kl", ["forward", "reverse"])
 def test_equal_clients_have_nothing_to_learn(kl, exact):
     """The divergences are 0, and so is their gradient."""
     log_p = four()[:1].expand(4, 3, 5)
-    heard = mix_messages([{"log_p": one} for one in log_p], W, kl)[2]
+    heard = mix_messages([{"log_p": row} for row in log_p], W, kl)[2]
     loss, gradient = loss_and_gradient(kl, heard, log_p[0])
     torch.testing.assert_close(gradient, torch.zeros_like(gradient), rtol=0, atol=1e-15)
     entropy = 0.7 * -(log_p[0].exp() * log_p[0]).sum(-1).mean()
@@ -117,15 +117,15 @@ def test_equal_clients_have_nothing_to_learn(kl, exact):
 
 
 @pytest.mark.parametrize("kl", ["forward", "reverse"])
-def test_who_diverges_teaches_nobody(kl):
+def test_a_diverged_client_teaches_no_other(kl):
     log_p = four()
     log_p[1, 0, 0] = torch.nan
-    found = mix_messages([{"log_p": one} for one in log_p], W, kl)
-    rest = mix_messages([{"log_p": one} for one in log_p[[0, 2, 3]]], [W[0], W[2], W[3]], kl)
-    for k, other in zip((0, 2, 3), rest, strict=True):
-        assert found[k].keys() == other.keys()
-        for name in other:
-            torch.testing.assert_close(found[k][name], other[name], rtol=0, atol=1e-15)
+    mixed = mix_messages([{"log_p": row} for row in log_p], W, kl)
+    reduced = mix_messages([{"log_p": row} for row in log_p[[0, 2, 3]]], [W[0], W[2], W[3]], kl)
+    for k, message in zip((0, 2, 3), reduced, strict=True):
+        assert mixed[k].keys() == message.keys()
+        for name in message:
+            torch.testing.assert_close(mixed[k][name], message[name], rtol=0, atol=1e-15)
 
 
 def test_a_fresh_optimiser_moves_every_number_by_the_rate():
@@ -139,9 +139,9 @@ def test_a_fresh_optimiser_moves_every_number_by_the_rate():
         method._align_models(fed, state, [0, 3, 5, 6], [1 / 3] * 4)
         moved[fresh] = state.clients[3]["model"].flat - before
     steps = moved[True] / 0.01
-    whole = torch.isclose(steps, steps.round(), atol=1e-2)
-    assert whole.float().mean() > 0.95
-    assert set(steps[whole].round().int().tolist()) >= {-3, -1, 1, 3}
+    integral = torch.isclose(steps, steps.round(), atol=1e-2)
+    assert integral.float().mean() > 0.95
+    assert set(steps[integral].round().int().tolist()) >= {-3, -1, 1, 3}
     assert not torch.allclose(moved[True], moved[False], atol=1e-3)
 
 
@@ -155,11 +155,11 @@ def mean_loss(fed, state, c: int) -> float:
     return float((-0.1 * p.log() - math.log(1e-4) * (1 - p)).mean())
 
 
-def test_who_takes_part_for_the_first_time_later_has_no_confidence_yet(monkeypatch):
+def test_a_client_that_joins_in_a_later_round_has_no_confidence_yet(monkeypatch):
     """F = 0 for it, so its weight is that of a client whose loss stayed; earlier participants have gained or lost."""
     used, work = [], mutual.mix_messages
     monkeypatch.setattr(
-        mutual, "mix_messages", lambda said, weights, kl: used.append(weights) or work(said, weights, kl)
+        mutual, "mix_messages", lambda messages, weights, kl: used.append(weights) or work(messages, weights, kl)
     )
     fed, method, state = toy.started("rhfl", {"public_batch": 10})
     before = {}
@@ -182,24 +182,24 @@ def test_a_loss_that_overflows_is_remembered_as_none():
     model["head.bias"].copy_(torch.full((5,), 3e38).index_fill(0, y[:1], -3e38))
     state.clients[4] = {"model": model}
     assert method._weigh_clients(fed, state, [0, 4], [1.0, 1.0]) == [1.0, 1.0]
-    known = state.notes["losses"]
-    assert known[0] > 0
-    assert known[4] is None
-    canonical_json(known)  # raises for infinity
+    last_losses = state.notes["losses"]
+    assert last_losses[0] > 0
+    assert last_losses[4] is None
+    canonical_json(last_losses)  # raises for infinity
     assert method._weigh_clients(fed, state, [0, 4], [1.0, 1.0]) == [0.5, 0.5]
 
 
 def test_a_cohort_of_one_trains_alone():
-    made = toy.play("rhfl", fraction=0.01, seed=0)
+    run = toy.play("rhfl", fraction=0.01, seed=0)
     alone = toy.play("local", method={"pretrain": 2}, fraction=0.01, seed=0)
-    assert made.summary["work"] == alone.summary["work"]
+    assert run.summary["work"] == alone.summary["work"]
 
 
-def test_the_losses_tell_of_noisy_clients():
-    """Of the run of the case: the state holds the losses, and diagnostics compare them with the truth."""
-    made = toy.play("rhfl", rounds=6)
-    losses = made.summary["notes"]["losses"]
+def test_the_losses_reveal_noisy_clients():
+    """The state holds the losses, and diagnostics compare them with the truth."""
+    run = toy.play("rhfl", rounds=6)
+    losses = run.summary["notes"]["losses"]
     assert [loss is None for loss in losses] == [c == 2 for c in range(8)]
-    found = {r[2]: r[3] for r in made.outcome.record.diagnostics if r[0] == 7}
+    diagnostics = {r[2]: r[3] for r in run.outcome.record.diagnostics if r[0] == 7}
     above = [float(losses[noisy] > losses[clean]) for noisy in toy.NOISY for clean in (0, 1, 4, 7)]
-    assert found["noisy_client_auroc"] == pytest.approx(sum(above) / len(above))
+    assert diagnostics["noisy_client_auroc"] == pytest.approx(sum(above) / len(above))

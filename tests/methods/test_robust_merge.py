@@ -21,7 +21,7 @@ def drawn(count: int, seed: int = 0) -> list[Weights]:
 
 
 def merged(name: str, models: list[Weights], start: Weights | None = None, **fields) -> torch.Tensor:
-    """What the server makes of these models, of the first clients that hold samples."""
+    """The server's model after a merge of these models, sent by the first clients with samples."""
     fed, method, state = toy.started(name, fields)
     state.server["model"] = start or models[0].like(torch.zeros(LAYOUT.size))
     method.merge_updates(fed, state, fed.all[: len(models)], [{"model": w} for w in models])
@@ -89,13 +89,13 @@ def geometric(models: list[Weights], shares: np.ndarray, steps: int, nu: float) 
 def test_rfa_against_weiszfeld_on_the_models(count, steps, nu, chunks):
     models, start = drawn(count), drawn(1, 9)[0]
     shares = np.array([17, 1, 12, 9, 14, 11, 8], float)[:count]
-    found = merged("rfa", models, start, iterations=steps, nu=nu)
-    np.testing.assert_allclose(found, geometric(models, shares, steps, nu), atol=1e-5)
+    model = merged("rfa", models, start, iterations=steps, nu=nu)
+    np.testing.assert_allclose(model, geometric(models, shares, steps, nu), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_wild_model_is_overruled(name):
-    """Of seven, one is far off: the mean follows it, no robust merge does."""
+    """One of seven models is far off. The mean follows it, and no robust merge does."""
     models = drawn(7)
     models[2] = models[2].like(models[2].flat + 1e4)
     honest = torch.from_numpy(np.delete(flats(models), 2, 0).mean(0)).float()
@@ -113,8 +113,8 @@ def test_equal_models_stay_as_they_are(name, count):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_servers_step_is_fedavgs(name):
-    """Statistics are not stretched."""
+    """The server's rate does not scale statistics."""
     models = drawn(5)
-    whole, half = merged(name, models), merged(name, models, server_lr=0.5)
-    torch.testing.assert_close(half[: LAYOUT.trained], whole[: LAYOUT.trained] / 2, rtol=0, atol=1e-6)
-    assert torch.equal(half[LAYOUT.trained :], whole[LAYOUT.trained :])
+    full, half = merged(name, models), merged(name, models, server_lr=0.5)
+    torch.testing.assert_close(half[: LAYOUT.trained], full[: LAYOUT.trained] / 2, rtol=0, atol=1e-6)
+    assert torch.equal(half[LAYOUT.trained :], full[LAYOUT.trained :])

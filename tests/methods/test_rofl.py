@@ -1,4 +1,4 @@
-"""RoFL. A second implementation stands below: modules, torch.optim, sums written out, float64."""
+"""RoFL, against a second implementation with modules, torch.optim and plain sums in float64."""
 
 import pytest
 import torch
@@ -41,11 +41,11 @@ def test_the_move_of_a_centroid():
 def test_identical_client_centroids_are_the_global_ones():
     """sum_k s f / sum_k s = f, whatever the reference, also where s is clamped to 0 or the reference is new."""
     draw = torch.Generator().manual_seed(0)
-    old, one = torch.randn(5, 6, generator=draw), torch.randn(5, 6, generator=draw)
-    old[1], one[1] = 0.0, one[2]  # new
-    old[3] = -one[3]  # opposite
-    one[4] = 0.0  # nobody has it: the old one stays
-    torch.testing.assert_close(merge_centroids(old, torch.stack([one] * 4)), torch.cat([one[:4], old[4:]]))
+    old, centroids = torch.randn(5, 6, generator=draw), torch.randn(5, 6, generator=draw)
+    old[1], centroids[1] = 0.0, centroids[2]  # new
+    old[3] = -centroids[3]  # opposite
+    centroids[4] = 0.0  # no client has it: the old one stays
+    torch.testing.assert_close(merge_centroids(old, torch.stack([centroids] * 4)), torch.cat([centroids[:4], old[4:]]))
 
 
 def test_merging_by_hand():
@@ -53,7 +53,7 @@ def test_merging_by_hand():
     mean of those who have it; if all are opposite, the same; a class that is nowhere keeps its centroid.
     """
     old = torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 0.0], [5.0, 7.0]])
-    said = torch.tensor(
+    messages = torch.tensor(
         [
             [[3.0, 4.0], [2.0, 2.0], [-1.0, 0.0], [0.0, 0.0]],
             [[4.0, 3.0], [0.0, 0.0], [-3.0, 0.0], [0.0, 0.0]],
@@ -62,7 +62,7 @@ def test_merging_by_hand():
     )
     first = (0.6 * torch.tensor([3.0, 4.0]) + 0.8 * torch.tensor([4.0, 3.0])) / 1.4
     expected = torch.stack([first, torch.tensor([3.0, 1.0]), torch.tensor([-2.0, 0.0]), torch.tensor([5.0, 7.0])])
-    torch.testing.assert_close(merge_centroids(old, said), expected)
+    torch.testing.assert_close(merge_centroids(old, messages), expected)
 
 
 def test_warm_up_and_ramp_are_a_tenth_of_the_rounds_rounded_up():
@@ -89,39 +89,39 @@ def naive_client(theta, f, batches, x_all, y_all, *, tau, pull, replaced, total)
     for x, y in batches:
         h = features(module, x)
         z = module[3](h)
-        kept = F.cross_entropy(z, y, reduction="none").argsort(stable=True)
-        kept = kept[: max(1, int((1 - tau) * len(y) + 1e-9))].tolist()
+        selected = F.cross_entropy(z, y, reduction="none").argsort(stable=True)
+        selected = selected[: max(1, int((1 - tau) * len(y) + 1e-9))].tolist()
         guess = base(x).argmax(1)
         loss, pulls = torch.zeros(()), torch.zeros(())
-        for n in kept:
+        for n in selected:
             agrees = max(range(5), key=lambda k, n=n: cos(f[k], h[n].detach())) == int(y[n])
             target = y[n] if agrees or not replaced else guess[n]
             p = torch.softmax(z[n], 0)
-            loss = loss - torch.log(p[target]) / len(kept) - 0.8 * (p * p.log()).sum() / len(kept)
+            loss = loss - torch.log(p[target]) / len(selected) - 0.8 * (p * p.log()).sum() / len(selected)
             if agrees:
                 pulls = pulls + (h[n] - f[y[n]]).square().sum()
-        loss = loss + pull * (pulls if total else pulls / len(kept))
+        loss = loss + pull * (pulls if total else pulls / len(selected))
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         with torch.no_grad():
             for k in range(5):
-                own = [n for n in kept if int(y[n]) == k]
-                if own:
-                    mean = sum(h[n] for n in own) / len(own)
+                members = [n for n in selected if int(y[n]) == k]
+                if members:
+                    mean = sum(h[n] for n in members) / len(members)
                     s = cos(f[k], mean)
                     f[k] = (1 - s * s) * f[k] + s * s * mean
     return toy64.vector(module), f
 
 
-def naive_merge(old, said):
+def naive_merge(old, messages):
     new = old.clone()
     for k in range(5):
-        s = [max(0.0, cos(old[k], f[k])) for f in said]
+        s = [max(0.0, cos(old[k], f[k])) for f in messages]
         if sum(s) < 1e-6:
-            s = [float(f[k].any()) for f in said]
+            s = [float(f[k].any()) for f in messages]
         if sum(s):
-            new[k] = sum(a * f[k] for a, f in zip(s, said, strict=True)) / sum(s)
+            new[k] = sum(a * f[k] for a, f in zip(s, messages, strict=True)) / sum(s)
     return new
 
 
@@ -138,10 +138,10 @@ def test_whole_rounds_against_a_second_implementation(fields):
         fed, state, seen, theta = toy64.rounds("rofl", fields, 4, lr=0.05)
         f = torch.zeros(5, 6)
         for round in (1, 2, 3, 4):
-            t, models, said = round - 1, {}, []
+            t, models, messages = round - 1, {}, []
             for c in toy64.cohort(seen, round):
                 x, y = toy.images_of(fed.world, c)
-                models[c], own = naive_client(
+                models[c], centroids = naive_client(
                     theta,
                     f,
                     seen[round, c],
@@ -152,8 +152,8 @@ def test_whole_rounds_against_a_second_implementation(fields):
                     replaced=t >= fields["label_rounds"],
                     total=fields.get("reduction") == "sum",
                 )
-                said.append(own)
-            theta, f = toy64.mean(models), naive_merge(f, said)
+                messages.append(centroids)
+            theta, f = toy64.mean(models), naive_merge(f, messages)
         torch.testing.assert_close(state.server["model"].flat, theta, rtol=0, atol=1e-6)
         torch.testing.assert_close(state.server["centroids"], f, rtol=0, atol=1e-6)
         assert (f.norm(dim=1) > 0).all()

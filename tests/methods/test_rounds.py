@@ -8,15 +8,18 @@ from fednoise_core.settings.declare import Rounds, settings_of
 from fednoise_core.settings.train import Train
 
 LENGTHS = [
-    (name, key) for name in METHODS for key, one in settings_of(method_class(name)).items() if one.annotation == Rounds
+    (name, key)
+    for name in METHODS
+    for key, field in settings_of(method_class(name)).items()
+    if field.annotation == Rounds
 ]
-FEDCORR = ("fedcorr", "tune_rounds"), ("fedcorr", "full_rounds")  # its own count: a round of stage 1 costs several
+FEDCORR = ("fedcorr", "tune_rounds"), ("fedcorr", "full_rounds")  # a round of stage 1 costs several rounds
 
 
 def phases(name: str, rounds: int, **fields: float) -> list[tuple[str, int]]:
     """(name, last round) of each phase, with what the method requires taken from its example."""
     cls = method_class(name)
-    needed = {key: cls.example[key] for key, one in settings_of(cls).items() if one.is_required()}
+    needed = {key: cls.example[key] for key, field in settings_of(cls).items() if field.is_required()}
     method = make_method({"name": name, **needed, **fields}, Train(rounds=rounds))
     return [(phase.name, phase.end) for phase in method.list_phases(toy.toy_federation())]
 
@@ -30,8 +33,8 @@ def test_a_share_of_all_rounds(name, key):
     assert phases(name, 10, **{key: 0.5}) == phases(name, 10, **{key: 5})
 
 
-@pytest.mark.parametrize(("name", "key"), [one for one in LENGTHS if one not in FEDCORR])
-def test_one_beyond_the_last_round_makes_no_run_longer(name, key):
+@pytest.mark.parametrize(("name", "key"), [case for case in LENGTHS if case not in FEDCORR])
+def test_a_number_beyond_the_last_round_makes_no_run_longer(name, key):
     assert max(end for _, end in phases(name, 3, **{key: 50})) == 3
 
 

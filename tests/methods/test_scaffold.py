@@ -12,28 +12,28 @@ from fednoise_core.ops.weights import Weights
 FULL = {"batch": 100, "epochs": 1, "fraction": 1.0}
 
 
-@pytest.mark.parametrize("how", [{}, {"momentum": 0.5, "weight_decay": 0.01}])
-def test_whole_rounds_against_a_second_implementation(how):
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.5, "weight_decay": 0.01}])
+def test_whole_rounds_against_a_second_implementation(options):
     """Four rounds in float64: steps on g - c_i + c; c_i <- c_i - c + (theta_g - y)/(a lr), where a is the weight of all
     gradients in y (K without momentum); c is the mean of the c_i of all clients with data, those never drawn at zero;
     theta_g is the plain mean.
     """
-    m = how.get("momentum", 0)
+    m = options.get("momentum", 0)
     with toy64.doubled():
-        _, state, seen, theta = toy64.rounds("scaffold", {}, 4, **how)
-        own = {k: torch.zeros(425) for k in range(8) if toy.SIZES[k]}
+        _, state, seen, theta = toy64.rounds("scaffold", {}, 4, **options)
+        controls = {k: torch.zeros(425) for k in range(8) if toy.SIZES[k]}
         for round in (1, 2, 3, 4):
-            c, ends = sum(own.values()) / 7, {}
+            c, ends = sum(controls.values()) / 7, {}
             for k in toy64.cohort(seen, round):
                 steps = seen[round, k]
-                ends[k] = toy64.train(theta, steps, lambda t, pull=c - own[k]: t @ pull, 0.2, **how)
+                ends[k] = toy64.train(theta, steps, lambda t, pull=c - controls[k]: t @ pull, 0.2, **options)
                 reach = sum(m**age for step in range(len(steps)) for age in range(step + 1))
-                own[k] = own[k] - c + (theta - ends[k]) / (reach * 0.2)
+                controls[k] = controls[k] - c + (theta - ends[k]) / (reach * 0.2)
             theta = toy64.mean(ends, by="clients")
         toy64.close(state.server["model"], theta)
-        toy64.close(state.server["control"], sum(own.values()) / 7)
-        for k, mine in state.clients.items():
-            toy64.close(mine["control"], own[k])
+        toy64.close(state.server["control"], sum(controls.values()) / 7)
+        for k, client_state in state.clients.items():
+            toy64.close(client_state["control"], controls[k])
         assert len(state.clients) > 4
         assert state.server["control"].abs().max() > 1e-3
 
@@ -79,7 +79,7 @@ def test_identical_clients_need_no_correction():
     assert state.server["control"].abs().max() > 0.01
 
 
-def test_steps_are_those_really_taken():
+def test_only_steps_taken_are_counted():
     """11 samples in batches of 5 on a net that cannot normalise one sample: 2 steps an epoch, not 3."""
     fed, method, state = toy.started("scaffold", net=toy.toy_net(toy.normed_point), train={"epochs": 1, "lr": 0.01})
     start = state.server["model"].clone()
@@ -89,9 +89,9 @@ def test_steps_are_those_really_taken():
     torch.testing.assert_close(state.clients[6]["control"], expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("how", [{"train": {"lr": 0.0}}, {"net": toy.toy_net(toy.normed_point)}])
-def test_who_learnt_nothing_keeps_its_control(how):
-    fed, method, state = toy.started("scaffold", **how)
+@pytest.mark.parametrize("options", [{"train": {"lr": 0.0}}, {"net": toy.toy_net(toy.normed_point)}])
+def test_a_client_that_learnt_nothing_keeps_its_control(options):
+    fed, method, state = toy.started("scaffold", **options)
     old = torch.linspace(-1, 1, state.server["control"].numel())
     state.clients[1] = {"control": old}
     state.server["control"] += 0.5

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 def chosen(losses, sure, rate):
     """Positions in the batch: the smallest losses, and the sure ones."""
-    order = sorted(range(len(losses)), key=lambda one: losses[one])
+    order = sorted(range(len(losses)), key=lambda position: losses[position])
     return sorted(set(order[: math.ceil((1 - rate) * len(losses) - 1e-9)]) | {i for i, yes in enumerate(sure) if yes})
 
 
@@ -41,19 +41,19 @@ def test_whole_rounds_against_a_second_implementation(uncertainty, rate):
                     z = toy64.module_of(flat)(x).detach()
                     target, pick = y.clone(), list(range(len(y)))
                     if round > 2:
-                        for one in i.tolist():
-                            p = np.bincount(queues[k, one], minlength=5) / 3
+                        for sample in i.tolist():
+                            p = np.bincount(queues[k, sample], minlength=5) / 3
                             entropy = -sum(q * np.log(q) for q in p if q) / np.log(5)
-                            if len(queues[k, one]) == 3 and entropy <= uncertainty:
-                                labels[k, one] = int(p.argmax())
-                        sure = [(k, one) in labels for one in i.tolist()]
+                            if len(queues[k, sample]) == 3 and entropy <= uncertainty:
+                                labels[k, sample] = int(p.argmax())
+                        sure = [(k, sample) in labels for sample in i.tolist()]
                         pick = chosen(F.cross_entropy(z, y, reduction="none").tolist(), sure, rate)
                         target = torch.tensor(
-                            [labels.get((k, one), int(t)) for one, t in zip(i.tolist(), y, strict=True)]
+                            [labels.get((k, sample), int(t)) for sample, t in zip(i.tolist(), y, strict=True)]
                         )
                         left_out += len(y) - len(pick)
-                    for one, row in zip(i.tolist(), z, strict=True):
-                        queues[k, one].append(int(row.argmax()))
+                    for sample, row in zip(i.tolist(), z, strict=True):
+                        queues[k, sample].append(int(row.argmax()))
                     flat = toy64.train(flat, [(x[pick], target[pick])], lambda t: 0 * t.sum(), 0.3)
                 ends[k] = flat
             theta = toy64.mean(ends)
@@ -61,4 +61,4 @@ def test_whole_rounds_against_a_second_implementation(uncertainty, rate):
         assert left_out
         toy64.close(state.server["model"], theta)
         for k in fed.all:
-            assert state.clients[k]["corrected"].tolist() == [labels.get((k, one), -1) for one in range(toy.SIZES[k])]
+            assert state.clients[k]["corrected"].tolist() == [labels.get((k, n), -1) for n in range(toy.SIZES[k])]

@@ -1,4 +1,4 @@
-"""Label smoothing and the active-passive loss: their values and gradients by a second way."""
+"""Label smoothing and the active-passive loss: their values and gradients against a second implementation."""
 
 import math
 
@@ -53,7 +53,7 @@ def test_values_and_gradients_are_those_of_a_second_implementation(spec, second)
 
 
 def test_the_normalised_part_sums_to_one_over_all_labels():
-    """What makes it robust: with every label once, the loss is the same for all predictions (its theorem 1)."""
+    """The loss summed over all labels is the same for all predictions, which makes it robust (its theorem 1)."""
     method = make_method({"name": "active_passive", "beta": 0}, Train())
     total = sum(method.compute_loss(LOGITS, torch.full((40,), k)) for k in range(5))
     torch.testing.assert_close(total, torch.ones(40, dtype=torch.float64))

@@ -20,7 +20,7 @@ def test_confident_rows_by_hand():
 
 
 def test_confident_rows_a_class_without_samples_has_a_column_of_zeros():
-    """Clients that lack a class (Di et al., 2024, 3.4): nobody is labelled 1 here, so no row leads there; the row
+    """Clients that lack a class (Di et al., 2024, 3.4): no sample is labelled 1 here, so no row leads there; the row
     of a class without confident samples is the identity's."""
     y = torch.tensor([0, 2, 0, 2, 2, 0])
     truth = torch.tensor([0, 2, 2, 2, 0, 0])

@@ -1,4 +1,4 @@
-"""What methods exchange and may see: bytes of every method, clean labels out of reach, no private parts touched."""
+"""Traffic and access of methods: bytes of every method, no clean labels, no private parts."""
 
 import ast
 from pathlib import Path
@@ -22,10 +22,10 @@ every_method = pytest.mark.parametrize("name", METHODS)
 
 @every_method
 def test_bytes_are_those_of_the_table(name, played):
-    made = played(name).run
-    expected = traffic(name, made)
-    rows = {(row[0], row[5]): row[6] for row in made.outcome.record.metrics if row[3] == ""}
-    assert len(expected) == 1 + made.summary["rounds"]
+    run = played(name).run
+    expected = traffic(name, run)
+    rows = {(row[0], row[5]): row[6] for row in run.outcome.record.metrics if row[3] == ""}
+    assert len(expected) == 1 + run.summary["rounds"]
     assert [(rows[r, "bytes_down"], rows[r, "bytes_up"]) for r in range(len(expected))] == expected
 
 
@@ -35,14 +35,14 @@ def test_passes_on_the_page_are_those_of_the_code(name: str) -> None:
 
 
 @every_method
-def test_what_crosses_and_stays_by_the_page_is_what_a_run_shows(name: str, played) -> None:
-    """On the toy world: bytes of FedAvg where the page says "the model" and nothing else, and things that clients keep
-    unless it says "nothing". (Its net has no normalisation layers, so that FedBN sends what FedAvg does.)
+def test_traffic_and_client_state_on_the_page_are_those_of_a_run(name: str, played) -> None:
+    """On the toy world: bytes of FedAvg if the page says "the model" and nothing else, and client state unless it says
+    "nothing". (Its net has no normalisation layers, so that FedBN sends what FedAvg does.)
     """
-    made, row = played(name).run, read_facts(name)
-    sends_the_model = traffic(name, made) == [(0, 0)] + [(4 * MODEL, 4 * MODEL)] * 3
+    run, row = played(name).run, read_facts(name)
+    sends_the_model = traffic(name, run) == [(0, 0)] + [(4 * MODEL, 4 * MODEL)] * 3
     assert sends_the_model == (row["traffic"] == "the model" or name == "fedbn")
-    assert any(made.outcome.state.clients.values()) == (row["client_state"] != "nothing")
+    assert any(run.outcome.state.clients.values()) == (row["client_state"] != "nothing")
 
 
 def test_the_trap_works():
@@ -95,22 +95,22 @@ ALLOWED = {
 
 
 def trespasses(source: str) -> list[str]:
-    """What a method file must not do: reach where nobody may (`find_reaches`), or import the inside of the engine."""
-    found = find_reaches(source)
+    """Forbidden accesses (`find_reaches`) and imports of a method file."""
+    reaches = find_reaches(source)
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             module = node.module or ""
-            if module in ("fednoise_core", "fednoise_core.ops"):  # then each name is a module, or a door to data
-                found += [f"import {a.name}" for a in node.names if f"{module}.{a.name}" not in ALLOWED]
+            if module in ("fednoise_core", "fednoise_core.ops"):  # then each name is a module, or gives access to data
+                reaches += [f"import {a.name}" for a in node.names if f"{module}.{a.name}" not in ALLOWED]
             elif module not in ALLOWED | OUTSIDE and not module.startswith("fednoise_core.methods"):
-                found.append(f"import {module}")
+                reaches.append(f"import {module}")
             drawn = ("rand", "load", "gc", "seed")
             if module == "fednoise_core.io":  # for its exception, not to read files
-                found += [f"import {a.name}" for a in node.names if a.name != "SpecError"]
-            found += [f"import {a.name}" for a in node.names if a.name.startswith(("_", *drawn))]
+                reaches += [f"import {a.name}" for a in node.names if a.name != "SpecError"]
+            reaches += [f"import {a.name}" for a in node.names if a.name.startswith(("_", *drawn))]
         if isinstance(node, ast.Import):
-            found += [f"import {alias.name}" for alias in node.names if alias.name not in OUTSIDE]
-    return found
+            reaches += [f"import {alias.name}" for alias in node.names if alias.name not in OUTSIDE]
+    return reaches
 
 
 NO_METHODS = ("__init__.py", "own.py")  # the registry, and the reader of a user's own class
@@ -153,10 +153,10 @@ def test_the_search_for_trespasses_finds_them(line):
 @pytest.mark.parametrize(
     "peek",
     [
-        lambda kept: next(iter(kept.values())),
-        lambda kept: kept[next(iter(kept))],
-        lambda kept: kept.get(next(iter(kept))),
-        lambda kept: next(iter(kept.items())),
+        lambda clients: next(iter(clients.values())),
+        lambda clients: clients[next(iter(clients))],
+        lambda clients: clients.get(next(iter(clients))),
+        lambda clients: next(iter(clients.items())),
     ],
 )
 def test_server_code_cannot_read_what_clients_keep(peek, monkeypatch):
