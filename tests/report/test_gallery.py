@@ -27,7 +27,7 @@ from workflow_scripts.study.study import Study
 
 ROOT = Path(__file__).parents[2]
 PAGE = 9.5  # inches: the height of a page's text
-GIVEN = {"given", "client_ids"}  # inputs that come with a data set
+DATA_INPUTS = {"given", "client_ids"}  # inputs that come with a data set
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +37,13 @@ def study() -> Study:
 
 
 @pytest.fixture(scope="module")
-def shown(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], SettingArtifacts]:
+def gallery(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], SettingArtifacts]:
     """(noise, partition) → the setting with its artifacts, for the whole grid."""
     folder = tmp_path_factory.mktemp("gallery")
     arrays = folder / "digits.npz"
     data = sources.read(study.project.datasets["digits"])
     data.save(arrays)
-    found: dict[tuple[str, str], SettingArtifacts] = {}
+    artifacts: dict[tuple[str, str], SettingArtifacts] = {}
     for run in study.runs:
         noise_spec = study.normalize_definition("noises", run.noise)
         partition_spec = study.normalize_definition("partitions", run.partition)
@@ -56,31 +56,31 @@ def shown(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[
         (split or partition.make(data, partition_spec, run.seed, labels)).save(partition_file)
         files = {"arrays": arrays, "labels": labels_file, "partition": partition_file}
         setting = Setting("digits", run.noise, run.partition)
-        found[run.noise, run.partition] = SettingArtifacts(setting, run.seed, files)
-    return found
+        artifacts[run.noise, run.partition] = SettingArtifacts(setting, run.seed, files)
+    return artifacts
 
 
 def examples(registry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The example of each kind, but for those of labels or owners that come with the data."""
+    """The example of each kind, except kinds whose labels or owners come with the data."""
     kinds = {kind: resolve_kind({"kind": kind}, registry, "") for kind in registry}
-    own = {kind: found for kind, found in kinds.items() if not GIVEN & set(inspect.signature(found).parameters)}
-    return [{"kind": kind, **found.example} for kind, found in own.items()]
+    standalone = [kind for kind, make in kinds.items() if not DATA_INPUTS & set(inspect.signature(make).parameters)]
+    return [{"kind": kind, **kinds[kind].example} for kind in standalone]
 
 
 @pytest.fixture(scope="module")
-def shown_examples(tmp_path_factory: pytest.TempPathFactory) -> list[SettingArtifacts]:
+def example_artifacts(tmp_path_factory: pytest.TempPathFactory) -> list[SettingArtifacts]:
     """A setting for the example of every kind: the noises with equal clients, the partitions with symmetric noise."""
     equal, usual = {"kind": "iid", "clients": 20}, {"kind": "symmetric", "rate": 0.4}
     pairs = [(spec, equal) for spec in examples(noise.NOISES)]
     pairs += [(usual, spec) for spec in examples(partition.PARTITIONS)]
-    found: list[SettingArtifacts] = []
+    artifacts: list[SettingArtifacts] = []
     for noise_spec, partition_spec in pairs:
         folder = tmp_path_factory.mktemp("example")
-        classes = len(noise_spec.get("rows", range(10)))  # a matrix says of how many it is
+        classes = len(noise_spec.get("rows", range(10)))  # a matrix has one row a class
         images = np.random.default_rng(0).integers(0, 256, (20_000, 4, 4), np.uint8)
         y = np.arange(len(images)) % classes
         arrays = Arrays(images, y, images[:9], y[:9], classes, (0.5,), (0.25,), x_public=images[:50])
-        if "file" in noise_spec:  # probabilities of one's own
+        if "file" in noise_spec:  # a file of probabilities
             soft = np.full((len(images), classes), 0.04) + 0.6 * np.eye(classes)[y]
             np.savetxt(folder / "soft.csv", soft, delimiter=",", fmt="%.2f")
             noise_spec = {**noise_spec, "file": str(folder / "soft.csv")}
@@ -90,24 +90,24 @@ def shown_examples(tmp_path_factory: pytest.TempPathFactory) -> list[SettingArti
             artifact.save(folder / f"{name}.npz")
         files = {name: folder / f"{name}.npz" for name in ("arrays", "labels", "partition")}
         setting = Setting("data", noise_spec["kind"], partition_spec["kind"])
-        found.append(SettingArtifacts(setting, 0, files, among=found))
-    return found
+        artifacts.append(SettingArtifacts(setting, 0, files, among=artifacts))
+    return artifacts
 
 
 @pytest.mark.parametrize("kind", SETTING_FIGURES)
-def test_the_example_of_every_kind_has_readable_pictures(shown_examples: list[SettingArtifacts], kind: str) -> None:
-    for one in shown_examples:
+def test_the_example_of_every_kind_has_readable_pictures(example_artifacts: list[SettingArtifacts], kind: str) -> None:
+    for artifacts in example_artifacts:
         with style.use_house_style():
-            assert problems(draw.draw_setting_figure([one], {"kind": kind}).figure) == [], one.words
+            assert problems(draw.draw_setting_figure([artifacts], {"kind": kind}).figure) == [], artifacts.words
 
 
 def test_no_text_of_its_figures_overlaps_and_each_fits_a_page(
-    study: Study, shown: dict[tuple[str, str], SettingArtifacts]
+    study: Study, gallery: dict[tuple[str, str], SettingArtifacts]
 ) -> None:
     for name, spec in study.figures.items():
         chosen = dict.fromkeys((run.noise, run.partition) for run in study.select_runs(spec))
         with style.use_house_style():
-            drawn = draw.draw_setting_figure([shown[one] for one in chosen], spec)
+            drawn = draw.draw_setting_figure([gallery[cell] for cell in chosen], spec)
             assert problems(drawn.figure) == [], name
         assert drawn.figure.get_size_inches()[1] <= PAGE, name
 
@@ -128,7 +128,7 @@ def test_a_setting_that_cannot_be_is_named(study: Study, ids: tuple[str, str, st
     assert split.folder.startswith("store/partitions/digits/quantity-")
 
 
-def test_images_of_another_data_set_are_told_to_the_page() -> None:
+def test_a_run_names_the_images_of_another_data_set() -> None:
     noise_spec = {"kind": "openset_images", "rate": 0.2, "donor": "mnist"}
     block = {"datasets": ["digits"], "noises": ["clean", "foreign"], "partitions": ["iid"], "methods": ["fedavg"]}
     overlay = {"noises": {"foreign": noise_spec}, "grid": [block], "tables": {}, "figures": {}}

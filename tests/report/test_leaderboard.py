@@ -1,4 +1,4 @@
-"""The judgement of a leaderboard: ranks, gains and places worked out here by other means, on made-up accuracies."""
+"""Ranks, gains and places of a leaderboard agree with independent calculations on made-up accuracies."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,9 @@ LEVELS = {"fedavg": 70.0, "better": 75.0, "same": 70.0, "worse": 60.0}
 CLASSES = {"better": "feddf"}
 
 
-def make_run(method: str, noise: str, seed: int, accuracy: float | None, labels: str = "a", **told: Any) -> RecordedRun:
+def make_run(
+    method: str, noise: str, seed: int, accuracy: float | None, labels: str = "a", **fields: Any
+) -> RecordedRun:
     scores = dict.fromkeys(("best", "last", "last10_mean"), None if accuracy is None else accuracy / 100)
     summary = {
         "headline_view": "global",
@@ -35,7 +37,7 @@ def make_run(method: str, noise: str, seed: int, accuracy: float | None, labels:
         "diverged": accuracy is None,
         "bytes_up": 200 if method == "better" else 100,
         "bytes_down": 100,
-        **told,
+        **fields,
     }
     listed = ListedRun("digits", noise, "iid", method, seed, Path(method, noise, str(seed)), label=method.title())
     spec = {
@@ -50,7 +52,7 @@ def make_run(method: str, noise: str, seed: int, accuracy: float | None, labels:
 
 
 def make_board(settings: int, spread: float = 1.0, seeds: int = 3, **levels: float) -> list[RecordedRun]:
-    """Runs whose setting and seed shift all methods alike, and whose own deviation is `spread`."""
+    """Make runs: setting and seed shift all methods alike, and each run deviates by `spread`."""
     random, runs = np.random.default_rng(0), []
     for number in range(settings):
         for seed in range(seeds):
@@ -109,13 +111,13 @@ def test_the_mean_rank_is_over_blocks_and_its_interval_holds_it() -> None:
 def test_bootstrap_intervals_cover_the_rank_of_other_seeds() -> None:
     """The mean rank over many other seeds of the same settings lies in most intervals."""
     truth = judge_methods(make_board(8, 4, seeds=40), "last", "fedavg").drop_duplicates("method").set_index("method")
-    found = judge_methods(make_board(8, 4, seeds=3), "last", "fedavg").drop_duplicates("method").set_index("method")
-    held = found["rank_low"].le(truth["rank"]) & truth["rank"].le(found["rank_high"])
-    assert held.mean() >= 0.75
-    assert (found["rank_high"] - found["rank_low"]).between(0.05, 1.9).all()
+    estimate = judge_methods(make_board(8, 4, seeds=3), "last", "fedavg").drop_duplicates("method").set_index("method")
+    covered = estimate["rank_low"].le(truth["rank"]) & truth["rank"].le(estimate["rank_high"])
+    assert covered.mean() >= 0.75
+    assert (estimate["rank_high"] - estimate["rank_low"]).between(0.05, 1.9).all()
 
 
-def test_no_verdict_where_nothing_differs_although_many_tests_are_made() -> None:
+def test_equal_methods_get_no_verdict_in_many_tests() -> None:
     """Twenty methods equal to the baseline in eight settings: of 160 tests 5 % would be wrong without a correction."""
     frame = judge_methods(
         make_board(8, 1.0, **{"fedavg": 70.0, **{f"m{k}": 70.0 for k in range(20)}}), "last", "fedavg"
@@ -175,10 +177,10 @@ def test_wins_losses_and_places_of_methods_that_differ() -> None:
 
 
 def test_ranks_are_compared_by_paired_t_tests_corrected_for_all_pairs() -> None:
-    """By scipy's test of one pair at a time and the step-up rule of Benjamini and Hochberg (1995), section 3.1."""
+    """Checked with scipy's test of each pair and the step-up rule of Benjamini and Hochberg (1995), section 3.1."""
     random = np.random.default_rng(2)
     ranks = stats.rankdata(random.normal(size=(8, 12)) + np.linspace(0, 4, 12), axis=1)
-    ranks[:, 3] = ranks[:, 2]  # never told apart
+    ranks[:, 3] = ranks[:, 2]  # these two never differ
     signs = leaderboard.compare_ranks(ranks)
     pairs = [(a, b) for a in range(12) for b in range(a + 1, 12) if (a, b) != (2, 3)]
     p_values = {pair: stats.ttest_rel(ranks[:, pair[0]], ranks[:, pair[1]]).pvalue for pair in pairs}
@@ -192,7 +194,7 @@ def test_ranks_are_compared_by_paired_t_tests_corrected_for_all_pairs() -> None:
     assert not leaderboard.compare_ranks(ranks[: leaderboard.LEAST - 1]).any()
 
 
-def test_too_few_settings_tell_nothing_apart_and_the_table_says_so() -> None:
+def test_with_too_few_settings_no_methods_differ() -> None:
     frame = judge_methods(make_board(leaderboard.LEAST - 1, 0.01), "last", "fedavg")
     assert set(zip(frame["place_low"], frame["place_high"], strict=True)) == {(1, 4)}
     assert not frame["ahead"].any()
@@ -231,8 +233,8 @@ def test_an_entry_of_fedavg_is_compared_with_the_published_fedavg() -> None:
 
 def move_to(dataset: str, runs: list[RecordedRun]) -> list[RecordedRun]:
     moved = [replace(run, listed=replace(run.listed, dataset=dataset)) for run in runs]
-    for run, of in zip(moved, runs, strict=True):
-        run.__dict__["cost"] = of.cost
+    for run, original in zip(moved, runs, strict=True):
+        run.__dict__["cost"] = original.cost
     return moved
 
 
@@ -256,8 +258,8 @@ def test_data_sets_with_few_settings_are_judged_together() -> None:
     assert sentence.startswith("Better beats Fedavg in all 18 pairs of runs")
 
 
-def test_an_entry_costs_what_it_costs_beside_fedavg_on_its_machine(tmp_path: Path) -> None:
-    """There FedAvg takes twice as long as where the published runs were made; it ran once a setting."""
+def test_the_cost_of_an_entry_is_relative_to_fedavg_on_the_same_machine(tmp_path: Path) -> None:
+    """FedAvg takes twice as long on the entry's machine as on that of the published runs. It ran once a setting."""
     (tmp_path / "cost.json").write_text('{"seconds": 50, "cpu_seconds": 40}')
     runs = make_board(2, **{"fedavg": 70.0, "my-own": 75.0, "better": 75.0})
     for run in runs:
@@ -272,7 +274,7 @@ def test_an_entry_costs_what_it_costs_beside_fedavg_on_its_machine(tmp_path: Pat
     assert judge_methods(runs, "last", "fedavg").groupby("method")["cpu"].first()["better"] == 0.5
 
 
-def test_the_tables_mark_an_entry_and_say_what_it_does_to_the_verdicts() -> None:
+def test_the_tables_mark_an_entry_and_note_how_it_is_judged() -> None:
     runs = make_board(2, **{"fedavg": 70.0, "my-own": 75.0})
     for show in ("overall", "settings"):
         spec = registry.complete_spec({"kind": "leaderboard", "metric": "last", "show": show})
@@ -299,17 +301,17 @@ def test_the_baseline_alone_is_a_board() -> None:
     assert frame[["method", "rank", "gain"]].to_numpy().tolist() == [["fedavg", 1.0, 0.0]] * 2
 
 
-def test_a_diverged_run_counts_as_nothing_right() -> None:
+def test_a_diverged_run_counts_as_zero_accuracy() -> None:
     runs = make_board(3)
-    lost = next(place for place, run in enumerate(runs) if run.listed.method == "better")
-    runs[lost] = make_run("better", "noise0", 0, None)
+    index = next(position for position, run in enumerate(runs) if run.listed.method == "better")
+    runs[index] = make_run("better", "noise0", 0, None)
     frame = judge_methods(runs, "last", "fedavg").set_index(["method", "noise"])
     assert frame.loc[("better", "noise0"), "diverged"] == 1
     assert frame.loc[("better", "noise0"), "gain"] < -10
     assert frame.loc[("better", "noise0"), "rank"] == pytest.approx(1 + 3 / 9)
 
 
-def test_default_settings_stand_beside_and_take_no_rank() -> None:
+def test_default_settings_take_no_rank() -> None:
     runs = make_board(3, 1e-6, **{**LEVELS, "better-default": 64.0})
     runs = [run for run in runs if run.listed.method != "better-default" or run.listed.seed == 0]
     frame = judge_methods(runs, "last", "fedavg")
@@ -320,10 +322,10 @@ def test_default_settings_stand_beside_and_take_no_rank() -> None:
     assert judge_methods(fewer, "last", "fedavg")["tuning_gain"].isna().all()
 
 
-def test_what_no_federation_can_have_takes_no_part() -> None:
+def test_a_method_with_the_true_noise_rate_takes_no_part() -> None:
     runs = [run for run in make_board(3) if run.listed.method != "better"]
-    told = [make_run("better", f"noise{n}", seed, 99, oracle_rate=True) for n in range(3) for seed in range(3)]
-    assert set(judge_methods([*runs, *told], "last", "fedavg")["method"]) == {"fedavg", "same", "worse"}
+    oracle_runs = [make_run("better", f"noise{n}", seed, 99, oracle_rate=True) for n in range(3) for seed in range(3)]
+    assert set(judge_methods([*runs, *oracle_runs], "last", "fedavg")["method"]) == {"fedavg", "same", "worse"}
 
 
 def test_a_note_names_a_method_without_a_rank_whose_rate_is_the_true_one(tmp_path: Path) -> None:
@@ -340,7 +342,7 @@ def test_runs_of_other_labels_are_refused() -> None:
         judge_methods([*make_board(2), make_run("other", "noise0", 0, 50, labels="b")], "last", "fedavg")
 
 
-def test_table_says_what_the_frame_says(tmp_path: Path) -> None:
+def test_the_table_agrees_with_its_frame(tmp_path: Path) -> None:
     kind = registry.find_kind({"kind": "leaderboard"})
     spec = registry.complete_spec({"kind": "leaderboard", "metric": "last"})
     write_csv(tmp_path / "table.csv", kind.frame(make_board(20, 0.5), spec))
@@ -389,7 +391,7 @@ def test_figure_draws_each_ranked_method() -> None:
     assert "in 10 settings of digits; n = 3 seeds." in drawn.caption
 
 
-def test_figure_says_nothing_of_tests_where_none_was_made() -> None:
+def test_figure_mentions_no_tests_where_none_was_made() -> None:
     runs = make_board(2, 0.5)
     with use_house_style():
         kind = draw.find_figure_kind({"kind": "ranks"})

@@ -1,4 +1,4 @@
-"""Runs whose numbers stopped being finite are marked wherever they are shown, and are part of no mean."""
+"""Runs that diverged to numbers that are not finite are marked everywhere and are part of no mean."""
 
 import json
 import math
@@ -44,31 +44,31 @@ FIGURES: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """FedCorr, the best method, diverges in 2 of 3 runs under sym40; local only, with its own models, in all."""
+    """FedCorr, the best method, diverges in 2 of 3 runs under sym40. Local only (personal models) diverges in all."""
     path = tmp_path_factory.mktemp("study")
     study = write_study(path, grid=GRID, rounds=12, seeds=(0, 1, 2))
     diverge(path / "runs/digits/sym40/iid/fedcorr/seed0", 5)
     diverge(path / "runs/digits/sym40/iid/fedcorr/seed2", 9, dropped=7, best=False)
     for seed in (0, 1, 2):
         diverge(path / f"runs/digits/sym40/iid/local/seed{seed}", seed)  # before training, after round 1, after round 2
-    shown = {"tables": TABLES, "figures": {"curves": {"kind": "curves"}}}
-    (path / "study.json").write_text(json.dumps(study | shown))
+    outputs = {"tables": TABLES, "figures": {"curves": {"kind": "curves"}}}
+    (path / "study.json").write_text(json.dumps(study | outputs))
     return path
 
 
-def table(root: Path, name: str) -> tuple[pd.DataFrame, Grid]:
+def make_table(root: Path, name: str) -> tuple[pd.DataFrame, Grid]:
     frame = registry.build_table(listed_runs(root / "runs.json"), TABLES[name])
     return frame, registry.lay_out_table(frame, TABLES[name])
 
 
-def drawn(root: Path, kind: str, **spec: Any) -> style.Drawn:
+def draw_study(root: Path, kind: str, **spec: Any) -> style.Drawn:
     with style.use_house_style():
         return draw.draw_figure(listed_runs(root / "runs.json"), {"kind": kind, **spec})
 
 
 @pytest.mark.parametrize("name", ["accuracy", "last"])
 def test_a_table_says_diverged_and_gives_no_mean_and_no_bold(root: Path, name: str) -> None:
-    frame, grid = table(root, name)
+    frame, grid = make_table(root, name)
     rows = {row.stub: row.cells for row in grid.rows}
     assert rows["FedCorr"][0].text == "diverged (2 of 3)"
     assert rows["Local only §"][0].text == "diverged (3 of 3)"
@@ -82,19 +82,19 @@ def test_a_table_says_diverged_and_gives_no_mean_and_no_bold(root: Path, name: s
     assert "nan" not in markdown.render_markdown(grid) + latex.render_latex(grid, "x")
 
 
-def test_tables_without_room_in_their_cells_say_it_beside_the_method(root: Path) -> None:
-    frame, grid = table(root, "diagnostics")
+def test_tables_without_room_in_their_cells_mark_the_method(root: Path) -> None:
+    frame, grid = make_table(root, "diagnostics")
     rows = [row for row in grid.rows if "diverged" in row.stub]
     assert {row.stub for row in rows} == {"FedCorr, diverged (2 of 3)", "Local only §, diverged (3 of 3)"}
     assert {cell.text for row in rows for cell in row.cells} == {"–"}
     assert not any(cell.bold for row in rows for cell in row.cells)
-    known = frame[(frame["diverged"] == 0) & (frame["method"] == "fedcorr")]
-    assert known["suspects_recall_mean"].notna().all()
-    assert frame["noise_rate_mean"].notna().all()  # how noisy the labels are does not depend on the training
+    fedcorr = frame[(frame["diverged"] == 0) & (frame["method"] == "fedcorr")]
+    assert fedcorr["suspects_recall_mean"].notna().all()
+    assert frame["noise_rate_mean"].notna().all()  # the noise rate does not depend on the training
 
 
-def test_what_diverged_runs_cost_is_shown_and_marked(root: Path) -> None:
-    frame, grid = table(root, "cost")
+def test_costs_of_diverged_runs_are_shown_and_marked(root: Path) -> None:
+    frame, grid = make_table(root, "cost")
     assert frame["seconds_mean"].notna().all()
     assert "FedCorr, diverged (2 of 6)" in {row.stub for row in grid.rows}
 
@@ -102,51 +102,51 @@ def test_what_diverged_runs_cost_is_shown_and_marked(root: Path) -> None:
 def test_a_study_that_went_well_has_no_such_columns_or_words(tmp_path: Path) -> None:
     write_study(tmp_path, grid=GRID[:1], rounds=3, seeds=(0,))
     for name in TABLES:
-        frame, grid = table(tmp_path, name)
+        frame, grid = make_table(tmp_path, name)
         assert "diverged" not in frame
         assert "diverged" not in markdown.render_markdown(grid)
-    assert "diverged" not in drawn(tmp_path, "curves").frame
+    assert "diverged" not in draw_study(tmp_path, "curves").frame
 
 
 @pytest.mark.parametrize("spec", FIGURES, ids=lambda spec: spec["kind"])
 def test_figures_draw_no_mean_with_a_diverged_run_and_say_so(root: Path, spec: dict[str, Any]) -> None:
-    made = drawn(root, **spec)
+    drawing = draw_study(root, **spec)
     with style.use_house_style():
-        assert problems(made.figure) == []
-    legends = [*made.figure.legends, *(axis.get_legend() for axis in made.figure.axes if axis.get_legend())]
-    beside = [text for axis in made.figure.axes for text in (*axis.texts, *axis.get_yticklabels())]
-    beside += [text for legend in legends for text in legend.get_texts()]
-    said = " | ".join(" ".join(text.get_text().split()) for text in beside) + " |"
-    wanted = ("FedCorr, diverged (2 of 6) |", "Local only (personal models), diverged (3 of 6) |", "SCE |")
-    assert [words for words in wanted if words not in said] == []
-    assert "A run diverged" in made.caption
-    assert "Diverged: FedCorr in 2 of 6 runs; Local only in 3 of 6 runs." in made.alt
-    highest = made.alt.split("Highest ")[1]
+        assert problems(drawing.figure) == []
+    legends = [*drawing.figure.legends, *(axis.get_legend() for axis in drawing.figure.axes if axis.get_legend())]
+    texts = [text for axis in drawing.figure.axes for text in (*axis.texts, *axis.get_yticklabels())]
+    texts += [text for legend in legends for text in legend.get_texts()]
+    labels = " | ".join(" ".join(text.get_text().split()) for text in texts) + " |"
+    expected = ("FedCorr, diverged (2 of 6) |", "Local only (personal models), diverged (3 of 6) |", "SCE |")
+    assert [label for label in expected if label not in labels] == []
+    assert "A run diverged" in drawing.caption
+    assert "Diverged: FedCorr in 2 of 6 runs; Local only in 3 of 6 runs." in drawing.alt
+    highest = drawing.alt.split("Highest ")[1]
     assert "40 % of labels wrong: SCE" in highest or "40 % of labels wrong · classes spread evenly: SCE" in highest
-    one = made.frame[(made.frame["method"] == "fedcorr") & (made.frame["noise"] == "sym40")]
-    assert set(one["diverged"]) == {2}
-    end = one["mean"].iloc[-1]
+    rows = drawing.frame[(drawing.frame["method"] == "fedcorr") & (drawing.frame["noise"] == "sym40")]
+    assert set(rows["diverged"]) == {2}
+    end = rows["mean"].iloc[-1]
     assert math.isnan(end)
-    lines = [line.get_ydata() for axis in made.figure.axes for line in axis.get_lines()]
+    lines = [line.get_ydata() for axis in drawing.figure.axes for line in axis.get_lines()]
     assert not [y for ys in lines for y in ys if y == 0 and list(ys) not in ([0, 1], [0, 0, 0])]  # FedAvg; beside names
 
 
 def test_a_line_stops_at_a_cross_before_the_first_run_that_diverges(root: Path) -> None:
-    made = drawn(root, "curves", noises=["sym40"], methods=["fedavg", "fedcorr"], metric="last")
-    one = made.frame[made.frame["method"] == "fedcorr"].set_index("round")["mean"]
+    drawing = draw_study(root, "curves", noises=["sym40"], methods=["fedavg", "fedcorr"], metric="last")
+    means = drawing.frame[drawing.frame["method"] == "fedcorr"].set_index("round")["mean"]
     stored = [
         pd.read_parquet(root / f"runs/digits/sym40/iid/fedcorr/seed{seed}/metrics.parquet")
         .query("metric == 'accuracy' and client == -1")
         .set_index("round")["value"]
         for seed in (0, 1, 2)
     ]
-    assert one.loc[:4].to_numpy() == pytest.approx(100 * np.mean([curve.loc[:4] for curve in stored], 0))
-    assert one.loc[5:].isna().all()
-    crosses = [line for line in made.figure.axes[0].get_lines() if line.get_marker() == "x"]
-    assert [line.get_ydata()[0] for line in crosses] == [pytest.approx(one.loc[4])]
+    assert means.loc[:4].to_numpy() == pytest.approx(100 * np.mean([curve.loc[:4] for curve in stored], 0))
+    assert means.loc[5:].isna().all()
+    crosses = [line for line in drawing.figure.axes[0].get_lines() if line.get_marker() == "x"]
+    assert [line.get_ydata()[0] for line in crosses] == [pytest.approx(means.loc[4])]
 
 
-def test_the_numbers_that_git_keeps_and_the_plots_of_dvc(root: Path, tmp_path: Path) -> None:
+def test_metrics_in_git_and_plots_of_dvc_mark_diverged_runs(root: Path, tmp_path: Path) -> None:
     out = {name: tmp_path / name for name in ("out", "headline", "accuracy", "curves")}
     options = [word for name, path in out.items() for word in (f"--{name}", str(path))]
     assert metrics_step.main(["--runs-list", str(root / "runs.json"), *options]) == 0
@@ -163,14 +163,14 @@ def test_the_numbers_that_git_keeps_and_the_plots_of_dvc(root: Path, tmp_path: P
     curves = pd.read_csv(out["curves"])
     assert set(curves["setting"]) == {"digits/sym40/iid", "digits/random40/iid"}
     lines = curves[curves["setting"] == "digits/sym40/iid"].groupby("method")["round"].max()
-    wanted = {"FedCorr, diverged (2 of 3)": 4, "SCE": 12, "FedAvg": 12, "FedAvg, no noise": 12}
-    assert dict(lines) == wanted  # of local no round has a mean
+    last_rounds = {"FedCorr, diverged (2 of 3)": 4, "SCE": 12, "FedAvg": 12, "FedAvg, no noise": 12}
+    assert dict(lines) == last_rounds  # local has no mean in any round
     end = curves.query("setting == 'digits/sym40/iid' and method == 'SCE'")["drawn"].iloc[-1]
     assert end == pytest.approx(bars.loc["SCE", "last10_mean"], abs=1e-4)
     assert curves["start"].nunique() == 1
 
 
-def test_the_page_marks_them_in_tables_runs_and_notes(root: Path) -> None:
+def test_the_page_marks_diverged_runs_in_tables_runs_and_notes(root: Path) -> None:
     shared = ["--runs-list", str(root / "runs.json")]
     study = json.loads((root / "study.json").read_text())
     for folder, make in (("tables", table_step), ("figures", figure_step)):
@@ -185,22 +185,22 @@ def test_the_page_marks_them_in_tables_runs_and_notes(root: Path) -> None:
     assert "FedCorr40 % of labels wrong0divergeddivergeddiverged" in page.text  # a row of the table of runs
 
 
-def test_a_run_at_chance_is_told_in_table_notes_and_details(tmp_path: Path) -> None:
+def test_table_notes_and_details_mention_a_run_at_chance(tmp_path: Path) -> None:
     write_study(tmp_path, grid=GRID[:1], rounds=3, seeds=(0, 1))
     file = tmp_path / "runs/digits/sym40/iid/sce/seed1/summary.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"at_chance": True, "left_out": 1234}))
-    frame, grid = table(tmp_path, "accuracy")
+    frame, grid = make_table(tmp_path, "accuracy")
     assert frame.set_index("method")["at_chance"]["sce"] == 1
     assert "At chance after the last round: SCE in 1 of 2 runs." in grid.notes
-    found = load(listed_runs(tmp_path / "runs.json"))
-    (limit,) = [line for line in list_limits({"tables": {}}, found) if line.startswith("At chance")]
+    runs = load(listed_runs(tmp_path / "runs.json"))
+    (limit,) = [line for line in list_limits({"tables": {}}, runs) if line.startswith("At chance")]
     assert "SCE in 1 of 2 runs" in limit
-    assert "Damaged images were left out: 1,234 of digits." in list_limits({"tables": {}}, found)
-    words = [dict(scores_of(run))["last round"] for run in found]
-    assert sum(word.endswith("%, at chance") for word in words) == 1
+    assert "Damaged images were left out: 1,234 of digits." in list_limits({"tables": {}}, runs)
+    scores = [dict(scores_of(run))["last round"] for run in runs]
+    assert sum(score.endswith("%, at chance") for score in scores) == 1
 
 
-def test_which_runs_diverged(root: Path) -> None:
+def test_diverged_runs_are_recognised(root: Path) -> None:
     runs = [run for run in load(listed_runs(root / "runs.json")) if run.diverged]
     assert {(run.listed.method, run.listed.seed) for run in runs} == {
         *(("local", seed) for seed in (0, 1, 2)),
