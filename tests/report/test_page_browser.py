@@ -37,12 +37,12 @@ def test_page_shows_everything(driver: Any, pages: dict[str, Path], name: str, w
         assert image.size["height"] > 50
     for table in driver.find_elements(By.CSS_SELECTOR, "main table"):
         assert table.size["height"] > 20
-    wide = driver.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
-    assert wide[0] <= wide[1] == width
+    widths = driver.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+    assert widths[0] <= widths[1] == width
     assert [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
-    asked = []
+    urls = []
     for entry in driver.get_log("performance"):
         message = json.loads(entry["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":
-            asked.append(message["params"]["request"]["url"])
-    assert all(url.startswith(("file:", "data:")) for url in asked)
+            urls.append(message["params"]["request"]["url"])
+    assert all(url.startswith(("file:", "data:")) for url in urls)

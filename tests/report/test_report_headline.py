@@ -52,13 +52,13 @@ def test_pairs_won_against_plain_averaging() -> None:
     assert headline(clear).sentence.startswith(
         f"A beats FedAvg in all 3 pairs of {MATCH}. The mean gain is +2.5 [+1.3, +3.7] p"
     )
-    both = {"n1": {**TWO_NOISES["n1"], "B": (85.0, 71.0)}}
-    assert headline(both).sentence.startswith(f"A and B are above FedAvg in both pairs of {MATCH}. The mean gains")
-    none = {"n1": {"FedAvg": (80.0, 70.0), "A": (79.0, 76.0)}}
-    assert headline(none).sentence.startswith(f"No method is above FedAvg in both pairs of {MATCH}. A comes")
-    many = {"n1": {"FedAvg": (1.0,), "A": (2.0,), "B": (5.0,), "C": (4.0,), "D": (3.0,), "E": (0.0,)}}
-    assert f"4 of 5 methods are above FedAvg in the only pair of {MATCH}. The" in headline(many).sentence
-    assert "largest gains among these, in points: B (+4.0), C (+3.0) and D (+2.0)." in headline(many).sentence
+    two_ahead = {"n1": {**TWO_NOISES["n1"], "B": (85.0, 71.0)}}
+    assert headline(two_ahead).sentence.startswith(f"A and B are above FedAvg in both pairs of {MATCH}. The mean gains")
+    none_ahead = {"n1": {"FedAvg": (80.0, 70.0), "A": (79.0, 76.0)}}
+    assert headline(none_ahead).sentence.startswith(f"No method is above FedAvg in both pairs of {MATCH}. A comes")
+    four_ahead = {"n1": {"FedAvg": (1.0,), "A": (2.0,), "B": (5.0,), "C": (4.0,), "D": (3.0,), "E": (0.0,)}}
+    assert f"4 of 5 methods are above FedAvg in the only pair of {MATCH}. The" in headline(four_ahead).sentence
+    assert "largest gains among these, in points: B (+4.0), C (+3.0) and D (+2.0)." in headline(four_ahead).sentence
     assert "The gain is +1.0 points." in headline({"n1": {"FedAvg": (1.0,), "A": (2.0,)}}).sentence
 
 

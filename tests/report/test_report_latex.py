@@ -1,4 +1,4 @@
-"""LaTeX tables fit a paper's page; compiled where LaTeX is installed."""
+"""LaTeX tables fit a paper's page. They are compiled if LaTeX is installed."""
 
 import dataclasses
 import shutil
@@ -25,8 +25,8 @@ PAPER = r"""\documentclass[10pt,twocolumn]{article}
 """
 
 
-def table(settings: int, methods: int = 6) -> Grid:
-    words = [f"symmetric, no self-flips 0.{place % 10}" for place in range(settings)]
+def make_grid(settings: int, methods: int = 6) -> Grid:
+    heads = [f"symmetric, no self-flips 0.{place % 10}" for place in range(settings)]
     rows = [
         GridRow(f"Method {m} with a name ‡", [Cell(f"{80 + m}.12 ± {c}.34", m == 2) for c in range(8, 8 + settings)])
         for m in range(methods)
@@ -34,12 +34,12 @@ def table(settings: int, methods: int = 6) -> Grid:
     rows[1].cells[0] = Cell("diverged (1 of 2)")
     rows[3].cells[0] = Cell("91.00")
     rows.append(GridRow("FedAvg, no noise", [Cell("95.00 ± 0.10")] * settings, "ceiling"))
-    levels = [[("digits & more", settings)], [(word, 1) for word in words]]
+    levels = [[("digits & more", settings)], [(head, 1) for head in heads]]
     return Grid("Accuracy in %", "n = 2 seeds.", "method", levels, rows, ["Bold: the highest mean of a column."])
 
 
 def test_means_and_spreads_stand_below_each_other() -> None:
-    text = render_latex(table(2), "main")
+    text = render_latex(make_grid(2), "main")
     assert r"\begin{tabular}{@{}lr@{}lr@{}l@{}}" in text
     assert r"80.12 & \,$\pm$\,8.34 & 80.12 & \,$\pm$\,9.34 \\" in text
     assert r"\best{82.12} & \,$\pm$\,\best{8.34}" in text
@@ -48,15 +48,15 @@ def test_means_and_spreads_stand_below_each_other() -> None:
     assert r"\multicolumn{2}{c}{\shortstack{symmetric, no \\ self-flips~0.0}}" in text
     assert text.count(r"\midrule") == 2  # below the head, and above the row that is set apart
     assert r"\begin{table}" in text
-    assert r"\begin{table*}" in render_latex(table(4), "main")
+    assert r"\begin{table*}" in render_latex(make_grid(4), "main")
 
 
 ACCENTS = "äöüßéèêëàâáãåæçíîïñóôòõøœúùûšžłÄÖÜÉÈÅÆÇØŠŽ"  # inputenc knows these
-KNOWN = {*map(chr, range(32, 127)), "\n", *ACCENTS}
+LATEX_CHARACTERS = {*map(chr, range(32, 127)), "\n", *ACCENTS}
 
 
-def test_no_letter_is_left_that_latex_does_not_know() -> None:
-    """Where no LaTeX is there to ask: every mark, sign and name of the project's own words, in all places."""
+def test_latex_knows_every_character() -> None:
+    """Check every mark, sign and name in the project's texts, in all parts of a table, without running LaTeX."""
     frame = pd.DataFrame({"marks": ["".join(MARKS)], "epsilon": [0.811]})
     catalogue = yaml.safe_load((ROOT / "config/catalogue.yaml").read_text(encoding="utf-8"))
     noises = yaml.safe_load((ROOT / "config/studies/gallery.yaml").read_text(encoding="utf-8"))
@@ -64,17 +64,17 @@ def test_no_letter_is_left_that_latex_does_not_know() -> None:
     texts = [*explain_marks(frame), AHEAD, *(describe_spec(spec, "") for spec in specs)]
     texts += [f"{MISSING} 10\u202f000 −1", "s₁ σ² β λ σ γ η κ ζ 5° × ≥ √ → Müller"]
     texts += [(ROOT / "workflow_scripts/report/tables/reproduction_layout.py").read_text(encoding="utf-8")]
-    every = " ".join(texts)
-    assert {"ε", "ρ", "α", "²", "₁", "†"} <= set(every)
-    row = GridRow(every, [Cell(every, True), Cell(f"1.0 ± 0.1 {every}")])
-    levels = [[(every, 2)], [(every, 1), (every, 1)]]
-    shown = Grid(every, every, every, levels, [row, GridRow(every, [], "group")], [every])
-    assert sorted(set(render_latex(shown, "main")) - KNOWN) == []
+    text = " ".join(texts)
+    assert {"ε", "ρ", "α", "²", "₁", "†"} <= set(text)
+    row = GridRow(text, [Cell(text, True), Cell(f"1.0 ± 0.1 {text}")])
+    levels = [[(text, 2)], [(text, 1), (text, 1)]]
+    grid = Grid(text, text, text, levels, [row, GridRow(text, [], "group")], [text])
+    assert sorted(set(render_latex(grid, "main")) - LATEX_CHARACTERS) == []
 
 
 def tall(methods: int, settings: int = 5) -> Grid:
     """A table beside a paper's numbers: three rows a method, in two groups."""
-    short = table(settings, methods)
+    short = make_grid(settings, methods)
     rows = []
     for number, row in enumerate(short.rows):
         if number % (methods // 2) == 0 and row.style == "":
@@ -94,7 +94,7 @@ def test_no_cell_is_lost() -> None:
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs LaTeX")
-@pytest.mark.parametrize("grid", [table(1), table(20), tall(40), tall(24, 60)], ids=["1", "20", "high", "wide"])
+@pytest.mark.parametrize("grid", [make_grid(1), make_grid(20), tall(40), tall(24, 60)], ids=["1", "20", "high", "wide"])
 def test_it_compiles_and_nothing_is_too_wide_or_too_high(tmp_path: Path, grid: Grid) -> None:
     (tmp_path / "paper.tex").write_text(PAPER % render_latex(grid, "main"), encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "paper.tex"]

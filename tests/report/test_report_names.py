@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "text"),
     [
         ({"kind": "none"}, "no noise"),
         ({"kind": "symmetric", "rate": 0.4, "sampling": "iid"}, "40 % of labels wrong"),
@@ -66,15 +66,15 @@ ROOT = Path(__file__).parents[2]
         ({}, "its-id"),
     ],
 )
-def test_a_spec_in_words(spec: dict[str, Any], words: str) -> None:
-    assert names.describe_spec(spec, "its-id") == words
+def test_a_spec_in_words(spec: dict[str, Any], text: str) -> None:
+    assert names.describe_spec(spec, "its-id") == text
 
 
 def test_a_default_is_named_where_others_differ_from_it() -> None:
     kind = {"kind": "bernoulli_dirichlet", "clients": 100}
     specs = {"alike": kind | {"alpha": 100, "p": 0.5}, "usual": kind | {"p": 0.5}, "other": kind | {"p": 0.2}}
-    words = names.disambiguate_specs(specs)
-    assert [words[name].removeprefix("clients lack classes (Bernoulli–Dirichlet), ") for name in specs] == [
+    descriptions = names.disambiguate_specs(specs)
+    assert [descriptions[name].removeprefix("clients lack classes (Bernoulli–Dirichlet), ") for name in specs] == [
         "α = 100, p = 0.5",
         "α = 10, p = 0.5",
         "α = 10, p = 0.2",
@@ -88,24 +88,22 @@ def test_a_default_is_named_where_others_differ_from_it() -> None:
     ]
 
 
-def test_equal_words_are_told_apart_by_the_settings_that_differ(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_descriptions_name_the_settings_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(NOISES, "sym40-seed42", {"kind": "symmetric", "rate": 0.4, "noise_seed": 42})
     monkeypatch.setitem(PARTITIONS, "iid10", {"kind": "iid", "clients": 10})
     grid = [{"noises": ["sym40", "sym40-seed42"], "partitions": ["iid", "iid10"], "methods": ["fedavg"]}]
     write_study(tmp_path, grid=grid, rounds=3, seeds=(0,))
     runs = load(listed_runs(tmp_path / "runs.json"))
-    made = names.Names.of_runs(runs)
-    titles = {made.title(run.listed.setting) for run in runs}
+    setting_names = names.Names.of_runs(runs)
+    titles = {setting_names.title(run.listed.setting) for run in runs}
     assert titles == {
         f"{noise} · classes spread evenly, {clients} clients"
         for noise in ("40 % of labels wrong", "40 % of labels wrong, noise seed 42")
         for clients in (10, 20)
     }
-    assert made.common(runs[0].listed.setting) == "digits"
-    shown = artifacts_of([run.listed for run in runs])  # headings of pictures, from the artifacts alone
-    assert {" · ".join(one.words) for one in shown} == {f"digits · {title}" for title in titles}
+    assert setting_names.common(runs[0].listed.setting) == "digits"
+    artifacts = artifacts_of([run.listed for run in runs])  # headings of pictures, from the artifacts alone
+    assert {" · ".join(setting.words) for setting in artifacts} == {f"digits · {title}" for title in titles}
 
 
 def some_value(draw: random.Random, schema: dict[str, Any]) -> Any:
@@ -115,13 +113,13 @@ def some_value(draw: random.Random, schema: dict[str, Any]) -> Any:
     if "enum" in schema:
         return draw.choice(schema["enum"])
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    some = {"boolean": [False, True], "integer": [1, 2], "number": [0.25, 0.5], "string": ["a", "b"], "null": [None]}
-    return draw.choice([value for kind in kinds for value in some.get(kind, [[], [[0.5]]])])
+    values = {"boolean": [False, True], "integer": [1, 2], "number": [0.25, 0.5], "string": ["a", "b"], "null": [None]}
+    return draw.choice([value for kind in kinds for value in values.get(kind, [[], [[0.5]]])])
 
 
 @pytest.mark.parametrize("seed", range(200))
 def test_two_settings_never_share_a_heading(seed: int) -> None:
-    """Noises and partitions of one kind or two, alike but for a few settings, or not even for these."""
+    """Noises and partitions are of at most two kinds, and differ in few settings or in none."""
     draw = random.Random(seed)
     parts: dict[str, dict[str, dict[str, Any]]] = {"dataset": {"d": {}, "e": {"source": "d"}}}
     for family in ("noise", "partition"):
@@ -131,26 +129,26 @@ def test_two_settings_never_share_a_heading(seed: int) -> None:
         for number in range(12):
             kind = draw.choice(kinds)
             properties = schema[kind]["properties"].items()
-            spec = {key: some_value(draw, one) for key, one in properties if draw.random() < 0.4}
+            spec = {key: some_value(draw, entry) for key, entry in properties if draw.random() < 0.4}
             parts[family][f"id-{number}"] = {"kind": kind, **spec}
     settings = list(itertools.product(*parts.values()))
     named = names.Names(
         (ids, {family: specs[part] for part, (family, specs) in zip(ids, parts.items(), strict=True)})
         for ids in draw.sample(settings, 100)
     )
-    chosen = [ids for ids in settings if all(part in known for part, known in zip(ids, named.parts, strict=True))]
+    chosen = [ids for ids in settings if all(part in used for part, used in zip(ids, named.parts, strict=True))]
     assert len({named.title(ids) for ids in chosen}) == len(chosen)
     for family in ("noise", "partition"):
-        for few in itertools.combinations(parts[family], 2):  # the words of two that stand alone differ, too
-            assert len(set(names.disambiguate_specs({name: parts[family][name] for name in few}).values())) == 2
+        for pair in itertools.combinations(parts[family], 2):  # the descriptions of any two differ, too
+            assert len(set(names.disambiguate_specs({name: parts[family][name] for name in pair}).values())) == 2
 
 
 @pytest.mark.parametrize(
-    ("field", "words"),
+    ("field", "text"),
     [("train.batch", "batch size"), ("train.momentum", "momentum"), ("alpha", "α"), ("forget_rate", "forget rate")],
 )
-def test_a_swept_setting_in_words(field: str, words: str) -> None:
-    assert names.field_words(field) == words
+def test_a_swept_setting_in_words(field: str, text: str) -> None:
+    assert names.field_words(field) == text
 
 
 def test_a_rate_is_no_difference_between_curves_over_the_rate() -> None:
@@ -188,7 +186,7 @@ def test_the_rate_is_the_share_of_wrong_labels_that_the_noise_stands_for(noise: 
     assert noise_rate.noise_rate(run) == pytest.approx(rate)
 
 
-def test_noise_that_changes_nothing_is_the_ceiling_whatever_its_key_rate_says() -> None:
+def test_noise_that_changes_nothing_is_noiseless_at_any_rate() -> None:
     quiet = [{"kind": "none"}, {"kind": "pair", "rate": 0}, {"kind": "fedcorr", "rho": 0.0, "tau": 0.5}]
     assert all(noise_rate.is_noiseless(spec) for spec in [*quiet, {"kind": "random", "rate": 1.0, "diag": "printed"}])
     assert not noise_rate.is_noiseless({"kind": "random", "rate": 0.0, "diag": "printed"})  # keeps no label

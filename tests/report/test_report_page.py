@@ -1,4 +1,4 @@
-"""Pages: one file without network, everything in it, escaped; and the commands that write them."""
+"""Pages are single files that need no network and escape all texts; and the commands that write them."""
 
 import base64
 import hashlib
@@ -48,8 +48,8 @@ def make_study(path: Path, title: str = "A <script>alert(1)</script> & more", **
     for name, spec in study["figures"].items():
         prefix = ["--out-prefix", str(path / "figures" / name)]
         assert figure_step.main(["--spec", json.dumps(spec), *shared, *prefix]) == 0
-    shown = ["--shown", shown_files(path), "--out", str(path / "report.html")]
-    assert study_page_step.main(["--study", str(path / "study.json"), *shared, *shown]) == 0
+    files = ["--shown", shown_files(path), "--out", str(path / "report.html")]
+    assert study_page_step.main(["--study", str(path / "study.json"), *shared, *files]) == 0
     return path
 
 
@@ -67,13 +67,13 @@ def test_the_page_needs_nothing_from_outside(root: Path) -> None:
     assert allowed["img-src"] == "data:"
     for kind, tag in (("script-src", "<script>"), ("style-src", "<style>")):
         inside = text.split(tag)[1].split(tag.replace("<", "</"))[0]
-        told = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
-        assert allowed[kind] == f"'sha256-{told}'"
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert allowed[kind] == f"'sha256-{digest}'"
     assert page.tags.count("script") == 2  # the one that runs, and data
     assert not re.search(r'<[^>]*\s(?:on\w+|style)="', re.sub(r"<script.*", "", text, flags=re.DOTALL))
 
 
-def test_links_inside_lead_somewhere_and_ids_are_unique(root: Path) -> None:
+def test_internal_links_have_targets_and_ids_are_unique(root: Path) -> None:
     page = Page((root / "report.html").read_text(encoding="utf-8"))
     assert len(page.ids) == len(set(page.ids))
     assert {ref[1:] for ref in page.refs if ref.startswith("#")} <= set(page.ids)
@@ -90,8 +90,8 @@ def test_text_from_the_config_is_escaped(root: Path) -> None:
     assert "b" not in page.tags
 
 
-def test_a_table_and_a_figure_that_nobody_could_run_say_so(root: Path) -> None:
-    """Clothing1M's tables in the page of a paper whose other data are here."""
+def test_a_table_and_a_figure_without_data_are_marked_not_run(root: Path) -> None:
+    """As for Clothing1M's tables on the page of a paper whose other data sets are available."""
     numbers = root / "printed.csv"
     numbers.write_text("table,dataset,noise,partition,method,member,mean,std,note\n12,big,web,iid,sce,,70,1,\n")
     spec = {"kind": "reproduction", "title": "Absent", "reference": {"file": str(numbers), "table": 12}}
@@ -116,7 +116,7 @@ def test_a_study_links_its_pages_of_suspect_labels(root: Path) -> None:
 
 def test_every_picture_has_words_and_a_size(root: Path) -> None:
     page = Page((root / "report.html").read_text(encoding="utf-8"))
-    pictures = [image for image in page.images if image["alt"]]  # thumbnails have none: their setting's name is beside
+    pictures = [image for image in page.images if image["alt"]]  # thumbnails have none, as a name is beside them
     assert len(pictures) == 2 + 4 + 3  # figures, pictures of the noisy setting, of the clean one (nothing flipped)
     assert len({image["src"] for image in pictures}) == len(pictures)
     for image in pictures:
@@ -127,7 +127,7 @@ def test_every_picture_has_words_and_a_size(root: Path) -> None:
     assert svg == (root / "figures/gains.svg").read_bytes()
 
 
-def test_downloads_are_the_files(root: Path) -> None:
+def test_downloads_equal_the_files(root: Path) -> None:
     text = (root / "report.html").read_text(encoding="utf-8")
     for name in ("accuracy.csv", "accuracy.md", "accuracy.tex", "curves.csv"):
         match = re.search(rf'href="data:[^,]*,([^"]*)" download="{re.escape(name)}"', text)
@@ -138,7 +138,7 @@ def test_downloads_are_the_files(root: Path) -> None:
 
 def test_the_page_says_what_limits_the_numbers(root: Path) -> None:
     page = Page((root / "report.html").read_text(encoding="utf-8"))
-    for words in (
+    for text in (
         "The best round is chosen by test accuracy",
         "2 seeds: a standard deviation of so few values",
         "† marks a method that was told the true noise rate",
@@ -150,15 +150,15 @@ def test_the_page_says_what_limits_the_numbers(root: Path) -> None:
         "torch",
         "20 runs",
     ):
-        assert words in page.text, words
+        assert text in page.text, text
 
 
 def test_a_page_of_given_labels_says_so(tmp_path: Path) -> None:
     grid = [{"noises": ["as-given"], "partitions": ["iid"], "methods": ["fedavg", "fedcorr", "local"]}]
     root = make_study(tmp_path, grid=grid, clean_known=False, test_known=False, seeds=(0,))
     page = Page((root / "report.html").read_text(encoding="utf-8"))
-    words = "There are no trusted test labels of digits: accuracy there is agreement with given labels"
-    assert page.text.count(words) >= 5  # first sentence, table, figures, limits
+    sentence = "There are no trusted test labels of digits: accuracy there is agreement with given labels"
+    assert page.text.count(sentence) >= 5  # first sentence, table, figures, limits
     assert "How many of the labels are wrong, nobody knows." in page.text
     assert "Nobody knows the clean labels of digits" in page.text
     assert "unknown: nobody knows the clean labels of digits" in page.text
@@ -166,7 +166,7 @@ def test_a_page_of_given_labels_says_so(tmp_path: Path) -> None:
 
 
 def test_a_table_of_several_versions_of_torch_says_so(tmp_path: Path) -> None:
-    """Which versions, under tables that mix them, and under no other."""
+    """A note lists the versions under tables that mix them, and under no other table."""
     grid = [{"noises": ["sym40", "clean"], "partitions": ["iid"], "methods": ["fedavg", "fedcorr"]}]
     root = make_study(tmp_path, grid=grid, seeds=(0,))
     assert "versions of torch" not in Page((root / "report.html").read_text(encoding="utf-8")).text
@@ -174,23 +174,23 @@ def test_a_table_of_several_versions_of_torch_says_so(tmp_path: Path) -> None:
         old = "clean/iid/fedcorr" in path.as_posix()
         versions = f"numpy 2.3.1, torch {'2.13.0' if old else '2.14.1'}"
         path.write_text(json.dumps({**json.loads(path.read_text()), "versions": versions}))
-    found = listed_runs(root / "runs.json")
+    runs = listed_runs(root / "runs.json")
     notes = {
         noise: registry.lay_out_table(
-            registry.build_table(found, spec := {"kind": "accuracy", "noises": [noise]}), spec
+            registry.build_table(runs, spec := {"kind": "accuracy", "noises": [noise]}), spec
         ).notes
         for noise in ("clean", "sym40")
     }
-    words = "2.13.0: FedCorr (1); numpy 2.3.1, torch 2.14.1: FedAvg (1)."
-    assert [any(note.endswith(words) for note in notes[noise]) for noise in ("clean", "sym40")] == [True, False]
+    ending = "2.13.0: FedCorr (1); numpy 2.3.1, torch 2.14.1: FedAvg (1)."
+    assert [any(note.endswith(ending) for note in notes[noise]) for noise in ("clean", "sym40")] == [True, False]
 
 
 def test_missing_or_damaged_inputs_are_named(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = json.loads((root / "study.json").read_text())
-    found = listed_runs(root / "runs.json")
+    runs = listed_runs(root / "runs.json")
     study["tables"] = {"absent": {"kind": "accuracy"}}
     with pytest.raises(ArtifactError, match=r"tables/absent\.csv: no such file"):
-        study_page(study, found, root)
+        study_page(study, runs, root)
     shared = ["--runs-list", str(root / "runs.json"), "--shown", "{}", "--out", str(tmp_path / "r.html")]
     capsys.readouterr()
     assert study_page_step.main(["--study", str(root / "study.json"), *shared]) == 2
@@ -226,12 +226,12 @@ def test_the_summary_is_small_sorted_and_repeats(root: Path, tmp_path: Path) -> 
         assert metrics_step.main([*shared, *out, *plots]) == 0
     for ending in (".json", ".csv", "-curves.csv", "-headline.json"):
         assert (tmp_path / f"a{ending}").read_bytes() == (tmp_path / f"b{ending}").read_bytes()
-    made = json.loads((tmp_path / "a.json").read_text())
-    assert list(made) == sorted(METHODS)
+    summary = json.loads((tmp_path / "a.json").read_text())
+    assert list(summary) == sorted(METHODS)
     folders = [root / "runs/digits/sym40/iid/fedavg" / f"seed{seed}" / "summary.json" for seed in (0, 1)]
     mean = sum(json.loads(path.read_text())["accuracy"]["last"] for path in folders) / 2
-    assert made["fedavg"]["digits/sym40/iid"]["last"] == round(mean, 5)
-    assert set(made["fedavg"]) == {"digits/clean/iid", "digits/sym40/iid"}
+    assert summary["fedavg"]["digits/sym40/iid"]["last"] == round(mean, 5)
+    assert set(summary["fedavg"]) == {"digits/clean/iid", "digits/sym40/iid"}
     assert (
         (tmp_path / "a.csv").read_text().splitlines()[0].startswith("setting,dataset,noise,partition,method,seeds,best")
     )

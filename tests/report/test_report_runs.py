@@ -1,4 +1,4 @@
-"""Run folders are read into tidy frames; whatever is damaged, mixed up or missing is named."""
+"""Run folders are read into tidy frames. Errors name damaged, misplaced and missing files."""
 
 import json
 import shutil
@@ -27,19 +27,19 @@ def folder(root: Path, method: str = "fedavg", seed: int = 0) -> Path:
 
 
 def test_the_list_and_the_index_name_the_same_runs(root: Path) -> None:
-    """Paths of an index begin where results/ lies, wherever it is read from."""
+    """Paths of an index are relative to the folder that holds results/."""
     listed = listed_runs(root / "runs.json")
     study = root / "results/study"
     study.mkdir(parents=True)
-    rows = [{key: value for key, value in vars(one).items() if value is not None} for one in listed]
+    rows = [{key: value for key, value in vars(run).items() if value is not None} for run in listed]
     inside = [
         row | {key: value.relative_to(root) for key, value in row.items() if isinstance(value, Path)} for row in rows
     ]
     pd.DataFrame(inside).to_csv(study / "index.csv", index=False)
-    assert [vars(one) for one in listed_runs(study)] == [vars(one) for one in listed_runs(study / "index.csv")]
-    for one, other in zip(listed, listed_runs(study), strict=True):
-        assert (one.setting, one.method, one.seed, one.label) == (other.setting, other.method, other.seed, other.label)
-        assert (one.dir, one.labels, one.arrays) == (other.dir, other.labels, other.arrays)
+    assert [vars(run) for run in listed_runs(study)] == [vars(run) for run in listed_runs(study / "index.csv")]
+    for run, entry in zip(listed, listed_runs(study), strict=True):
+        assert (run.setting, run.method, run.seed, run.label) == (entry.setting, entry.method, entry.seed, entry.label)
+        assert (run.dir, run.labels, run.arrays) == (entry.dir, entry.labels, entry.arrays)
     assert len(listed) == 6
 
 
@@ -62,12 +62,12 @@ def test_tidy_picks_client_and_metric_family(root: Path) -> None:
 
 
 def test_select_orders_and_refuses_lists_without_runs(root: Path) -> None:
-    found = listed_runs(root / "runs.json")
-    picked = select(found, {"methods": ["local", "fedavg", "not-at-this-scale"], "seeds": [1]})
+    runs = listed_runs(root / "runs.json")
+    picked = select(runs, {"methods": ["local", "fedavg", "not-at-this-scale"], "seeds": [1]})
     assert [(e.method, e.seed) for e in picked] == [("local", 1), ("fedavg", 1)]
-    assert select(found, {"methods": None}) == found
+    assert select(runs, {"methods": None}) == runs
     with pytest.raises(SpecError, match=r"methods: \['fedagv'\] matches no run; there are coteaching-oracle, fedavg"):
-        select(found, {"methods": ["fedagv"]})
+        select(runs, {"methods": ["fedagv"]})
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_broken_runs_list_is_named(tmp_path: Path) -> None:
 
 
 def test_a_label_and_the_dagger_come_from_the_list(root: Path) -> None:
-    """They decide no number, so a run's own files need not say them."""
+    """They change no number, so the files of a run need not contain them."""
     rows = json.loads((root / "runs.json").read_text())
     for row in rows:
         row |= {"label": "Ours", "oracle_rate": row["method"] == "local"} if row["method"] != "fedavg" else {}

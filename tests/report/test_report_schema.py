@@ -1,4 +1,4 @@
-"""config/schema/table.yaml and figure.yaml name exactly what the code can make, and every example there is made."""
+"""config/schema/table.yaml and figure.yaml list exactly the kinds of the code, and every example can be made."""
 
 import sys
 from dataclasses import replace
@@ -27,7 +27,7 @@ KINDS = [(family, kind) for family, kinds in SCHEMAS.items() for kind in kinds]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[ListedRun]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[ListedRun]:
     path = tmp_path_factory.mktemp("study")
     grid = [
         {"noises": ["sym40"], "partitions": ["openset-uniform", "iid"], "methods": [*METHODS, *SWEPT, *STOPPED]},
@@ -52,25 +52,25 @@ def kinds_on(page: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return [module.KIND for module in modules]
 
 
-def test_the_kind_of_table_in_the_documentation_works(found: list[ListedRun], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kind_of_table_in_the_documentation_works(runs: list[ListedRun], monkeypatch: pytest.MonkeyPatch) -> None:
     (kind,) = kinds_on("add_a_table.md", monkeypatch)
     monkeypatch.setitem(registry.TABLES, "range", kind)
     spec = {"kind": "range", "noises": ["random40"], "methods": ["fedavg"], "title": "Apart"}
-    frame = registry.build_table(found, spec)
-    made = registry.lay_out_table(frame, spec)
-    assert (made.title, len(made.rows)) == ("Apart", 1)
-    assert [cell.text for cell in made.rows[0].cells] == [f"{frame[key].iloc[0]:.1f}" for key in ("lowest", "highest")]
+    frame = registry.build_table(runs, spec)
+    grid = registry.lay_out_table(frame, spec)
+    assert (grid.title, len(grid.rows)) == ("Apart", 1)
+    assert [cell.text for cell in grid.rows[0].cells] == [f"{frame[key].iloc[0]:.1f}" for key in ("lowest", "highest")]
 
 
-def test_a_kind_of_table_of_ones_own_may_have_text_and_must_have_columns(
-    found: list[ListedRun], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_custom_table_may_have_text_and_must_have_columns(
+    runs: list[ListedRun], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (kind,) = kinds_on("add_a_table.md", monkeypatch)
     spec = {"kind": "range", "noises": ["random40"], "methods": ["fedavg"]}
 
     def write(kind: TableKind) -> list[str]:
         monkeypatch.setitem(registry.TABLES, "range", kind)
-        registry.write_table(found, spec, tmp_path / "range", "range")
+        registry.write_table(runs, spec, tmp_path / "range", "range")
         return [*registry.read_table(tmp_path / "range.csv", spec).get("judge", [])]
 
     judged = replace(kind, frame=lambda *args: kind.frame(*args).assign(judge="near"))
@@ -83,20 +83,20 @@ def test_a_kind_of_table_of_ones_own_may_have_text_and_must_have_columns(
         write(replace(kind, frame=lambda *args: pd.DataFrame([])))
 
 
-def test_the_figures_of_the_documentation_work(found: list[ListedRun], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_figures_of_the_documentation_work(runs: list[ListedRun], monkeypatch: pytest.MonkeyPatch) -> None:
     bars_kind, sizes_kind = kinds_on("add_a_figure.md", monkeypatch)
     monkeypatch.setitem(draw.FIGURES, "bars", bars_kind)
     monkeypatch.setitem(draw.FIGURES, "sizes", sizes_kind)
     monkeypatch.setitem(draw.SETTING_FIGURES, "sizes", sizes_kind)
     with style.use_house_style():
-        made = draw.draw_figure(
-            found, {"kind": "bars", "noises": ["random40"], "start": 10, "title": "Bars", "width": "column"}
+        drawing = draw.draw_figure(
+            runs, {"kind": "bars", "noises": ["random40"], "start": 10, "title": "Bars", "width": "column"}
         )
-        sizes = draw.draw_figure(found, {"kind": "sizes", "noises": ["sym40"]})
-        assert problems(made.figure) == problems(sizes.figure) == []
-    bars = made.figure.axes[0].patches
-    assert [bar.get_x() + bar.get_width() for bar in bars] == pytest.approx(list(made.frame["mean"]))
-    assert (made.title, len(bars)) == ("Bars", len(METHODS))
+        sizes = draw.draw_figure(runs, {"kind": "sizes", "noises": ["sym40"]})
+        assert problems(drawing.figure) == problems(sizes.figure) == []
+    bars = drawing.figure.axes[0].patches
+    assert [bar.get_x() + bar.get_width() for bar in bars] == pytest.approx(list(drawing.frame["mean"]))
+    assert (drawing.title, len(bars)) == ("Bars", len(METHODS))
     assert sizes.frame.groupby("partition")["samples"].sum().to_dict() == {"openset-uniform": 1200, "iid": 1200}
     assert "n = 1200" in sizes.caption
 
@@ -113,16 +113,16 @@ def test_every_property_is_described_and_has_a_valid_default(family: str, kind: 
 
 
 @pytest.mark.parametrize(("family", "kind"), KINDS)
-def test_every_example_is_valid_and_made(family: str, kind: str, found: list[ListedRun]) -> None:
+def test_every_example_is_valid_and_made(family: str, kind: str, runs: list[ListedRun]) -> None:
     entry, example = SCHEMAS[family][kind], SCHEMAS[family][kind]["example"]
     properties = {"kind": {"const": kind}, **entry["properties"]}
     schema = {"type": "object", "properties": properties, "required": entry["required"], "additionalProperties": False}
     Draft202012Validator(schema).validate(example)
-    full = {name: one["default"] for name, one in entry["properties"].items() if "default" in one} | example
+    full = {name: setting["default"] for name, setting in entry["properties"].items() if "default" in setting} | example
     for spec in (example, full):  # the defaults written out change nothing
         if family == "table":
-            frame = registry.build_table(found, spec)
+            frame = registry.build_table(runs, spec)
         else:
             with style.use_house_style():
-                frame = draw.draw_figure(found, spec).frame
-        assert len(frame) > 0 or entry.get("of_a_paper")  # these are of a paper's tables, and here is none
+                frame = draw.draw_figure(runs, spec).frame
+        assert len(frame) > 0 or entry.get("of_a_paper")  # these need a paper's tables, which this study lacks

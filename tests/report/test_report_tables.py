@@ -1,4 +1,4 @@
-"""Tables say what the runs say: numbers worked out here, best in bold, the ceiling apart, the same bytes every time."""
+"""Tables agree with the runs: their numbers, the best in bold, the ceiling apart, the same bytes every time."""
 
 import json
 from pathlib import Path
@@ -63,15 +63,15 @@ def test_mean_and_sample_deviation_over_seeds(root: Path) -> None:
 def test_the_best_method_is_bold_and_the_ceiling_never(root: Path) -> None:
     frame = frame_of(root)
     frame.loc[frame["noise"] == "clean", "last10_mean_mean"] = 99.9
-    made = registry.lay_out_table(frame, {"kind": "accuracy"})
-    rows = {row.stub: row for row in made.rows}
+    layout = registry.lay_out_table(frame, {"kind": "accuracy"})
+    rows = {row.stub: row for row in layout.rows}
     assert list(rows) == ["FedAvg", "Co-teaching †", "Local only §", "FedAvg, no noise"]
-    assert not any(cell.bold for cell in rows["Co-teaching †"].cells)  # best, but told the rate
+    assert not any(cell.bold for cell in rows["Co-teaching †"].cells)  # best, but with the true rate
     bold = [[cell.bold for cell in rows[name].cells] for name in ("FedAvg", "Local only §")]
     assert bold == [[True] * 3, [False] * 3]  # local models are far below
-    assert "Excluded from this comparison: the row without noise, †." in made.notes[0]
-    assert any(note.startswith("† was told the true noise rate") for note in made.notes)
-    assert any(note.startswith("§ the mean over personal models") for note in made.notes)
+    assert "Excluded from this comparison: the row without noise, †." in layout.notes[0]
+    assert any(note.startswith("† was told the true noise rate") for note in layout.notes)
+    assert any(note.startswith("§ the mean over personal models") for note in layout.notes)
     assert rows["Co-teaching †"].cells[2].text == "–"
     assert rows["FedAvg, no noise"].style == "ceiling"
     assert not any(cell.bold for cell in rows["FedAvg, no noise"].cells)
@@ -80,7 +80,7 @@ def test_the_best_method_is_bold_and_the_ceiling_never(root: Path) -> None:
     ] * 3  # iid stands under both noises
 
 
-def test_a_method_whose_own_rate_is_the_settings_is_marked_there_and_not_compared(
+def test_a_method_with_the_true_rate_of_a_setting_is_marked_there_and_not_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(METHODS, "guess", {"name": "coteaching", "label": "Guess", "forget_rate": 0.4})
@@ -90,19 +90,19 @@ def test_a_method_whose_own_rate_is_the_settings_is_marked_there_and_not_compare
     write_study(tmp_path, grid=grid, rounds=3, seeds=(0, 1, 2, 3))
     frame = frame_of(tmp_path)
     assert list(frame[frame["as_told"] > 0]["noise"]) == ["sym40"]
-    made = registry.lay_out_table(frame, {"kind": "accuracy"})
-    told, free = next(row for row in made.rows if row.stub == "Guess").cells[:2]
-    assert (told.bold, free.bold) == (False, True)
-    assert told.text.endswith(" †")
-    assert "†" not in free.text
-    words = "The noise rate that Guess assumes is the true one in “40 % of labels wrong”."
-    assert f"{words} So results there are not compared." in made.notes
+    layout = registry.lay_out_table(frame, {"kind": "accuracy"})
+    marked, unmarked = next(row for row in layout.rows if row.stub == "Guess").cells[:2]
+    assert (marked.bold, unmarked.bold) == (False, True)
+    assert marked.text.endswith(" †")
+    assert "†" not in unmarked.text
+    note = "The noise rate that Guess assumes is the true one in “40 % of labels wrong”."
+    assert f"{note} So results there are not compared." in layout.notes
     results = tabulate_results(load(listed_runs(tmp_path / "runs.json")))
     first = make_headline(results, "fedavg")
     assert [row.methods for row in first.rows if row.setting.noise == "sym40"] == [["FedAvg"]]
 
 
-def test_the_plan_says_which_methods_go_by_the_true_rate() -> None:
+def test_planned_runs_say_which_methods_assume_the_true_rate() -> None:
     noises = {
         "others": {"kind": "symmetric", "rate": 0.4},
         "all": {"kind": "symmetric", "rate": 0.4, "inclusive": True},
@@ -113,23 +113,23 @@ def test_the_plan_says_which_methods_go_by_the_true_rate() -> None:
     overlay = {"noises": noises, "methods": methods, "grid": [block], "tables": {}, "figures": {}, "seeds": [0]}
     config = {**read_yaml(ROOT / "config/config.yaml"), "scale": "smoke", "overlay": overlay, "studies": ["gallery"]}
     runs = Study(Project(config, ROOT), "gallery").runs
-    found = {(run.method, run.noise) for run in runs if run.row["as_told"]}
-    assert found == {("guess", "all"), ("fedmixcon", "others")}  # 0.4 is its default; of 0.4 inclusive 0.36 are wrong
+    pairs = {(run.method, run.noise) for run in runs if run.row["as_told"]}
+    assert pairs == {("guess", "all"), ("fedmixcon", "others")}  # 0.4 is its default; of 0.4 inclusive 0.36 are wrong
 
 
-def test_a_number_of_fewer_seeds_than_the_table_says_so(root: Path) -> None:
+def test_a_cell_with_fewer_seeds_than_the_table_shows_their_number(root: Path) -> None:
     frame = frame_of(root, kind="diagnostics", noises=["sym40"])
-    whole = registry.lay_out_table(frame, {"kind": "diagnostics"})
-    assert not any("(n = " in cell.text for row in whole.rows for cell in row.cells)
+    complete = registry.lay_out_table(frame, {"kind": "diagnostics"})
+    assert not any("(n = " in cell.text for row in complete.rows for cell in row.cells)
     frame.loc[frame["method"] == "coteaching-oracle", "suspects_precision_n"] = 1
-    made = registry.lay_out_table(frame, {"kind": "diagnostics"})
-    assert any("(n = 1)" in cell.text for row in made.rows for cell in row.cells)
-    assert any(note.startswith("(n = k): only k of the seeds") for note in made.notes)
+    layout = registry.lay_out_table(frame, {"kind": "diagnostics"})
+    assert any("(n = 1)" in cell.text for row in layout.rows for cell in row.cells)
+    assert any(note.startswith("(n = k): only k of the seeds") for note in layout.notes)
 
 
 def test_heads_span_and_constant_parts_go_to_the_caption(root: Path) -> None:
-    made = registry.lay_out_table(frame_of(root), {"kind": "accuracy"})
-    assert made.levels == [
+    layout = registry.lay_out_table(frame_of(root), {"kind": "accuracy"})
+    assert layout.levels == [
         [("40 % of labels wrong", 2), ("40 % of labels wrong, mix-ups vary by class", 1)],
         [
             ("clients lack classes (equal shares)", 1),
@@ -137,21 +137,21 @@ def test_heads_span_and_constant_parts_go_to_the_caption(root: Path) -> None:
             ("classes spread evenly", 1),
         ],
     ]
-    assert "n = 3 seeds" in made.caption
-    assert made.caption.endswith("All on digits.")
+    assert "n = 3 seeds" in layout.caption
+    assert layout.caption.endswith("All on digits.")
 
 
 def test_one_seed_has_no_spread(root: Path) -> None:
-    made = registry.lay_out_table(frame_of(root, seeds=[1]), {"kind": "accuracy"})
-    assert "±" not in markdown.render_markdown(made).split("|", 1)[1]
-    assert "one seed, so no spread" in made.caption
+    layout = registry.lay_out_table(frame_of(root, seeds=[1]), {"kind": "accuracy"})
+    assert "±" not in markdown.render_markdown(layout).split("|", 1)[1]
+    assert "one seed, so no spread" in layout.caption
 
 
-def test_diagnostics_leave_out_what_says_nothing(root: Path) -> None:
-    made = registry.lay_out_table(frame_of(root, kind="diagnostics", noises=["sym40"]), {"kind": "diagnostics"})
-    assert {row.stub for row in made.rows if row.style == ""} == {"Co-teaching †"}
+def test_diagnostics_leave_out_methods_without_values(root: Path) -> None:
+    layout = registry.lay_out_table(frame_of(root, kind="diagnostics", noises=["sym40"]), {"kind": "diagnostics"})
+    assert {row.stub for row in layout.rows if row.style == ""} == {"Co-teaching †"}
     assert (
-        made.rows[0].stub
+        layout.rows[0].stub
         == "digits · 40 % of labels wrong · clients lack classes (equal shares): realised noise rate 0.404"
     )
 
@@ -159,8 +159,8 @@ def test_diagnostics_leave_out_what_says_nothing(root: Path) -> None:
 def test_diagnostics_leave_out_settings_without_wrong_labels(root: Path) -> None:
     frame = frame_of(root, kind="diagnostics").assign(suspects_precision_mean=0.0)  # all methods name suspects
     frame.loc[frame["noise"] == "clean", "noise_rate_mean"] = 0.0
-    made = registry.lay_out_table(frame, {"kind": "diagnostics"})
-    assert not [row.stub for row in made.rows if "no noise" in row.stub]
+    layout = registry.lay_out_table(frame, {"kind": "diagnostics"})
+    assert not [row.stub for row in layout.rows if "no noise" in row.stub]
     alone = registry.lay_out_table(frame[frame["noise"] == "clean"], {"kind": "diagnostics"})
     assert [row.stub for row in alone.rows if row.style == ""]
 
@@ -168,10 +168,10 @@ def test_diagnostics_leave_out_settings_without_wrong_labels(root: Path) -> None
 def test_unknown_clean_labels_read_unknown(tmp_path: Path) -> None:
     grid = [{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg", "fedcorr"]}]
     write_study(tmp_path, grid=grid, rounds=12, clean_known=False)
-    made = registry.lay_out_table(frame_of(tmp_path, kind="diagnostics"), {"kind": "diagnostics"})
-    assert made.rows == []
-    assert "unknown: nobody knows the clean labels of digits." in made.notes
-    assert made.notes[-1] in markdown.render_markdown(made)
+    layout = registry.lay_out_table(frame_of(tmp_path, kind="diagnostics"), {"kind": "diagnostics"})
+    assert layout.rows == []
+    assert "unknown: nobody knows the clean labels of digits." in layout.notes
+    assert layout.notes[-1] in markdown.render_markdown(layout)
 
 
 def test_cost_counts_both_ways_and_names_sizes(root: Path, tmp_path: Path) -> None:
@@ -181,8 +181,8 @@ def test_cost_counts_both_ways_and_names_sizes(root: Path, tmp_path: Path) -> No
     assert row["runs"] == 15
     assert row["cpu_seconds_mean"] == pytest.approx(0.97 * row["seconds_mean"])
     write_study(tmp_path, grid=[{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedmd"]}], rounds=12)
-    made = registry.lay_out_table(frame_of(tmp_path, kind="cost"), {"kind": "cost"})
-    assert made.rows[0].cells[0].text == "4\u202f240 / 9\u202f930"
+    layout = registry.lay_out_table(frame_of(tmp_path, kind="cost"), {"kind": "cost"})
+    assert layout.rows[0].cells[0].text == "4\u202f240 / 9\u202f930"
     file, *_ = tmp_path.rglob("cost.json")
     stored = json.loads(file.read_text())
     file.write_text(json.dumps(stored | {"device": "NVIDIA H100", "seconds": 1e9}))
@@ -195,7 +195,7 @@ def test_cost_counts_both_ways_and_names_sizes(root: Path, tmp_path: Path) -> No
     for file in tmp_path.rglob("cost.json"):
         file.write_text(json.dumps(json.loads(file.read_text()) | {"executor": "workers"}))
     (by_workers,) = registry.lay_out_table(frame_of(tmp_path, kind="cost"), {"kind": "cost"}).rows
-    assert sum(cell.text == "–" for cell in by_workers.cells) == 1 + sum(c.text == "–" for c in made.rows[0].cells)
+    assert sum(cell.text == "–" for cell in by_workers.cells) == 1 + sum(c.text == "–" for c in layout.rows[0].cells)
 
 
 def test_ids_survive_the_csv(root: Path, tmp_path: Path) -> None:
@@ -210,15 +210,15 @@ def test_ids_survive_the_csv(root: Path, tmp_path: Path) -> None:
         read_csv(tmp_path / "t.csv")
 
 
-def test_runs_of_several_versions_are_told_after_the_csv_too(tmp_path: Path) -> None:
+def test_a_note_on_several_versions_survives_the_csv(tmp_path: Path) -> None:
     write_study(tmp_path, grid=[{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg"]}], rounds=2)
-    one, *_ = tmp_path.rglob("spec.json")
-    one.write_text(json.dumps(json.loads(one.read_text()) | {"versions": "numpy 9.9.9"}))
+    file, *_ = tmp_path.rglob("spec.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"versions": "numpy 9.9.9"}))
     write_csv(tmp_path / "t.csv", frame_of(tmp_path))
-    (told,) = [
+    (note,) = [
         x for x in registry.lay_out_table(read_csv(tmp_path / "t.csv"), {"kind": "accuracy"}).notes if "9.9.9" in x
     ]
-    assert told.startswith("Made with several versions")
+    assert note.startswith("Made with several versions")
 
 
 def test_the_command_writes_the_same_bytes_again(

@@ -1,4 +1,4 @@
-"""Texts from settings files are shown as they are: no markup, no broken table, no formula, wherever they come from."""
+"""Texts from settings files are shown unchanged. They become no markup, broken table or formula."""
 
 import base64
 import csv
@@ -37,7 +37,7 @@ def some_study(path: Path, monkeypatch: pytest.MonkeyPatch, label: str, noise: s
 
 
 def make(root: Path, name: str, spec: dict[str, Any]) -> Path:
-    """One table or figure, by its command; the path of its files without the ending."""
+    """Make a table or figure with its command, and return the path of its files without the ending."""
     command, out = (figure, "figures") if spec["kind"] in draw.FIGURES else (table, "tables")
     prefix = root / out / name
     shared = ["--runs-list", str(root / "runs.json"), "--out-prefix", str(prefix)]
@@ -49,8 +49,8 @@ def test_markdown_shows_texts_and_never_runs_them(tmp_path: Path, monkeypatch: p
     root = some_study(tmp_path, monkeypatch, MARKUP, MARKUP)
     spec = {"kind": "accuracy", "title": f"T\n\n{MARKUP}"}
     text = make(root, "main", spec).with_suffix(".md").read_text(encoding="utf-8")
-    shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
-    assert set(re.findall(r"</?(\w+)", shown)) <= {
+    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    assert set(re.findall(r"</?(\w+)", html)) <= {
         "p",
         "strong",
         "em",
@@ -62,8 +62,8 @@ def test_markdown_shows_texts_and_never_runs_them(tmp_path: Path, monkeypatch: p
         "th",
         "td",
     }
-    assert shown.count("<table>") == 1
-    rows = [re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row, re.DOTALL) for row in shown.split("<tr>")[1:]]
+    assert html.count("<table>") == 1
+    rows = [re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row, re.DOTALL) for row in html.split("<tr>")[1:]]
     assert len({len(row) for row in rows}) == 1
     assert MARKUP in [unescape(cell) for row in rows for cell in row]
 
@@ -114,10 +114,10 @@ def test_all_csvs_of_a_study_are_harmless_and_its_tables_show_the_label(
     inside = re.search(r'href="data:text/csv[^,]*,([^"]*)" download="runs.csv"', page)
     assert inside is not None
     texts.append(base64.b64decode(inside[1]).decode())
-    found = [cell for text in texts for row in csv.reader(text.splitlines()) for cell in row]
-    assert f"'{label}" in found
-    assert "'@noise" in found
-    risky = [cell for cell in found if cell.lstrip().startswith(("=", "+", "-", "@"))]
+    cells = [cell for text in texts for row in csv.reader(text.splitlines()) for cell in row]
+    assert f"'{label}" in cells
+    assert "'@noise" in cells
+    risky = [cell for cell in cells if cell.lstrip().startswith(("=", "+", "-", "@"))]
     assert [cell for cell in risky if not re.fullmatch(r"-?\d+(\.\d+)?", cell)] == []
     grid = registry.lay_out_table(read_csv(root / "tables/accuracy.csv"), {"kind": "accuracy"})
     assert grid.rows[0].stub == label
@@ -136,13 +136,13 @@ def test_words_of_several_lines_reach_the_page_as_one(tmp_path: Path, monkeypatc
 def test_a_dollar_in_a_label_is_a_dollar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = some_study(tmp_path, monkeypatch, r"$\frac$")
     with style.use_house_style():
-        made = draw.draw_figure(listed_runs(root / "runs.json"), {"kind": "curves"})
-        made.figure.draw_without_rendering()
-    assert any(text.get_text().endswith(r" $\frac$") for text in made.figure.axes[0].get_legend().get_texts())
+        drawing = draw.draw_figure(listed_runs(root / "runs.json"), {"kind": "curves"})
+        drawing.figure.draw_without_rendering()
+    assert any(text.get_text().endswith(r" $\frac$") for text in drawing.figure.axes[0].get_legend().get_texts())
 
 
 def test_a_damaged_file_of_printed_numbers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = listed_runs(some_study(tmp_path, monkeypatch, "FedAvg") / "runs.json")
+    runs = listed_runs(some_study(tmp_path, monkeypatch, "FedAvg") / "runs.json")
     (tmp_path / "printed.csv").write_bytes(b"dataset,noise\n\xff\xfe,\n")
     with pytest.raises(ArtifactError, match=r"printed\.csv: damaged CSV"):
-        registry.build_table(found, {"kind": "reproduction", "reference": {"file": str(tmp_path / "printed.csv")}})
+        registry.build_table(runs, {"kind": "reproduction", "reference": {"file": str(tmp_path / "printed.csv")}})

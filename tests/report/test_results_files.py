@@ -1,4 +1,4 @@
-"""docs/results_files.md says what is in every file that a run leaves: no more, no less."""
+"""docs/results_files.md lists exactly the contents of every file of a run."""
 
 import csv
 import dataclasses
@@ -15,7 +15,7 @@ from safetensors import safe_open
 
 TEXT = (Path(__file__).parents[2] / "docs/results_files.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (\S+\.\w+)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
-SOMETIMES = {  # said to be absent in some runs
+SOMETIMES = {  # documented as absent in some runs
     "summary.json": {"valid_accuracy", "diverged", "dropped_updates", "epsilon_a_release", "releases_of_a_label"},
     "spec.json": {"digest", "code", "versions", "inputs"},
     "cost.json": set(),
@@ -26,23 +26,23 @@ METHODS = ["fedavg", "cross_fitted", "fedcorr", "feddpcont", "local", "ditto_efc
 
 def tables(name: str) -> list[list[list[str]]]:
     """The tables of a file's section, without their heads: the cells of each row."""
-    found = re.findall(r"^\|.*\n\|[-|]+\n((?:\|.*\n)+)", SECTIONS[name], re.MULTILINE)
-    return [[[cell.strip() for cell in row.strip("|").split("|")] for row in body.splitlines()] for body in found]
+    bodies = re.findall(r"^\|.*\n\|[-|]+\n((?:\|.*\n)+)", SECTIONS[name], re.MULTILINE)
+    return [[[cell.strip() for cell in row.strip("|").split("|")] for row in body.splitlines()] for body in bodies]
 
 
-def told(name: str, table: int = 0) -> list[str]:
-    """The names in the first column of a table."""
+def names_in(name: str, table: int = 0) -> list[str]:
+    """The names in the first column of a table of the page."""
     return [word for row in tables(name)[table] for word in re.findall(r"`([^`]+)`", row[0])]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    found, whole = {}, toy.toy_partition()
-    held = dataclasses.replace(whole, valid=np.arange(len(whole.index)) % 5 == 4)
+    folders, partition = {}, toy.toy_partition()
+    with_validation = dataclasses.replace(partition, valid=np.arange(len(partition.index)) % 5 == 4)
     for name in METHODS:
-        found[name] = tmp_path_factory.mktemp(name)
-        toy.play(name, out=found[name], split=held if name == "lc" else whole)
-    return found
+        folders[name] = tmp_path_factory.mktemp(name)
+        toy.play(name, out=folders[name], split=with_validation if name == "lc" else partition)
+    return folders
 
 
 def test_every_file_has_its_section(runs):
@@ -57,53 +57,53 @@ def test_columns_and_types_of_the_tables(runs, name):
         assert [[f"`{f.name}`", str(f.type)] for f in schema] == [row[:2] for row in tables(name)[0]]
 
 
-def test_every_metric_is_told(runs):
+def test_every_metric_is_documented(runs):
     seen: dict[str, set[str]] = {"metrics.parquet": set(), "diagnostics.parquet": set()}
     for folder in runs.values():
         for row in pq.read_table(folder / "metrics.parquet").to_pylist():
-            if row["view"] or row["metric"] in told("metrics.parquet", 1):  # others are the method's own
+            if row["view"] or row["metric"] in names_in("metrics.parquet", 1):  # others are the method's own
                 metric = re.sub(r"_class_\d+", "_class_<k>", row["metric"])
                 seen["metrics.parquet"].add(metric)
-                where = next(cells[1] for cells in tables("metrics.parquet")[1] if f"`{metric}`" in cells[0])
-                assert (where == "view") is bool(row["view"]), metric
+                scope = next(cells[1] for cells in tables("metrics.parquet")[1] if f"`{metric}`" in cells[0])
+                assert (scope == "view") is bool(row["view"]), metric
         rows = pq.read_table(folder / "diagnostics.parquet").to_pylist()
         seen["diagnostics.parquet"] |= {row["metric"] for row in rows}
-    assert seen["metrics.parquet"] == set(told("metrics.parquet", 1)) - {"dropped_updates"}
-    assert seen["diagnostics.parquet"] == set(told("diagnostics.parquet", 1))
+    assert seen["metrics.parquet"] == set(names_in("metrics.parquet", 1)) - {"dropped_updates"}
+    assert seen["diagnostics.parquet"] == set(names_in("diagnostics.parquet", 1))
 
 
 @pytest.mark.parametrize("name", ["suspects.csv", "sites.csv"])
 def test_columns_of_the_lists_of_labels(runs, name):
     for method, folder in runs.items():
-        more = {"out_of_scope", "near_copy", "predicted"} if method != "cross_fitted" else set()
+        optional = {"out_of_scope", "near_copy", "predicted"} if method != "cross_fitted" else set()
         with open(folder / name, encoding="utf-8", newline="") as file:
-            assert next(csv.reader(file)) == [column for column in told(name) if column not in more]
+            assert next(csv.reader(file)) == [column for column in names_in(name) if column not in optional]
 
 
 def test_columns_of_the_confusion_matrix(runs):
     for folder in runs.values():
         with open(folder / "confusion.csv", encoding="utf-8", newline="") as file:
             columns = next(csv.reader(file))
-        assert list(dict.fromkeys(re.sub(r"_\d+$", "_<k>", name) for name in columns)) == told("confusion.csv")
+        assert list(dict.fromkeys(re.sub(r"_\d+$", "_<k>", name) for name in columns)) == names_in("confusion.csv")
 
 
 @pytest.mark.parametrize("name", list(SOMETIMES))
 def test_keys_of_the_json_files(runs, name):
-    every: set[str] = set()
+    all_keys: set[str] = set()
     for folder in runs.values():
         keys = set(json.loads((folder / name).read_text(encoding="utf-8")))
-        assert set(told(name)) - SOMETIMES[name] <= keys
-        every |= keys
-    assert every <= set(told(name))
+        assert set(names_in(name)) - SOMETIMES[name] <= keys
+        all_keys |= keys
+    assert all_keys <= set(names_in(name))
 
 
 def test_the_summarys_parts(runs):
-    made = json.loads((runs["lc"] / "summary.json").read_text(encoding="utf-8"))
-    assert "valid_accuracy" in made
+    summary = json.loads((runs["lc"] / "summary.json").read_text(encoding="utf-8"))
+    assert "valid_accuracy" in summary
     (row,) = [row for row in tables("summary.json")[0] if row[0] == "`accuracy`"]
-    assert set(re.findall(r"`(\w+)`", row[1])) == set(made["accuracy"])
-    for view in made["views"].values():
-        assert view.keys() == made["accuracy"].keys()
+    assert set(re.findall(r"`(\w+)`", row[1])) == set(summary["accuracy"])
+    for view in summary["views"].values():
+        assert view.keys() == summary["accuracy"].keys()
     versions = json.loads((runs["lc"] / "cost.json").read_text(encoding="utf-8"))["versions"]
     (row,) = [row for row in tables("cost.json")[0] if row[0] == "`versions`"]
     assert set(re.findall(r"`(\w+)`", row[1])) == set(versions)
@@ -117,25 +117,25 @@ def test_the_models_metadata(runs):
             return json.loads(file.metadata()[key])
 
     for name, folder in runs.items():
-        found = facts(folder)
-        assert set(found) == set(told("model.safetensors")) - {"left_out"}
+        metadata = facts(folder)
+        assert set(metadata) == set(names_in("model.safetensors")) - {"left_out"}
         (row,) = [row for row in tables("model.safetensors")[0] if row[0] == "`nets`"]
-        words = set(re.findall(r"`(\w+)`", row[1]))
-        for net in found["nets"].values():
-            assert set(net) == words
-        personal = any(prefix.startswith("client") for prefix in found["nets"])
+        entries = set(re.findall(r"`(\w+)`", row[1]))
+        for net in metadata["nets"].values():
+            assert set(net) == entries
+        personal = any(prefix.startswith("client") for prefix in metadata["nets"])
         assert personal is (name == "local")
         data = toy.arrays()
-        assert (found["mean"], found["std"]) == (list(data.mean), list(data.std))
+        assert (metadata["mean"], metadata["std"]) == (list(data.mean), list(data.std))
 
 
-def test_what_only_the_workflow_writes(inputs, tmp_path):
+def test_keys_that_only_the_workflow_writes(inputs, tmp_path):
     """The keys of spec.json that need a planned job."""
     from workflow_scripts.steps.training_run import RunFiles, TrainingOptions, train_job
 
-    method, how = toy.settings("fedavg", rounds=1)
+    method, train = toy.settings("fedavg", rounds=1)
     files = {name: Path(file) for name, file in inputs.items()}
-    spec = {"method": method, "train": how, "seed": 0}
+    spec = {"method": method, "train": train, "seed": 0}
     places = RunFiles(**files, out=tmp_path / "run", work=tmp_path / "work")
     train_job(spec, places, TrainingOptions(code="c"), lambda: False)
-    assert set(json.loads((tmp_path / "run/spec.json").read_text(encoding="utf-8"))) == set(told("spec.json"))
+    assert set(json.loads((tmp_path / "run/spec.json").read_text(encoding="utf-8"))) == set(names_in("spec.json"))

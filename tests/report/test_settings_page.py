@@ -1,6 +1,6 @@
-"""Every example of the schemas passes the validator, and the site's page of settings says types and ranges in words.
+"""Every example of the schemas is valid, and the site's page of settings describes types and ranges in words.
 
-That data set, noise and partition examples can be made is tested with their readers and models; nets are trained here.
+Nets are also trained here. Examples of data sets, noises and partitions are made in the tests of their modules.
 """
 
 import re
@@ -32,15 +32,15 @@ def test_every_example_validates(family: str, spec: dict[str, Any]) -> None:
     SCHEMAS.check_kind(family, spec, ConfigPath("example"))
 
 
-def test_settings_of_kinds_have_rows_with_type_default_and_meaning_and_equal_ones_share_one() -> None:
+def test_settings_have_rows_with_type_default_and_meaning_and_equal_settings_share_a_row() -> None:
     rate = {"type": "number", "minimum": 0, "maximum": 1, "description": "Share."}
     inner = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "default": 3}}}
     kinds = {
         "one": {"properties": {"rate": rate, "deep": inner}, "required": ["rate"]},
         "two": {"properties": {"rate": {**rate, "description": "Another."}, "deep": inner}, "required": []},
     }
-    told = {name: {"description": "a | b", "example": {"kind": name}, **kind} for name, kind in kinds.items()}
-    lines = "".join(settings_tables._kinds("kind", told)).splitlines()
+    described = {name: {"description": "a | b", "example": {"kind": name}, **kind} for name, kind in kinds.items()}
+    lines = "".join(settings_tables._kinds("kind", described)).splitlines()
     assert [line for line in lines if line.startswith("| `")] == [
         "| `one` | a \\| b | `rate`, `deep` | `{kind: one}` |",
         "| `two` | a \\| b | `rate`, `deep` | `{kind: two}` |",
@@ -52,7 +52,7 @@ def test_settings_of_kinds_have_rows_with_type_default_and_meaning_and_equal_one
 
 
 def test_ranges_in_words() -> None:
-    words = {
+    schemas = {
         "integer ≥ 1": {"type": "integer", "minimum": 1},
         "number > 0": {"type": "number", "exclusiveMinimum": 0},
         "number, 0 ≤ x < 1": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
@@ -65,7 +65,7 @@ def test_ranges_in_words() -> None:
         "list of 1–3 numbers": {"type": "array", "minItems": 1, "maxItems": 3, "items": {"type": "number"}},
         "integer, or {a, b}": {"anyOf": [{"type": "integer"}, {"type": "object", "properties": {"a": {}, "b": {}}}]},
     }
-    assert {settings_tables.type_in_words(schema): schema for schema in words.values()} == words
+    assert {settings_tables.type_in_words(schema): schema for schema in schemas.values()} == schemas
 
 
 @pytest.mark.parametrize("name", list(NETS))
@@ -80,20 +80,20 @@ def test_every_net_takes_a_training_step(name: str) -> None:
     data = Arrays(x[:8], y[:8], x[8:], y[8:], 3, (0.5,) * channels, (0.25,) * channels)
     everything = Partition.from_parts([np.arange(8)], {"artifact": "partition"})
     train = {"net": net, "rounds": 1, "fraction": 1.0, "epochs": 1, "batch": 8, "lr": 0.01}
-    found = run(data, inject(data, {"kind": "none"}, 0), everything, "fedavg", train)
-    losses = [value for *_, metric, value in found.outcome.record.metrics if metric == "loss"]
+    finished = run(data, inject(data, {"kind": "none"}, 0), everything, "fedavg", train)
+    losses = [value for *_, metric, value in finished.outcome.record.metrics if metric == "loss"]
     assert len(losses) == 2  # before the step and after it
     assert np.isfinite(losses).all()
     assert losses[0] != losses[1]
 
 
 def test_settings_shown_on_other_pages_validate() -> None:
-    def shown(page: str) -> dict[str, Any]:
+    def read_last_block(page: str) -> dict[str, Any]:
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
         return yaml.safe_load(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[-1])
 
-    figures = shown("gallery.md")["figures"]
+    figures = read_last_block("gallery.md")["figures"]
     assert {spec["kind"] for spec in figures.values()} == set(SETTING_FIGURES)
     for name, spec in figures.items():
         SCHEMAS.check_kind("figure", spec, ConfigPath("docs/gallery.md", (name,)))
-    SCHEMAS.check_kind("net", shown("nets.md")["train"]["net"], ConfigPath("docs/nets.md"))
+    SCHEMAS.check_kind("net", read_last_block("nets.md")["train"]["net"], ConfigPath("docs/nets.md"))

@@ -1,5 +1,5 @@
-"""The page of a study in use: read, toggle, sort, filter, open a run; by mouse and keyboard; on a phone, in the dark,
-on paper; and nothing that axe-core objects to.
+"""The page of a study in use: reading, toggling, sorting, filtering, opening a run, by mouse and keyboard, on a phone,
+in the dark and on paper. axe-core must have no objection.
 """
 
 import base64
@@ -35,7 +35,7 @@ PAGES = 12  # of A4 that a page may print on
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study whose run folders have all that a page shows; one run lacks its confusion matrix."""
+    """A study whose run folders have every file that a page shows. One run lacks its confusion matrix."""
     root = make_study(tmp_path_factory.mktemp("study"), "Three methods", grid=GRID)
     write_sites(root)
     (root / "runs/digits/sym40/iid/fedcorr/seed1/confusion.csv").unlink()
@@ -46,7 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(driver: Any, root: Path) -> Iterator[Any]:
-    """The page, wide and light, as if opened for the first time. Nothing may be asked of a network, nor logged."""
+    """The page, wide and light, as if opened for the first time. It must request nothing and log no error."""
     driver.get_log("performance")
     driver.get_log("browser")
     show(driver, root, 1280)
@@ -56,8 +56,8 @@ def page(driver: Any, root: Path) -> Iterator[Any]:
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     assert [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
     events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
-    asked = [one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"]
-    assert all(url.startswith(("file:", "data:")) for url in asked), asked
+    urls = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    assert all(url.startswith(("file:", "data:")) for url in urls), urls
 
 
 def show(driver: Any, root: Path, width: int, part: str = "") -> None:
@@ -77,7 +77,7 @@ def keys(page: Any, *pressed: str) -> None:
 
 
 def title(page: Any) -> str:
-    """Of the run or setting that opens: a change of the address is told to a page only after the key or click."""
+    """Wait for the title of the opened run or setting: the page learns of a new address only after the click."""
     Wait(page, 60).until(lambda page: find(page, "#view-title").text)
     return str(find(page, "#view-title").text)
 
@@ -87,7 +87,8 @@ def focused(page: Any) -> str:
 
 
 def test_heads_of_tables_sort_them_unless_rows_stand_apart(page: Any) -> None:
-    column = [one.text for one in page.find_elements(By.CSS_SELECTOR, "#table-cost thead button")].index("seconds") + 1
+    buttons = page.find_elements(By.CSS_SELECTOR, "#table-cost thead button")
+    column = [button.text for button in buttons].index("seconds") + 1
     click(page, f"#table-cost th:nth-child({column}) button")
     seconds = [float(text.split()[0]) for text in texts(page, f"#table-cost tbody tr > :nth-child({column})")]
     assert seconds == sorted(seconds, reverse=True)
@@ -95,26 +96,26 @@ def test_heads_of_tables_sort_them_unless_rows_stand_apart(page: Any) -> None:
     assert texts(page, "#table-accuracy thead button") == []  # FedAvg without noise is set apart
 
 
-def accuracy(root: Path, folder: str, at: int) -> list[float]:
-    """Of both seeds, in %, the mean of the last ten rounds up to `at`."""
-    found = []
+def accuracy(root: Path, folder: str, end: int) -> list[float]:
+    """The accuracy of each seed in %: the mean of the ten rounds up to `end`."""
+    values = []
     for seed in (0, 1):
         frame = pd.read_parquet(root / "runs" / folder / f"seed{seed}/metrics.parquet")
-        rows = frame[(frame["metric"] == "accuracy") & (frame["client"] == -1) & frame["round"].between(at - 9, at)]
-        found.append(100 * float(rows["value"].mean()))
-    return found
+        rows = frame[(frame["metric"] == "accuracy") & (frame["client"] == -1) & frame["round"].between(end - 9, end)]
+        values.append(100 * float(rows["value"].mean()))
+    return values
 
 
 def test_arrow_keys_read_the_curves_aloud(page: Any, root: Path) -> None:
     page.execute_script("document.getElementById('plot').focus()")
     keys(page, Keys.END)
     last = accuracy(root, "digits/sym40/iid/fedavg", 12)
-    said = "return document.getElementById('plot-said').textContent"
-    assert page.execute_script(said).startswith(f"Round 12: FedAvg {sum(last) / 2:.1f} % (seed 0: {last[0]:.1f}")
+    script = "return document.getElementById('plot-said').textContent"
+    assert page.execute_script(script).startswith(f"Round 12: FedAvg {sum(last) / 2:.1f} % (seed 0: {last[0]:.1f}")
     keys(page, Keys.ARROW_LEFT, *[Keys.ARROW_UP] * 4)
     best = max(sum(accuracy(root, f"digits/sym40/iid/{method}", 11)) / 2 for method in METHODS)
     clean = sum(accuracy(root, "digits/clean/iid/fedavg", 11)) / 2
-    assert f" {max(best, clean):.1f} %" in page.execute_script(said)
+    assert f" {max(best, clean):.1f} %" in page.execute_script(script)
 
 
 def test_methods_are_shown_and_hidden(page: Any) -> None:
@@ -130,7 +131,7 @@ def test_methods_are_shown_and_hidden(page: Any) -> None:
 
 
 def test_runs_sort_and_filter(page: Any) -> None:
-    column = [one.text for one in page.find_elements(By.CSS_SELECTOR, "#runs-table thead button")].index("best")
+    column = [button.text for button in page.find_elements(By.CSS_SELECTOR, "#runs-table thead button")].index("best")
     cells = f"#runs-table tbody tr:not([hidden]) > :nth-child({column + 1})"
     click(page, f"#runs-table th:nth-child({column + 1}) button")
     falling = [float(text) for text in texts(page, cells)]
@@ -142,15 +143,15 @@ def test_runs_sort_and_filter(page: Any) -> None:
     assert set(texts(page, "#runs-table tbody tr:not([hidden]) a")) == {"FedCorr"}
 
 
-def test_a_run_opens_with_all_that_is_known_of_it(page: Any, root: Path) -> None:
+def test_a_run_opens_with_all_its_details(page: Any, root: Path) -> None:
     find(page, "#runs-search").send_keys("fedcorr")
     find(page, "#runs-table tbody tr:not([hidden]) a").send_keys(Keys.ENTER)
     folder = root / "runs/digits/sym40/iid/fedcorr/seed0"
     assert title(page) == "FedCorr, seed 0"
     record, summary = (json.loads((folder / name).read_text()) for name in ("spec.json", "summary.json"))
     text = find(page, "#view").text.replace("\xa0", " ")
-    for words in (f"{100 * summary['accuracy']['last10_mean']:.2f} %", record["code"], summary["spec_digest"]):
-        assert words in text
+    for part in (f"{100 * summary['accuracy']['last10_mean']:.2f} %", record["code"], summary["spec_digest"]):
+        assert part in text
     counts = pd.read_csv(folder / "confusion.csv").filter(like="predicted_").to_numpy()
     assert [int(text) for text in texts(page, "#view .matrix td")] == counts.ravel().tolist()
     assert len(page.find_elements(By.CSS_SELECTOR, "#view circle.client")) == len(pd.read_csv(folder / "sites.csv"))
@@ -162,7 +163,7 @@ def test_a_run_opens_with_all_that_is_known_of_it(page: Any, root: Path) -> None
     assert focused(page) == "FedCorr"
 
 
-def test_by_keyboard_alone(page: Any) -> None:
+def test_the_page_works_with_the_keyboard_alone(page: Any) -> None:
     keys(page, Keys.TAB)
     assert focused(page) == "Skip to the results"
     keys(page, Keys.ENTER)
@@ -182,8 +183,8 @@ def test_by_keyboard_alone(page: Any) -> None:
 
 def test_on_a_phone(page: Any, root: Path) -> None:
     show(page, root, 390)
-    wide = "return [document.documentElement.scrollWidth, innerWidth]"
-    assert page.execute_script(wide) == [390, 390]
+    widths = "return [document.documentElement.scrollWidth, innerWidth]"
+    assert page.execute_script(widths) == [390, 390]
     assert find(page, ".tip strong").text == "At the end"  # names and last values in a list below
     assert not find(page, "nav a[href='#table-cost']").is_displayed()
     click(page, "nav summary")
@@ -191,7 +192,7 @@ def test_on_a_phone(page: Any, root: Path) -> None:
     assert -1 <= page.execute_script("return document.getElementById('table-cost').getBoundingClientRect().top") < 120
     click(page, "#runs-table tbody a")
     assert title(page) == "FedAvg, seed 0"
-    assert page.execute_script(wide) == [390, 390]
+    assert page.execute_script(widths) == [390, 390]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ def _pages(printed: dict[str, str]) -> int:
     return len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed["data"])))
 
 
-def test_a_page_of_labels_that_nobody_trusts_pretends_no_clean_ones(driver: Any, tmp_path: Path) -> None:
+def test_a_page_of_untrusted_labels_shows_no_clean_labels(driver: Any, tmp_path: Path) -> None:
     grid = [{"noises": ["as-given"], "partitions": ["iid"], "methods": ["fedavg", "fedcorr"]}]
     root = make_study(tmp_path / "given", "As given", grid=grid, clean_known=False, test_known=False)
     write_sites(root)
