@@ -40,7 +40,7 @@ def test_the_messages_of_the_page_are_those_of_the_code() -> None:
     assert absent == []
 
 
-def test_the_method_of_the_page_is_the_whole_of_fedprox(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_method_of_the_page_equals_fedprox(monkeypatch: pytest.MonkeyPatch) -> None:
     import toy
 
     (code,) = blocks(ROOT / "docs/add_a_method.md")
@@ -54,7 +54,7 @@ def test_the_method_of_the_page_is_the_whole_of_fedprox(monkeypatch: pytest.Monk
 
 
 def test_the_shapes_of_a_round_and_a_step_run_as_printed() -> None:
-    """The two blocks of "The shapes of things" are the bodies of a method; the carried number counts the samples."""
+    """The two blocks of "The shapes of things" are the bodies of a method that counts the samples in its carry."""
     import toy
 
     from fednoise_core.methods.fedavg import FedAvg
@@ -75,7 +75,7 @@ def test_the_shapes_of_a_round_and_a_step_run_as_printed() -> None:
         assert method.run_round(fed, state) == {"clients": 4}
         ends.append(state)
     assert toy.same_state(ends[0].server, ends[1].server)
-    seen = {c: int(mine["seen"]["n"]) for c, mine in ends[0].clients.items()}
+    seen = {c: int(carry["seen"]["n"]) for c, carry in ends[0].clients.items()}
     assert seen == {c: 2 * toy.SIZES[c] for c in toy.toy_federation().sample_cohort(1)}  # two epochs
 
 
@@ -103,8 +103,8 @@ def test_a_page_to_add_something_is_short_and_ruff_accepts_its_modules(page: Pat
     for module in modules:
         place = re.findall(r"`((?:fednoise_core|workflow_scripts)/[\w/]+\.py)`", before)[-1]
         check = ["ruff", "check", "--no-cache", "--output-format=concise", f"--stdin-filename={place}", "-"]
-        found = subprocess.run(check, input=module.partition("```")[0], text=True, cwd=ROOT, capture_output=True)
-        assert found.returncode == 0, found.stdout
+        result = subprocess.run(check, input=module.partition("```")[0], text=True, cwd=ROOT, capture_output=True)
+        assert result.returncode == 0, result.stdout
         before = module
     assert modules
 
@@ -133,9 +133,9 @@ def test_every_citation_has_its_entry_and_every_entry_is_cited() -> None:
     entries = references.read_entries()
     cited = {page: CITED.findall(page.read_text(encoding="utf-8")) for page in (ROOT / "docs").rglob("*.md")}
     for page, links in cited.items():
-        for words, key in links:
+        for link_text, key in links:
             texts = (entries[key]["title"], format_citation(entries[key]))
-            assert " ".join(words.split()) in texts, f"{page.name}: {key}"
+            assert " ".join(link_text.split()) in texts, f"{page.name}: {key}"
     assert {key for links in cited.values() for _, key in links} == entries.keys()
     assert [page.name for page in METHOD_PAGES if not cited[page]] == []
 
@@ -153,10 +153,10 @@ def test_the_page_of_a_method_has_its_sections_and_the_defaults_of_the_code(page
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Equations", "Settings", "Notes", "Deviations", "Results"]
     rows, linked = read_settings(text)
     common = {} if page.stem == "fedavg" else KINDS["fedavg"]["properties"]
-    settings = {name: one for name, one in KINDS[page.stem]["properties"].items() if common.get(name) != one}
-    defaults = {name: one.get("default", "required") for name, one in settings.items()}
-    for other in linked:  # a page may leave the settings that it shares with another one to that page
-        shared, _ = read_settings((page.parent / f"{other}.md").read_text(encoding="utf-8"))
+    settings = {name: schema for name, schema in KINDS[page.stem]["properties"].items() if common.get(name) != schema}
+    defaults = {name: schema.get("default", "required") for name, schema in settings.items()}
+    for linked_page in linked:  # a page may leave the settings that it shares with another one to that page
+        shared, _ = read_settings((page.parent / f"{linked_page}.md").read_text(encoding="utf-8"))
         rows += [row for row in shared if row[0] in defaults]
     assert sorted(name for name, _ in rows) == sorted(defaults)
     for name, cell in rows:
@@ -175,8 +175,8 @@ def read_rows(table: str) -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("page", METHOD_PAGES, ids=lambda page: page.stem)
-def test_tables_of_results_have_rows_of_the_study_that_is_named_above_them(page: Path) -> None:
-    """Whether label and numbers belong together, and what the prose says, is not checked."""
+def test_tables_of_results_have_rows_of_the_study_named_above_them(page: Path) -> None:
+    """The test does not check that labels belong to their numbers, nor the prose."""
     results = page.read_text(encoding="utf-8").split("\n## Results\n")[1]
     tables = re.findall(r"((?:^[^|\n].*\n)+)\n((?:^\|.*\n)+)", results, re.MULTILINE)  # a paragraph, then a table
     assert len(tables) == len(re.findall(r"^\|---", results, re.MULTILINE)), "a table without a paragraph above it"
@@ -184,8 +184,8 @@ def test_tables_of_results_have_rows_of_the_study_that_is_named_above_them(page:
         published: dict[str, list[str]] = {}  # the numbers of a method in all tables of the studies, in order
         for study in re.findall(r"\(\.\./results/([\w-]+)/README\.md\)", above):
             text = (ROOT / "docs/results" / study / "README.md").read_text(encoding="utf-8")
-            for one in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-                for label, cells in read_rows(one):
+            for study_table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+                for label, cells in read_rows(study_table):
                     published.setdefault(label, []).extend(cells)
         for label, cells in read_rows(table):
             assert all(map(NUMBER.fullmatch, cells)), f"{label}: {cells}"
@@ -193,9 +193,9 @@ def test_tables_of_results_have_rows_of_the_study_that_is_named_above_them(page:
             assert any(is_in_order(numbers, row) for row in published.values()), f"{label}: {numbers}"
 
 
-def is_in_order(part: list[str], whole: list[str]) -> bool:
-    left = iter(whole)
-    return all(one in left for one in part)
+def is_in_order(part: list[str], row: list[str]) -> bool:
+    left = iter(row)
+    return all(cell in left for cell in part)
 
 
 def read_gains(table: str, ending: str = "", noise: str = "sym40-exact") -> dict[str, str]:
@@ -215,10 +215,10 @@ def test_gains_by_width_in_prose_are_those_of_the_tables() -> None:
     for width, table in tables.items():
         gains = read_gains(table, f"@train.net.width={width}")
         (cells,) = (row for label, row in printed.items() if label.split(",")[0] == str(width))
-        found = [(gains.get(method, cell), cell) for method, cell in zip(columns, cells, strict=True)]
-        assert all(ours == cell for ours, cell in found), (width, found)
-    both = [read_gains(tables[128], noise=noise)["fedmixcon"].lstrip("+") for noise in ("sym40-exact", "sym50-exact")]
+        pairs = [(gains.get(method, cell), cell) for method, cell in zip(columns, cells, strict=True)]
+        assert all(ours == cell for ours, cell in pairs), (width, pairs)
+    points = [read_gains(tables[128], noise=noise)["fedmixcon"].lstrip("+") for noise in ("sym40-exact", "sym50-exact")]
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    assert f"FedMixCon gains {' and '.join(both)} points over FedAvg" in readme
+    assert f"FedMixCon gains {' and '.join(points)} points over FedAvg" in readme
     papers = " ".join((ROOT / "docs/papers.md").read_text(encoding="utf-8").split())
-    assert f"{both[0]} at its [full width](results/paper-size/README.md)" in papers
+    assert f"{points[0]} at its [full width](results/paper-size/README.md)" in papers

@@ -1,4 +1,4 @@
-"""The documentation as a site: links lead somewhere, every public name has its place, and `make docs` builds it.
+"""The documentation as a site: links lead to files, every public name has its place, and `make docs` builds it.
 
 The strict build runs only with FEDNOISE_DOCS=1, as it needs the tools of requirements-docs.lock.
 """
@@ -55,14 +55,14 @@ def links() -> Iterator[tuple[Path, str, str]]:
 
 def slugs(page: Path) -> set[str]:
     """Anchors of a page's headings, as the forge and the site make them; a second equal one gets a number."""
-    found: dict[str, int] = {}
-    made = set(re.findall(r'<a id="(\w+)">', text(page)))
+    counts: dict[str, int] = {}
+    anchors = set(re.findall(r'<a id="(\w+)">', text(page)))
     for heading in re.findall(r"^#+ (.*)$", text(page), re.MULTILINE):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
         slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
-        made.add(f"{slug}_{found[slug]}" if slug in found else slug)
-        found[slug] = found.get(slug, 0) + 1
-    return made
+        anchors.add(f"{slug}_{counts[slug]}" if slug in counts else slug)
+        counts[slug] = counts.get(slug, 0) + 1
+    return anchors
 
 
 def test_every_relative_link_leads_to_a_file_and_a_heading() -> None:
@@ -79,20 +79,20 @@ def test_every_relative_link_leads_to_a_file_and_a_heading() -> None:
 
 
 def test_every_public_name_has_its_place() -> None:
-    placed = {name: where for page in PAGES for name, where in PLACED.findall(page.read_text(encoding="utf-8"))}
+    placed = {name: target for page in PAGES for name, target in PLACED.findall(page.read_text(encoding="utf-8"))}
     public = {name for name in dir(fn) if not name.startswith("_")}
     assert placed == {name: fn._NAMES[name].replace(":", ".") for name in public}
 
 
 def test_every_page_is_in_the_site() -> None:
-    """Those of methods and results are found by folder."""
+    """Pages of methods and results are listed by folder."""
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     named = {file for file in re.findall(r"([\w/]+\.md)$", nav, re.MULTILINE)}
     folders = re.findall(r": (\w+)$", nav, re.MULTILINE)
-    # a page of the same name is made of the notebook: docs/site/hooks.py
-    found = [page.relative_to(ROOT / "docs") for page in (*PAGES[len(OUTSIDE) :], NOTEBOOK)]
+    # docs/site/hooks.py makes the notebook a page of the same name
+    site_pages = [page.relative_to(ROOT / "docs") for page in (*PAGES[len(OUTSIDE) :], NOTEBOOK)]
     assert {
-        page.with_suffix(".md").as_posix() for page in found if page.parts[0] not in folders
+        page.with_suffix(".md").as_posix() for page in site_pages if page.parts[0] not in folders
     } | OUTSIDE.keys() == named
 
 
@@ -104,10 +104,10 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert 'href="quickstart.html"' in (site / "index.html").read_text(encoding="utf-8")
     assert 'id="training-settings"' in (site / "reference.html").read_text(encoding="utf-8")
     assert '<a href="fedavg.html">' in (site / "methods/index.html").read_text(encoding="utf-8")
-    shown = (site / "api/data.html").read_text(encoding="utf-8")
-    assert 'id="fnarrays"' in shown
-    assert not re.search(r'<(?:script|link|img)[^>]+(?:src|href)="https?://', shown)  # no request leaves the site
-    assert 'src="../assets/iframe-worker.js"' in shown  # with the index as a script, search works from a folder
+    html = (site / "api/data.html").read_text(encoding="utf-8")
+    assert 'id="fnarrays"' in html
+    assert not re.search(r'<(?:script|link|img)[^>]+(?:src|href)="https?://', html)  # no request leaves the site
+    assert 'src="../assets/iframe-worker.js"' in html  # with the index as a script, search works from a folder
     assert "Co-teaching" in (site / "search/search_index.js").read_text(encoding="utf-8")
 
 
@@ -121,7 +121,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     ],
 )
 def test_axe_finds_nothing_on_the_site(driver: Any, page: str, dark: bool) -> None:
-    """Of the site that the test before has built."""
+    """The test before builds the site."""
     prefer_dark(driver, dark)
     driver.get((ROOT / f"build/site/{page}.html").as_uri())
     assert find_violations(driver) == []
@@ -133,20 +133,20 @@ def read_board() -> str:
     return "".join(file.read_text(encoding="utf-8") for file in files).replace("\\", "")
 
 
-def test_the_readme_and_the_first_page_say_what_was_found_and_how_to_start() -> None:
+def test_the_readme_and_the_first_page_give_results_and_first_steps() -> None:
     readme, first = ((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/README.md"))
     assert readme.count("\n") <= 120
     assert f"compares {len(fn.METHODS)} methods," in readme
     for part in ("pictures/suspects.png", "quick/gains.png", "fednoise run quick", "pip install .", "jupyter lab"):
         assert part in first
     quick = json.loads((ROOT / "docs/results/quick/metrics.json").read_text(encoding="utf-8"))
-    gains = [one["last10_mean"] - quick["fedavg"][setting]["last10_mean"] for setting, one in quick["sce"].items()]
+    gains = [score["last10_mean"] - quick["fedavg"][setting]["last10_mean"] for setting, score in quick["sce"].items()]
     assert first.count(f"by {100 * sum(gains) / len(gains):.1f} points on") == 1
     board = read_board()
     rows = [re.findall(GAIN, line) for line in readme.splitlines() if line.startswith("| ")]
-    shown = [cell for row in rows for cell in row]
-    assert len(shown) == 24
-    assert all(cell in board for cell in shown)
+    cells = [cell for row in rows for cell in row]
+    assert len(cells) == 24
+    assert all(cell in board for cell in cells)
 
 
 def test_advice_on_the_leaderboards_page_has_the_gains_of_its_tables() -> None:
@@ -159,7 +159,7 @@ def test_advice_on_the_leaderboards_page_has_the_gains_of_its_tables() -> None:
         assert any(row.startswith((f"| {method} |", f"| {method}, ")) and gain in row for row in rows), method
 
 
-def test_the_page_of_more_seeds_counts_what_lies_in_the_intervals() -> None:
+def test_the_page_of_more_seeds_counts_results_in_the_intervals() -> None:
     folder = ROOT / "docs/results/leaderboard-repeat"
     page = (folder / "README.md").read_text(encoding="utf-8")
     of_methods = [pd.read_csv(folder / f"{name}.csv").set_index("method") for name in ("first", "second")]
@@ -200,10 +200,8 @@ def test_the_gallery_has_every_kind_of_figure_with_its_picture_and_lines() -> No
     assert len(lines) == len(FIGURES)
 
 
-def test_the_study_of_the_first_page_and_of_write_a_study_are_checked(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Their YAML files are studies as they stand, and the keys that the pages name are theirs."""
+def test_the_studies_printed_on_pages_are_complete(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The YAML files printed on the two pages are complete studies with the expected number of runs."""
     from workflow_scripts.config.project import Project
     from workflow_scripts.config.yaml_file import read_yaml
     from workflow_scripts.study.study import Study

@@ -1,4 +1,4 @@
-"""publish: what a plain study found so far, with captions, limits and words for those who see no picture."""
+"""publish writes a study's results so far, with captions, limits and alternative texts."""
 
 import re
 import shutil
@@ -22,16 +22,16 @@ def test_a_study_is_published_as_far_as_it_was_run(config_copy: Path, monkeypatc
     for run in study.runs:
         if (run.noise, run.partition) == ("sym40", "iid") and run.method in ("fedavg", "scaffold"):
             finish_run(study.name, run)
-    own = "<!-- written by hand -->\nA busy machine.\n<!-- end of what is written by hand -->\n"
+    hand_written = "<!-- written by hand -->\nA busy machine.\n<!-- end of what is written by hand -->\n"
     out.mkdir()
-    (out / "README.md").write_text(f"# Earlier\n\n{own}", encoding="utf-8")
+    (out / "README.md").write_text(f"# Earlier\n\n{hand_written}", encoding="utf-8")
     monkeypatch.setattr(publish, "software_commit", lambda: "dirty" if (out / "metrics.json").exists() else "clean")
-    made = publish.publish_study(study, out)
-    assert set(made) == set(out.iterdir())
+    files = publish.publish_study(study, out)
+    assert set(files) == set(out.iterdir())
     page = (out / "README.md").read_text(encoding="utf-8")
     assert page.startswith(f"# {study.data['title']}\n")
-    assert page.index("Accuracy: ") < page.index("Run so far: ")  # what was found comes first
-    assert page.count(own) == 1
+    assert page.index("Accuracy: ") < page.index("Run so far: ")  # results come first
+    assert page.count(hand_written) == 1
     assert (
         f"Run so far: 4 of {len({run.folder for run in study.runs})} runs; `snakemake --cores 2 quick` makes all."
         in page
@@ -60,7 +60,7 @@ def test_a_table_without_a_run_is_left_out(config_copy: Path) -> None:
     assert "table-other" not in (config_copy / "page.html").read_text(encoding="utf-8")
 
 
-def test_what_cannot_be_made_again_here_is_never_removed(config_copy: Path) -> None:
+def test_files_that_cannot_be_made_again_are_never_removed(config_copy: Path) -> None:
     """A clone without data cannot draw pictures of clients; the published ones and their page stay."""
     study, out = publish.find_study("quick"), config_copy / "out"
     study.figures, study.tables = {"samples": study.figures["samples"]}, {"main": {"kind": "accuracy"}}
@@ -90,13 +90,13 @@ def test_a_whole_study_keeps_a_run_whose_folder_is_gone(config_copy: Path) -> No
     assert (out / "main.csv").read_bytes() == first
 
 
-def test_an_entry_has_its_own_runs_where_the_same_are_published(config_copy: Path) -> None:
+def test_an_entry_keeps_its_own_runs_if_the_same_runs_are_published(config_copy: Path) -> None:
     study = publish.find_study("quick")
     run = study.runs[0]
     finish_run(study.name, run)
     entry, published = replace(run, method="my-own"), {json_digest(run.spec): config_copy / run.folder}
     listed = publish.finished_runs(SimpleNamespace(runs=[run, entry]), published, {run.method, "my-own"})
-    assert [one.dir for one in listed] == [config_copy / run.folder, Path(run.folder)]
+    assert [listed_run.dir for listed_run in listed] == [config_copy / run.folder, Path(run.folder)]
 
 
 def test_a_folder_of_no_study_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +104,7 @@ def test_a_folder_of_no_study_is_refused(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == "publish: results/nothing: no study has this results folder\n"
 
 
-def test_a_leaderboard_says_what_is_missing_and_is_made_again_from_its_published_runs(config_copy: Path) -> None:
+def test_a_leaderboard_lists_missing_runs_and_is_made_again_from_its_published_runs(config_copy: Path) -> None:
     Path("config/tuned/leaderboard.yaml").write_text(
         "fmnist-6k: {fedavg: {train: {lr: 0.03}}, gce: {train: {lr: 0.3}}}\n"
     )

@@ -1,4 +1,4 @@
-"""docs/quickstart.ipynb: it runs as it stands, finds what it says it finds, and is kept with its outputs."""
+"""docs/quickstart.ipynb runs unchanged, has the results that its text gives, and is stored with its outputs."""
 
 import json
 import os
@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "docs/quickstart.ipynb"
 
-# appended to the notebook: what its pictures and sentences are made of
-FOUND = """\
+# appended to the notebook: prints the numbers behind its pictures and sentences
+PRINT_RESULTS = """\
 import json
 print(json.dumps({
     "right": float(is_wrong[named].mean()), "found": float(named[is_wrong].mean()), "inside": int(inside),
@@ -26,13 +26,13 @@ def code_cells() -> list[dict[str, Any]]:
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-def test_it_is_kept_with_the_outputs_of_one_run_from_top_to_bottom() -> None:
-    """So that a forge shows it, and small."""
+def test_it_is_stored_with_the_outputs_of_one_run_from_top_to_bottom() -> None:
+    """A forge can show it, and the file is small."""
     cells = code_cells()
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
-    shown = [output for cell in cells for output in cell["outputs"]]
-    assert {output["output_type"] for output in shown} <= {"display_data", "execute_result"}  # no error, no stream
-    assert sum("image/png" in output["data"] for output in shown) == 3
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert {output["output_type"] for output in outputs} <= {"display_data", "execute_result"}  # no error, no stream
+    assert sum("image/png" in output["data"] for output in outputs) == 3
     assert all(cell["outputs"] for cell in cells)
     text = NOTEBOOK.read_text(encoding="utf-8")
     assert len(text) < 400_000
@@ -50,17 +50,17 @@ def test_it_runs_and_corrected_labels_make_a_better_model(monkeypatch: pytest.Mo
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    kept = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
-    notebook.cells.append(nbformat.v4.new_code_cell(FOUND))
+    stored = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
+    notebook.cells.append(nbformat.v4.new_code_cell(PRINT_RESULTS))
     nbclient.NotebookClient(notebook, timeout=None, resources={"metadata": {"path": str(ROOT / "docs")}}).execute()
 
     *now, last = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
-    kinds = [[[sorted(output["data"]) for output in outputs] for outputs in several] for several in (kept, now)]
-    assert kinds[0] == kinds[1]  # what is kept is what it makes
-    assert kept[0] == now[0]  # the labels spoilt: the same on every machine
-    found = json.loads(last[0]["text"])
-    assert found["right"] > 0.9  # a third of the labels are wrong
-    assert found["found"] > 0.8
-    assert found["inside"] >= 2  # of four sites
-    assert found["after"] < found["before"] / 3
-    assert found["accuracy"]["corrected"] > found["accuracy"]["given"]
+    kinds = [[[sorted(output["data"]) for output in outputs] for outputs in several] for several in (stored, now)]
+    assert kinds[0] == kinds[1]  # a new run makes the stored kinds of outputs
+    assert stored[0] == now[0]  # the wrong labels are the same on every machine
+    results = json.loads(last[0]["text"])
+    assert results["right"] > 0.9  # a third of the labels are wrong
+    assert results["found"] > 0.8
+    assert results["inside"] >= 2  # of four sites
+    assert results["after"] < results["before"] / 3
+    assert results["accuracy"]["corrected"] > results["accuracy"]["given"]
