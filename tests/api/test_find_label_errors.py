@@ -45,10 +45,10 @@ def test_feature_vectors_of_several_owners():
     assert (frame["proposed"] != frame["given"]).all()
     assert auroc(frame["p_wrong"].to_numpy(), wrong[frame["sample"]]) > 0.97
     sites = frame.attrs["sites"]
-    assert [list(one) for one in sites] == [list(SITES)] * 3
-    assert [one["site"] for one in sites] == ["Lund", "Oslo", "Turin"]
-    for one in sites:
-        assert one["wrong_low"] <= wrong[one["site"] == OWNERS].sum() <= one["wrong_high"]
+    assert [list(site) for site in sites] == [list(SITES)] * 3
+    assert [site["site"] for site in sites] == ["Lund", "Oslo", "Turin"]
+    for site in sites:
+        assert site["wrong_low"] <= wrong[site["site"] == OWNERS].sum() <= site["wrong_high"]
 
 
 def test_units_of_the_features_do_not_matter():
@@ -56,7 +56,7 @@ def test_units_of_the_features_do_not_matter():
     x, y, _ = made_data()
     first = fn.find_label_errors(np.c_[x, np.full(360, 7.0)], y, progress=False)
     second = fn.find_label_errors(np.c_[1000 * x[:, :3], x[:, 3:] / 1000 + 1, np.full(360, 7.0)], y, progress=False)
-    assert {one["site"] for one in first.attrs["sites"]} == {"0"}
+    assert {site["site"] for site in first.attrs["sites"]} == {"0"}
     assert (first["sample"].to_numpy()[:20] == second["sample"].to_numpy()[:20]).mean() > 0.9
     np.testing.assert_allclose(first["p_wrong"], second["p_wrong"], atol=0.05)
 
@@ -64,10 +64,10 @@ def test_units_of_the_features_do_not_matter():
 def test_images_and_a_seed():
     x, y, _ = made_data()
     images = np.repeat(np.clip(x / 4, 0, 255).astype(np.uint8)[:, None, :], 6, 1)
-    one, other = (fn.find_label_errors(images, y, OWNERS, seed=seed, progress=False) for seed in (0, 1))
+    first, second = (fn.find_label_errors(images, y, OWNERS, seed=seed, progress=False) for seed in (0, 1))
     again = fn.find_label_errors(images, pd.Series(y), pd.Series(OWNERS), seed=0, progress=False)
-    assert one.equals(again)
-    assert not one.equals(other)
+    assert first.equals(again)
+    assert not first.equals(second)
 
 
 def test_an_annotator_who_is_often_wrong_is_named_first_on_the_page(tmp_path: Path):
@@ -95,17 +95,17 @@ def test_votes_of_several_annotators():
     votes[:, 3] = None
     votes[7] = [None, "", "owl", None]
     frame = fn.find_label_errors(x, votes, OWNERS, progress=False)
-    given, rows = frame["given_name"].to_numpy(), frame["sample"].to_numpy()
+    names, rows = frame["given_name"].to_numpy(), frame["sample"].to_numpy()
     cast = np.array([sum(bool(vote) for vote in row) for row in votes[rows]])
-    for_given = (votes[rows] == given[:, None]).sum(1)
+    for_given = (votes[rows] == names[:, None]).sum(1)
     np.testing.assert_allclose(frame["agreement"], for_given / cast)
     most = np.max([(votes[rows] == name).sum(1) for name in ("cat", "dog", "owl")], 0)
     assert (for_given == most).all()
     first, second, third, nobody = frame.attrs["annotators"]
     assert (first["votes"], third["votes"], nobody) == (359, 360, {"votes": 0, "agreement": None})
     assert first["agreement"] > second["agreement"] > third["agreement"]
-    assert auroc(frame["p_wrong"].to_numpy(), given != y[rows]) > 0.97
-    assert auroc(-frame["agreement"].to_numpy(), given != y[rows]) < 0.95  # the models know more than the votes
+    assert auroc(frame["p_wrong"].to_numpy(), names != y[rows]) > 0.97
+    assert auroc(-frame["agreement"].to_numpy(), names != y[rows]) < 0.95  # the models know more than the votes
 
 
 @pytest.mark.parametrize("missing", [-1, np.nan])

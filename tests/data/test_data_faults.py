@@ -1,4 +1,4 @@
-"""What users' own data can be like: each mistake is one error that names the file and says what to do."""
+"""Mistakes in users' own data: each is one error that names the file and says what to do."""
 
 import shutil
 import zipfile
@@ -162,8 +162,8 @@ def folder(tmp_path):
     return tmp_path / "photos"
 
 
-def spec_of(folder: Path, **more) -> dict[str, str]:
-    return {"source": "imagefolder", "path": str(folder), "given": "labels.csv", **more}
+def spec_of(folder: Path, **settings) -> dict[str, str]:
+    return {"source": "imagefolder", "path": str(folder), "given": "labels.csv", **settings}
 
 
 def test_links_are_followed_only_to_images_inside(folder, tmp_path):

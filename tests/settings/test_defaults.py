@@ -20,8 +20,8 @@ def written_out(family: str) -> list[tuple[str, dict[str, Any]]]:
     kinds = read_yaml(ROOT / f"config/schema/{family}.yaml")
     return [
         (kind, {key: schema["default"]})
-        for kind, found in kinds.items()
-        for key, schema in found["properties"].items()
+        for kind, entry in kinds.items()
+        for key, schema in entry["properties"].items()
         if "default" in schema
     ]
 

@@ -121,8 +121,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def _wait_for(command: list[str], word: str, folder: Path) -> None:
     """Until a command's answer holds `word`."""
     end = time.monotonic() + PATIENCE
-    while word not in (told := subprocess.run(command, capture_output=True, text=True, check=False).stdout):
+    while word not in (answer := subprocess.run(command, capture_output=True, text=True, check=False).stdout):
         if time.monotonic() > end:
             logs = "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in sorted(folder.glob("*.[lo][ou]*")))
-            sys.exit(f"{' '.join(command)}: {told.strip() or 'no answer'} after {PATIENCE:.0f} s\n{logs}")
+            sys.exit(f"{' '.join(command)}: {answer.strip() or 'no answer'} after {PATIENCE:.0f} s\n{logs}")
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""What the tests of all methods need to know of some: settings on the toy world, and unusual traffic."""
+"""Facts about single methods for the tests of all methods: settings on the toy world, and unusual traffic."""
 
 from typing import Any
 
@@ -67,10 +67,10 @@ def traffic(name: str, run: Any) -> list[tuple[int, int]]:
     (`name?`).
     """
     if name in UNUSUAL:
-        known = UNUSUAL[name]
-        return known(run) if callable(known) else known
+        expected = UNUSUAL[name]
+        return expected(run) if callable(expected) else expected
     wire = method_class(name).wire
-    down, up = (sum(SIZES[one] for one in wire[side] if not one.endswith("?")) for side in ("broadcast", "update"))
+    down, up = (sum(SIZES[key] for key in wire[side] if not key.endswith("?")) for side in ("broadcast", "update"))
     return [(0, 0)] + [(4 * down, 4 * up)] * 3
 
 

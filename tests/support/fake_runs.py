@@ -93,7 +93,7 @@ def write_arrays(
 
 
 def write_labels(
-    path: Path, clean: np.ndarray, noise: dict[str, Any], *, classes: int = 10, seed: int = 0, known: bool = True
+    path: Path, clean: np.ndarray, noise: dict[str, Any], *, classes: int = 10, seed: int = 0, clean_known: bool = True
 ) -> np.ndarray:
     """Write a labels artifact with symmetric flips at the noise's rate. Returns the noisy labels."""
     rng, rate = stream(seed, "fake noise"), float(noise.get("rate", 0))
@@ -105,8 +105,8 @@ def write_labels(
     np.add.at(realised, (clean, noisy), 1)
     with np.errstate(invalid="ignore"):
         realised /= realised.sum(1, keepdims=True)
-    arrays = {"noisy": noisy, "rate": np.array(np.mean(noisy != clean) if known else math.nan)}
-    if known:
+    arrays = {"noisy": noisy, "rate": np.array(np.mean(noisy != clean) if clean_known else math.nan)}
+    if clean_known:
         arrays |= {"clean": clean, "T_nominal": nominal, "T_realised": realised}
     save_npz(
         path,
@@ -115,7 +115,7 @@ def write_labels(
             "artifact": "labels",
             "noise": noise,
             "seed": seed,
-            "nominal_rate": rate if known else None,
+            "nominal_rate": rate if clean_known else None,
             "classes": classes,
         },
     )
@@ -332,7 +332,7 @@ def write_study(
             place = f"{dataset}/{noise}/{partition}"
             labels = root / "labels" / dataset / noise / "any" / f"seed{seed}.npz"
             split = root / "partitions" / place / f"seed{seed}.npz"
-            noisy = write_labels(labels, clean, NOISES[noise], seed=seed, known=clean_known)
+            noisy = write_labels(labels, clean, NOISES[noise], seed=seed, clean_known=clean_known)
             write_partition(split, noisy, PARTITIONS[partition], seed=seed)
             for method in methods:
                 row = {**ids, "method": method, "seed": seed}

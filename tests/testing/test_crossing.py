@@ -1,4 +1,4 @@
-"""The watch over what crosses: each way there is, names against a declaration, and labels by their content."""
+"""The record of values that cross: every way, names against a declaration, and labels by their content."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -45,11 +45,11 @@ def test_every_way_is_seen_and_nothing_else():
     state.round = 1
     with watch_crossing() as crossed:
         fed.fit(talk, state, [0, 3], {"model": model}, per_client=[{"first": 1.0}, {}])
-        one = fed.relayed_message(state, 0, "model")
-        fed.run_on_clients(state, [3], count, {"asked": 1}, per_client=[{"near0": one}])
+        message = fed.relayed_message(state, 0, "model")
+        fed.run_on_clients(state, [3], count, {"asked": 1}, per_client=[{"near0": message}])
         fed.run_on_clients(state, [5], hand_on)
         state.round = 2
-        fed.fit_lockstep(talk, state, [0, 3], {"model": model}, lambda said: [{"mean": said[0]["logits"]}] * 2, ids=ids)
+        fed.fit_lockstep(talk, state, [0, 3], {"model": model}, lambda sent: [{"mean": sent[0]["logits"]}] * 2, ids=ids)
         plain, targets = FedAvg(train=fed.train), torch.zeros(4).long()
         fed.fit(plain, state, [SERVER], {"model": model, "hidden": 1}, on="public", ids=ids, targets=targets)
     assert crossed.names == {

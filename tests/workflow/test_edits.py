@@ -1,4 +1,4 @@
-"""What runs again after an edit, counted from `snakemake -n`: exactly the jobs that depend on it."""
+"""Exactly the jobs that depend on an edit run again, counted from `snakemake -n`."""
 
 import contextlib
 import shutil
@@ -155,7 +155,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
 
 
 @pytest.fixture(scope="module")
-def made(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+def project(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Workflow:
     """One copy for all edits: each is undone before the next."""
     folder = tmp_path_factory.mktemp("edits") / "copy"
     shutil.copytree(finished, folder, symlinks=True)
@@ -163,9 +163,9 @@ def made(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Workflow:
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edit_makes_what_depends_on_it(made: Workflow, name: str) -> None:
+def test_an_edit_makes_what_depends_on_it(project: Workflow, name: str) -> None:
     edits, expected = EDITS[name]
     with contextlib.ExitStack() as stack:
         for edit in edits:
-            stack.enter_context(made.edited(*edit))
-        assert made.stale() == expected
+            stack.enter_context(project.edited(*edit))
+        assert project.stale() == expected

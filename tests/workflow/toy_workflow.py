@@ -77,12 +77,12 @@ class Workflow:
         return {rule: rules.count(rule) for rule in sorted(set(rules))}
 
     def finished(self, rule: str) -> int:
-        """How many jobs of a rule were run in this folder so far, by Snakemake's logs."""
+        """The number of jobs of a rule that were run in this folder so far, by Snakemake's logs."""
         logs = self.path(".snakemake/log").iterdir() if self.path(".snakemake/log").is_dir() else ()
         return sum(FINISHED.findall(log.read_text()).count(rule) for log in logs)
 
     def stale(self, *arguments: str) -> dict[str, int]:
-        """What a dry run lists: rule → number of jobs."""
+        """The jobs that a dry run lists: rule → number."""
         output = self("snakemake", "-n", *arguments)
         table = re.search(r"^Job stats:\njob +count\n-+ +-+\n(.*?)^total", output, re.M | re.S)
         if table is None:
