@@ -16,7 +16,7 @@ OWNERS = np.array(["Lund", "Turin", "Oslo"])[np.arange(360) % 3]
 
 
 def made_data(wrong_share: float = 0.1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(vectors [n, 6] far from zero mean, labels by name, whether the label is wrong); an eighth is unclear."""
+    """(vectors [n, 6] far from zero mean, labels by name, mask of the wrong labels); an eighth is unclear."""
     draw = np.random.default_rng(0)
     clean = draw.integers(0, 3, 360)
     x = 500 + 40 * draw.normal(0, 1, (360, 6))

@@ -1,4 +1,4 @@
-"""A model file is data: nothing that it names is imported or called, and what is wrong in it is named with its key."""
+"""A model file is data: nothing that it names is imported or called, and a mistake in it is named with its key."""
 
 import json
 import math
@@ -34,7 +34,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def copy(saved: Path, to: Path, net: Change | None = None, facts: Change | str | None = None) -> Path:
-    """The run's files with other metadata in its model file. facts: some of them, or the text of all."""
+    """Copy the run's files, with other metadata in its model file. facts: some entries, or the text of all."""
     for name in ("summary.json", "spec.json"):
         (to / name).write_bytes((saved / name).read_bytes())
     with safe_open(saved / "model.safetensors", "pt") as file:

@@ -16,9 +16,7 @@ SITES, FOLDS = 4, 5
 
 @pytest.fixture(scope="module")
 def noisy_digits() -> tuple[Arrays, np.ndarray]:
-    """(digits at four sites as their owners have them, mask of the wrong labels): 0, a tenth, a fifth to the next
-    digit, and a third to any other.
-    """
+    """(digits at four sites, mask of the wrong labels). Wrong are: none, a tenth, a fifth (the next digit), a third."""
     digits = fn.dataset({"source": "digits", "public": 0})
     draw = np.random.default_rng(3)
     site = np.arange(digits.n) % SITES
@@ -42,7 +40,7 @@ def ours(noisy_digits: tuple[Arrays, np.ndarray]) -> FinishedRun:
 
 
 def cross_validated(data: Arrays) -> np.ndarray:
-    """Probabilities [n, K] of nets that never saw the sample, trained in one place with as many passes."""
+    """Probabilities [n, K] of nets that never saw the sample, trained on the pooled data with as many passes."""
     fold, p = np.random.default_rng(0).permutation(np.arange(data.n) % FOLDS), np.zeros((data.n, 10))
     for k in range(FOLDS):
         part = data.take(np.flatnonzero(fold != k))

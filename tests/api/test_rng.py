@@ -1,4 +1,4 @@
-"""Named random streams: what they depend on, and that torch's have all of their state from the key."""
+"""Named random streams: they depend on their key only, and all of the state of torch's streams comes from it."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from fednoise_core import rng
 
 
 def drawn(generator: torch.Generator, n: int = 8) -> list[int]:
-    """Whole draws of 32 bits, as torch hands them out."""
+    """Draws of 32 bits from torch."""
     return torch.empty(n, dtype=torch.int64).random_(0, 1 << 32, generator=generator).tolist()
 
 

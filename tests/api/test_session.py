@@ -199,7 +199,7 @@ def test_torch_alone_runs_what_is_exported(tmp_path: Path):
 
 
 def test_a_resnets_tensors_load_into_torchvisions(tmp_path: Path):
-    """Strictly, from the file and from the module; also the head, under torchvision's name."""
+    """They load strictly, from the file and from the module, with the head under torchvision's name."""
     arrays = toy.arrays()
     wide = dataclasses.replace(
         arrays,
@@ -303,7 +303,7 @@ def test_a_class_or_an_object_is_a_method(executor: str):
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Inside(Pulled):
-        """One that no import would find."""
+        """A class that no import can find."""
 
     if executor == "workers:2":
         with pytest.raises(TypeError, match="stand at the top level of a module"):
@@ -314,7 +314,7 @@ def test_a_class_or_an_object_is_a_method(executor: str):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outdated(FedAvg):
-    """Its only function has the name of no hook."""
+    """Its only function is no hook."""
 
     def merge(self, fed: Any, state: Any) -> None:
         state.server["model"] = None

@@ -1,4 +1,4 @@
-"""The benchmarks run; what they measure is no part of any verdict."""
+"""The benchmarks run. Their measurements are not checked."""
 
 import importlib
 import pkgutil

@@ -96,7 +96,7 @@ def test_an_entry_trains_its_method_and_fedavg_once_a_setting() -> None:
 
 
 def test_an_entry_has_the_tables_of_its_data_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The real study at each choice of data sets is one that loads."""
+    """The real study loads for each choice of data sets."""
     monkeypatch.chdir(ROOT)
     board = read_yaml("config/studies/leaderboard.yaml")
     first, second = ([block for block in board["grid"] if block["datasets"] == [name]][:2] for name in sorted(NEEDED))

@@ -112,7 +112,7 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 
 @pytest.mark.parametrize("verb", ["audit", "record", "prune"])
 def test_what_takes_no_folder_refuses_one(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A misspelt folder does not pass as one without findings."""
+    """A misspelt folder is not reported as one without findings."""
     with pytest.raises(SystemExit, match="2"):
         main.main([verb, "results/quik"])
     assert capsys.readouterr().err.endswith("unrecognized arguments: results/quik\n")
@@ -188,7 +188,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_lets_snakemake_end_by_itself(tmp_path: Path) -> None:
-    """Killed before its jobs have stopped, it would leave its lock."""
+    """If it were killed before its jobs have stopped, it would leave its lock."""
     (tmp_path / "snakemake.py").write_text(SLOW_TO_END)
     (tmp_path / "Snakefile").touch()
     command = [sys.executable, "-m", "workflow_scripts.commands.main", "run"]

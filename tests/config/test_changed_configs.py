@@ -66,7 +66,7 @@ def change(data: dict[str, Any], draw: random.Random) -> tuple[dict[str, Any], s
 
 
 def plan() -> None:
-    """Plan as the Snakefile does before it asks for jobs."""
+    """Plan all studies, as the Snakefile does first."""
     targets = Targets(Project(read_yaml("config/config.yaml")))
     assert targets.project.catalogue
     assert targets.named_targets(targets.project.study_files)

@@ -159,7 +159,7 @@ def test_resolved_spec(folder: Path) -> None:
 
 
 def test_a_block_has_training_settings_of_its_own(folder: Path) -> None:
-    """Over the study's, below the scale's and a method's own; two blocks may not disagree about a run."""
+    """They override the study's; scales and methods override them. Two blocks may not disagree about a run."""
 
     def edit(data: dict[str, Any]) -> None:
         data["methods"]["own"] = {"name": "fedavg", "train": {"lr": 0.3}}
@@ -548,7 +548,7 @@ def test_all_mistakes_of_tables_figures_and_config_are_named_at_once(folder: Pat
 
 
 def edit_everywhere(study: dict[str, Any]) -> None:
-    """Every place in which a study may name something."""
+    """Use every key in which a study may name something."""
     study["settings"] = {"cot": {"ramp": 2}}
     study["grid"][0] |= {"settings": {"fedavg": {"weighting": "uniform"}}, "train": {"batch": 9}}
     lists = {"datasets": ["digits"], "noises": ["mine"], "partitions": ["open"]}
@@ -596,7 +596,7 @@ FREE |= {("scales", "smoke", "tables", "main"), ("scales", "smoke", "methods", "
 
 
 def test_a_misspelt_key_or_id_anywhere_in_a_study_is_refused(folder: Path) -> None:
-    """With the file and the nearest name, whatever the scale, also in what another scale lays over it."""
+    """The message has the file and the nearest name. Overlays of other scales are checked, too."""
     write(folder, "config/studies/toy.yaml", edited(edit_everywhere))
     assert Study(project(folder), "toy").runs
     assert Study(project(folder, scale="smoke"), "toy").runs
@@ -649,14 +649,14 @@ def test_bad_config(folder: Path, config: dict[str, Any], message: str) -> None:
     ],
 )
 def test_broken_config_file(folder: Path, text: str, message: str) -> None:
-    """Also where the command line replaces what is wrong."""
+    """It is refused even if the command line replaces the wrong value."""
     (folder / "config/config.yaml").write_text(text)
     with pytest.raises(SpecError, match=f"^config/config.yaml: {re.escape(message)}"):
         Project(CONFIG)
 
 
 def test_mistakes_name_their_file(folder: Path) -> None:
-    """Of a scale, of two files of one name, and of a data set."""
+    """Mistakes in a scale, in a data set, and two files of one name."""
     (folder / "config/scales/mine.yaml").write_text("scale: cpu\noverlai: {}\n")
     with pytest.raises(SpecError, match=r"^config/scales/mine.yaml: overlai: unknown key; did you mean 'overlay'\?$"):
         Project({**CONFIG, "overlai": {}}, folder, ("config/config.yaml", "config/scales/mine.yaml"))
@@ -674,7 +674,7 @@ def test_mistakes_name_their_file(folder: Path) -> None:
 
 
 def test_scales(folder: Path) -> None:
-    """Laid over a study: by a file, by the command line, and, last, by the study's own word."""
+    """Overlays of a study: from a file, from the command line and, last, from the study itself."""
     small = Study(project(folder, scale="smoke"), "toy")
     assert [(run.spec["train"]["rounds"], run.seed) for run in small.runs] == [(2, 0)] * 2  # config/scales/smoke.yaml
     overlay = {"train": {"rounds": 1, "lr": 0.2}, "seeds": [5]}
@@ -695,7 +695,7 @@ def test_scales(folder: Path) -> None:
 
 
 def test_words_that_yaml_1_1_takes_for_truth_values(folder: Path) -> None:
-    """An unquoted `on` is a word in our files; Snakemake, which reads config files itself, hands over True."""
+    """An unquoted `on` is a text in our files, but Snakemake reads config files itself and passes True."""
     text = yaml.safe_dump(edited(at("train", "augment", to={"name": "flip", "KEY": "image"})))
     (folder / "config/studies/toy.yaml").write_text(text.replace("KEY:", "on:"))
     study = Study(project(folder), "toy")

@@ -44,7 +44,7 @@ def test_deep_merge_and_hint() -> None:
 
 
 def test_schema_of_schemas() -> None:
-    """Every schema file is itself a sound JSON schema, and every setting says what it is."""
+    """Every schema file is a valid JSON schema, and every setting has a description."""
     from jsonschema import Draft202012Validator
 
     schemas = Schemas(ROOT / "config/schema")

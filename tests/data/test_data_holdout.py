@@ -1,4 +1,4 @@
-"""A data set without a trusted test set: refused with its cure before any work, or a held-out share stands in."""
+"""A data set without a trusted test set is refused before any work, with the remedy, or a share is held out."""
 
 import json
 import re

@@ -97,7 +97,7 @@ def test_a_damaged_npz_is_named(tmp_path):
 
 
 def test_counting_reads_no_image(tmp_path):
-    """The images' bytes are spoiled behind their header: a count still works, a read does not."""
+    """With damaged image bytes behind an intact header, counting works and reading fails."""
     path = tmp_path / "mine.npz"
     spec = write(path, **content(n=2000))
     data = bytearray(path.read_bytes())
@@ -121,7 +121,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def trained(folder):
-    """The same without a class that training images lack."""
+    """The folder without the class that has no training image."""
     shutil.rmtree(folder / "test" / "emu")
     return folder
 

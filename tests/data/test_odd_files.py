@@ -1,4 +1,4 @@
-"""Odd images and odd CSVs of labels: read right, or refused in one line that names the file. Never passed over."""
+"""Odd images and odd CSVs of labels are read correctly, or refused in one line that names the file."""
 
 import base64
 import io

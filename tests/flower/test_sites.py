@@ -177,7 +177,7 @@ def send_times(factor):
 
 
 def send_strange_type(answer):
-    """Of a type that torch cannot test for NaN."""
+    """An answer of a type that torch cannot test for NaN."""
     return encode_message({**answer, "answer": torch.zeros(3).to(torch.float8_e4m3fn)})
 
 
@@ -298,7 +298,7 @@ class Killed(Exception):
 
 @pytest.mark.parametrize("name", ["scaffold", "fedcorr", "rhfl", "local"])
 def test_a_killed_server_resumes_bit_equal(name: str, tmp_path: Path):
-    """Sites hold newer versions of what they keep by then."""
+    """By then the sites hold newer versions of their states."""
     simulated = toy.play(name).outcome.state
     write_toy_sites(tmp_path, *toy.settings(name))
     calls = itertools.count(1)
@@ -328,7 +328,7 @@ def test_a_killed_server_resumes_bit_equal(name: str, tmp_path: Path):
 
 
 def test_the_server_does_not_know_the_noise_of_released_labels(tmp_path: Path):
-    """With the noise of the run's seed it could take the noise off."""
+    """If the noise came from the run's seed, the server could subtract it."""
     write_toy_sites(tmp_path, *toy.settings("feddpcont"))
     settings = RunSettings.load(tmp_path / "server")
     a, b = world.client_bounds(0)

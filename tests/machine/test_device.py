@@ -85,7 +85,7 @@ def test_numbers_become_uuids_and_no_gpu_is_given_twice(start: Start) -> None:
 
 
 def test_a_scheduler_s_gpu_is_taken_as_it_is(start: Start) -> None:
-    """It may give one GPU to several jobs on purpose; of several GPUs each run still takes another."""
+    """A scheduler may give one GPU to several jobs on purpose. Of several GPUs each run still takes another."""
     for _ in range(2):
         assert answer(start("GPU-a", **SCHEDULED)) == ["cuda", "GPU-a"]
     allocation = {**SCHEDULED, "CUDA_VISIBLE_DEVICES": "0,1"}
@@ -146,7 +146,7 @@ def test_slots_are_a_number_from_1_on(bare: pytest.MonkeyPatch, slots: str) -> N
 
 
 def test_a_lock_is_held_by_forked_children_to_their_end(tmp_path: Path) -> None:
-    """A run's workers live a moment longer than a killed run: until then its folder is not free."""
+    """The workers of a killed run live a moment longer. Until they end its folder is not free."""
     code = (
         "import os, sys, time\nfrom pathlib import Path\nfrom workflow_scripts.machine.locks import acquire_lock\n"
         "assert acquire_lock(Path(sys.argv[1])) is not None\n"

@@ -248,7 +248,7 @@ def test_steps_depend_on_their_own_kind_only() -> None:
 
 
 def test_a_further_line_of_a_registry_changes_no_other_hash(tmp_path: Path) -> None:
-    """Adding a method must not make every result stale; pointing a name elsewhere must make its own."""
+    """A new method must not make every result stale. A name with another class must make its own results stale."""
     table = "fednoise_core/methods/__init__.py"
     lines = {"one": "fednoise_core.methods.m:One", "two": "fednoise_core.methods.m:Two"}
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run_words(inputs: dict[str, str], out: Path) -> list[str]:
-    """The training command's words for a short run."""
+    """The training command's arguments for a short run."""
     method, settings = toy.settings("fedavg")
     spec = json.dumps({"method": method, "train": {**settings, "net": "mlp"}, "seed": 0})
     files = [word for name, file in inputs.items() for word in (f"--{name}", file)]
@@ -68,7 +68,7 @@ def test_the_planned_code_is_accepted(inputs, tmp_path) -> None:
 
 
 def test_what_keeps_the_books_is_in_no_closure() -> None:
-    """Else an edit of the code hash itself would rerun everything."""
+    """Otherwise an edit of the code hash itself would rerun everything."""
     steps = StepCode(ROOT)
     for entries in (
         steps.step_entries("training_run", method=["fedavg"], net=["mlp"]),

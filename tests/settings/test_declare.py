@@ -1,4 +1,4 @@
-"""A setting is declared once: what its annotation says is checked and listed in the schema.
+"""A setting is declared once: its annotation is both the check and the entry of the schema.
 
 The wording of messages is tested here; other tests ask for the key that a message names.
 """

@@ -1,4 +1,4 @@
-"""A setting at its default, left out or written out, is the same: what identifies a run leaves it out.
+"""A setting at its default is the same, left out or written out. The identity of a run leaves it out.
 
 The schemas of methods, nets, noises, partitions and training settings are made from the code's own defaults; an
 augmentation may be a chain, in which a setting goes to several parts.

@@ -46,7 +46,7 @@ PATIENCE = 900.0
 
 
 def main() -> int:
-    """Exit code 0: as it should be."""
+    """Run the test. Exit code 0: passed."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the daemons are stopped then, too
     with tempfile.TemporaryDirectory(prefix="slurm-test-") as place:
         local, cluster = (_laid_out(Path(place, name)) for name in ("local", "cluster"))
@@ -111,7 +111,7 @@ def report(text: str) -> None:
 
 
 def wait_until(done, process: subprocess.Popen[bytes] | None = None, log: Path | None = None) -> None:  # type: ignore[no-untyped-def]
-    """Until done(), with patience; a process that ends first is a failure."""
+    """Wait until done() is true. It fails if the process ends first or PATIENCE is over."""
     end = time.monotonic() + PATIENCE
     while not done():
         ended = process is not None and process.poll() is not None
@@ -143,7 +143,7 @@ def logs(flow: Workflow) -> str:
 
 
 def digests(flow: Workflow) -> dict[str, str]:
-    """File → SHA-256, for all results and data but what holds seconds."""
+    """File → SHA-256 of all results and data, except files that hold seconds."""
     files = [path for folder in ("store", ROOT) for path in flow.path(folder).rglob("*") if path.is_file()]
     return {
         path.relative_to(flow.folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()

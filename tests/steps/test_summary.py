@@ -1,4 +1,4 @@
-"""The numbers that git keeps: what each is the mean of."""
+"""The summary numbers that git keeps, and the runs that each is the mean of."""
 
 import configparser
 import json

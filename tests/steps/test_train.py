@@ -1,4 +1,4 @@
-"""`python -m workflow_scripts.steps train`: what stops it, what it refuses, what it records."""
+"""`python -m workflow_scripts.steps train`: interrupts, refusals and records."""
 
 import contextlib
 import errno
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def as_it_was() -> Iterator[None]:
-    """The command takes SIGTERM and SIGINT for itself, and keeps them."""
+    """Restore the handlers of SIGTERM and SIGINT, which the command replaces."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():
@@ -84,7 +84,7 @@ def test_a_signal_stops_after_the_round_and_the_next_call_finishes(name, number,
 
 
 def test_ctrl_c_of_the_plain_command_is_one_line(inputs, tmp_path):
-    """Not a traceback, and the checkpoint is there."""
+    """There is no traceback, and the checkpoint is saved."""
     _, settings = toy.settings("fedavg", rounds=5000)
     command = [sys.executable, "-m", "workflow_scripts.steps", "train", *words(tmp_path, inputs, train=settings)]
     running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -154,7 +154,7 @@ def test_a_second_process_in_a_work_folder_is_refused(inputs, tmp_path, capsys, 
 
 
 def test_a_run_that_another_process_finishes_meanwhile_is_left_alone(inputs, tmp_path, monkeypatch):
-    """The process of a Snakemake that was killed holds the lock, ends, and this one gets it."""
+    """The process of a killed Snakemake holds the lock and finishes the run; then this process gets the lock."""
     alone = train._training_lock
 
     @contextlib.contextmanager
@@ -171,7 +171,7 @@ def test_a_run_that_another_process_finishes_meanwhile_is_left_alone(inputs, tmp
 
 
 def test_a_finished_run_that_is_trained_again_is_unfinished_meanwhile(inputs, tmp_path, monkeypatch):
-    """Snakemake forces it. What was run by hand, without a planned code, records its own."""
+    """Snakemake forces it. A run by hand has no planned code and records its own."""
     assert train.main(words(tmp_path, inputs)) == 0
     steps, record = StepCode(ROOT), tmp_path / "out/spec.json"
     assert json.loads(record.read_text())["code"] == steps.hash_entries(
@@ -197,7 +197,7 @@ def test_executor_and_threads_are_those_asked_for(inputs, tmp_path, capsys, monk
 
 
 def fail_writing(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
-    """Let the disk be full from this file on, counted from 1."""
+    """Let the disk be full from this file on; files are counted from 1."""
     fsync, seen = os.fsync, []
 
     def sync(file: int) -> None:
@@ -252,7 +252,7 @@ UNWANTED = {"pandas", "sklearn", "scipy", "torchvision", "matplotlib", "snakemak
 
 
 def test_a_training_process_imports_only_what_it_needs_until_its_results_are_written(inputs, tmp_path):
-    """Looked at after each round; parquet files, written at the end, need pyarrow."""
+    """Imports are checked after each round. The parquet files that are written at the end need pyarrow."""
     code = (
         "import sys, json; from fednoise_core.engine import loop; from workflow_scripts.steps import train\n"
         "report = loop.Progress.report_round\n"

@@ -112,7 +112,7 @@ def test_smoke_is_small_and_shows_everything(project) -> None:
 
 
 def test_cpu_keeps_the_protocol_of_the_paper(project) -> None:
-    """Scale cpu narrows the net. It may test less often and hold fewer images, never train less on each."""
+    """Scale cpu narrows the net. It may evaluate less often and use fewer images, but trains as much on each."""
     protocol = ("rounds", "epochs", "batch", "lr", "momentum", "weight_decay", "fraction", "augment", "optimiser")
     for paper in PAPERS:
         full, small = Study(project(), paper), Study(project("cpu"), paper)

@@ -1,4 +1,4 @@
-"""A headless Chromium for the tests of pages. Importing this skips the module where there is none."""
+"""A headless Chromium for the tests of pages. Importing this skips a test module if there is none."""
 
 import os
 import shutil

@@ -382,7 +382,7 @@ def write_study(
 
 
 def shown_files(root: Path) -> str:
-    """A study's tables and figures, as its page is told where they lie."""
+    """The paths of a study's tables and figures as JSON, the argument of its page."""
     files = [file for folder in ("tables", "figures") for file in root.glob(f"{folder}/*")]
     return json.dumps({f"{file.parent.name}/{file.name}": str(file) for file in files})
 

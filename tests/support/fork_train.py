@@ -50,7 +50,7 @@ def rounds(progress: Path) -> list[int]:
 
 
 def train(argv: list[str], log: str, hash: str | None) -> None:
-    """The life of a training process."""
+    """Train in this process, which is a fork, and end it."""
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)

@@ -35,7 +35,7 @@ class LabelRun:
 
 
 def label_run(folder: Path, n: int = 120, side: int = 8, test: float = 0.1) -> LabelRun:
-    """n images of the user's own, three sites, a quarter of the labels wrong, of which all are found."""
+    """n images of the user's own, three sites, a quarter of the labels wrong, all of which are named."""
     draw = np.random.default_rng(5)
     clean = np.arange(n) % 3
     x = draw.integers(0, 90, (n, side, side), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""The file of run folders that only a page reads: what a method says of its clients."""
+"""sites.csv of run folders, which only pages read: a method's verdicts about its clients."""
 
 import json
 from pathlib import Path

@@ -110,13 +110,13 @@ def cohort(seen: Batches, round: int) -> list[int]:
 
 
 def mean(new: dict[int, Tensor], by: str = "samples") -> Tensor:
-    """Of clients' numbers, as FedAvg merges them."""
+    """The weighted mean of clients' numbers, as FedAvg merges them."""
     share = {c: toy.SIZES[c] if by == "samples" else 1 for c in new}
     return sum(share[c] * theta for c, theta in new.items()) / sum(share.values())  # type: ignore[return-value]
 
 
 def close(a: Tensor | Weights, b: Tensor) -> None:
-    """Equal within 1e-9."""
+    """Assert equality within 1e-9."""
     flat = a.flat if isinstance(a, Weights) else a
     assert flat.dtype == b.dtype == torch.float64
     torch.testing.assert_close(flat, b, rtol=0, atol=1e-9)

@@ -1,6 +1,4 @@
-"""The contract suite on classes outside the package, in a process of its own: passes the one that keeps it, and says of
-each of the others what it does wrong.
-"""
+"""The contract suite on classes outside the package, in a process of its own."""
 
 import os
 import re
@@ -20,7 +18,7 @@ SUITE = ["-m", "pytest", "-p", "fednoise_core.testing.plugin", "--pyargs", "fedn
 
 
 def suite(folder: Path, *arguments: str, start: list[str] = SUITE) -> subprocess.CompletedProcess[str]:
-    """The suite as a user starts it: from a folder beside which there is no configuration of pytest."""
+    """Run the suite as a user does: in a folder without a pytest configuration."""
     for file in ("contract_methods.py", "broken_methods.py"):
         (folder / file).write_bytes((HERE / file).read_bytes())
     paths = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
@@ -86,7 +84,7 @@ def test_a_method_fails_only_where_it_breaks_the_contract(broken: str, name: str
 
 
 class Given:
-    """Options of pytest, as far as the suite asks for them."""
+    """The options of pytest that the suite reads."""
 
     def __init__(self, arguments: list[str]):
         pairs = list(zip(arguments[::2], arguments[1::2], strict=True))

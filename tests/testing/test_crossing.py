@@ -1,4 +1,4 @@
-"""The record of values that cross: every way, names against a declaration, and labels by their content."""
+"""The record of values that cross between server and clients: their names, their bytes, and labels among them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from fednoise_core.testing.crossing import SIDES, Crossed, compare_wire, tells_l
 
 @dataclass(frozen=True)
 class Talk(Local):
-    """Speaks before each step, and hands its model on."""
+    """Sends logits before each step, and relays its model."""
 
     train: Train
 
@@ -38,7 +38,7 @@ def hand_on(client: Any, broadcast: Any) -> dict[str, Any]:
 
 
 def test_every_way_is_seen_and_nothing_else():
-    """Names and bytes of each; the server's own training and what clients keep are none."""
+    """Names and bytes of each way are recorded; the server's own training and clients' states are not."""
     fed = toy.toy_federation()
     talk, model, ids = Talk(fed.train), fed.init_weights("model"), torch.arange(4)
     state = FedAvg(train=fed.train).init_state(fed)

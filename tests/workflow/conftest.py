@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 def preloaded() -> Iterator[dict[str, str]]:
     """The environment in which `python -m …`, `snakemake` and `dvc` are forked by the server of a workflow's jobs.
 
-    It also has what Snakemake, DVC and the optional steps import. What that cannot show, test_run.py does: that a step
+    It also has what Snakemake, DVC and the optional steps import. So only test_run.py shows that a step
     imports all it needs.
     """
     further = ("cleanlab.filter", "jsonschema", "scipy.stats", "sklearn.mixture", "smart_open", "preloaded_plugins")

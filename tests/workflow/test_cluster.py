@@ -36,7 +36,7 @@ def stand_in(workflow: Workflow, tmp_path: Path, *arguments: str, **env: str) ->
 
 
 def nvidia_smi(folder: Path, count: int) -> str:
-    """PATH with a stand-in for nvidia-smi that lists so many GPUs."""
+    """PATH with a stand-in for nvidia-smi that lists `count` GPUs."""
     folder.mkdir()
     lines = "\n".join(f"GPU {k}: Some GPU (UUID: GPU-{k}a)" for k in range(count))
     (folder / "nvidia-smi").write_text(f"#!/bin/sh\ncat <<END\n{lines}\nEND\n")
@@ -138,7 +138,7 @@ def test_names_run_no_commands_and_match_nothing_else(workflow: Workflow) -> Non
 
 
 def test_tables_of_every_study_have_a_name(workflow: Workflow) -> None:
-    """A study that nobody asks for may be broken; one that is asked for says so."""
+    """A broken study matters only if it is a target; then its error is shown."""
     workflow.path("config/studies/other.yaml").write_text(workflow.path(TOY).read_text(encoding="utf-8"))
     workflow.path("config/studies/broken.yaml").write_text("tables: [")
     workflow.path("config/studies/odd.yaml").write_text("figures: [{a: 1}]\ntables: {main: accuracy}\n")

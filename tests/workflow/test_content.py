@@ -94,7 +94,7 @@ def draw_file(folder: Path, draw: random.Random) -> Path:
 
 
 def test_thirty_damages_are_named_refused_and_mended(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawn over all kinds of folders and of damage; the command that the audit prints brings everything back."""
+    """Folders and damages are drawn from all kinds. The command that the audit prints restores everything."""
     monkeypatch.chdir(workflow.folder)
     draw, record = random.Random(20261128), read_record()
     folders = sorted(audit.find_folders())

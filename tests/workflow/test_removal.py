@@ -116,7 +116,7 @@ def test_audit_moves_only_what_the_workflow_writes(tmp_path: Path, monkeypatch: 
 def test_audit_removes_nothing_while_something_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also if it began, or ended a folder, while the audit was reading."""
+    """The same holds for a process that began, or finished a folder, while the audit was reading."""
     monkeypatch.chdir(tmp_path)
     unfinished = Path("store/runs/a/seed0/0123456789abcdef/summary.json")
     unfinished.parent.mkdir(parents=True)
@@ -145,7 +145,7 @@ def test_dvc_removes_nothing_by_itself() -> None:
 
 
 def test_broken_image_folders_are_an_error(project: Path) -> None:
-    """Only where the path itself is nowhere, as in a clone, does what the arrays were made of last count."""
+    """The recorded contents count only if the path does not exist, as in a clone."""
     with Path("config/datasets.yaml").open("a", encoding="utf-8") as file:
         file.write("\nphotos: {source: imagefolder, path: photos, size: 8}\n")
     for part in ("train", "test"):

@@ -107,7 +107,7 @@ def test_ctrl_c_ends_with_what_to_do(workflow: Workflow) -> None:
 
 @pytest.mark.parametrize("again", ["snakemake", "fednoise run"])
 def test_kill_of_snakemake_and_its_job(workflow: Workflow, again: str) -> None:
-    """`kill -9` of everything in the middle of a run: `snakemake --unlock && snakemake`, or `fednoise run`, goes on."""
+    """After `kill -9` of everything, `snakemake --unlock && snakemake` or `fednoise run` continues the run."""
     edit = ("train: {net: mlp, rounds: 2,", "train: {net: mlp, rounds: 120,")
     with workflow.edited(TOY, *edit):
         planned = workflow("snakemake", "-n", "toy_runs")

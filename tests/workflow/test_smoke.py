@@ -42,7 +42,7 @@ def planned(folder: Path, names: list[str] | None = None) -> dict[str, Study]:
 
 
 def cpu_seconds() -> float:
-    """Of all commands so far: of this process's children, and of those that the preloaded server forked for them."""
+    """Seconds of all commands so far: this process's children, and those that the preloaded server forked."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     forked = Path(ENV.get(ADDRESS, os.devnull)).parent / "cpu"
     return used.ru_utime + used.ru_stime + sum(map(float, forked.read_text().split() if forked.exists() else ()))
@@ -88,7 +88,7 @@ def test_a_table_of_absent_data_is_an_error_by_its_own_name(smoke: Workflow) -> 
 
 
 def test_a_further_method_is_one_word_and_runs_only_itself(smoke: Workflow) -> None:
-    """Of the whole of `papers`: its own run, the table that shows it, and figures, page and numbers of its paper."""
+    """Of all jobs of `papers` only its run, its table, and the figures, page and numbers of its paper are new."""
     assert smoke.path("results/fedmixcon-smoke/report.html").is_file(), "made by the first test"
     before = {path: path.stat().st_mtime_ns for path in tables(smoke)}
     with smoke.edited(

@@ -41,7 +41,7 @@ def planned(workflow: Workflow, monkeypatch: pytest.MonkeyPatch, **config: objec
 
 
 def test_the_address_is_known_while_planning(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every folder of the store is one that a plan names, and the other way round."""
+    """Every folder of the store is named by a plan, and every planned folder exists."""
     targets = planned(workflow, monkeypatch)
     named = {plan.folder for plan in targets.study_plans(targets.load_study("toy"))}
     there = {path.parent.as_posix() for path in Path("store").rglob("SHA256SUMS")}
@@ -85,7 +85,7 @@ def test_a_clone_has_nothing_to_do(workflow: Workflow, elsewhere: Callable[[Work
 
 
 def test_damage_is_named_and_only_that_is_made_again(workflow: Workflow) -> None:
-    """A damaged file of each kind: what follows from it stays."""
+    """One file of each kind is damaged. Results that depend on it stay."""
     row = workflow.rows()[0]
     picture = next(path.relative_to(workflow.folder).as_posix() for path in workflow.path("store").rglob("figure.png"))
     damaged = (row["labels"], row["partition_file"], row["arrays"], f"{row['dir']}/metrics.parquet", picture)
@@ -140,7 +140,7 @@ def test_missing_extra_and_unfinished(workflow: Workflow) -> None:
 
 
 def test_copies_are_those_of_the_plan(workflow: Workflow) -> None:
-    """Also of a plan that was made before: nothing but the copying is left to do, and it is done."""
+    """The same holds for a plan from before: only the copying is left to do, and it is done."""
     table = workflow.path("results/toy/tables/main.csv")
     before = table.read_bytes()
     with workflow.edited(STUDY, "kind: accuracy}", "kind: accuracy, metric: last}"):
@@ -160,7 +160,7 @@ def test_copies_are_those_of_the_plan(workflow: Workflow) -> None:
 
 
 def test_a_run_takes_nothing_from_one_beside_it(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While planning, a copy that is out of date gets a file newer than it as input: one for each process."""
+    """While planning, an outdated copy gets a newer file as input, one for each process."""
     with workflow.edited(STUDY, "title: Toy", "title: Another toy"):
         targets = planned(workflow, monkeypatch)
         targets.load_study("toy")
@@ -319,7 +319,7 @@ def test_touch_and_lost_records_change_nothing(workflow: Workflow) -> None:
 
 
 def test_image_folders_count_by_their_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An image replaced by another one of equal size, and a touched one."""
+    """One image is replaced by another one of equal size, one is only touched."""
     from workflow_scripts.config.file_contents import hash_contents
 
     monkeypatch.chdir(tmp_path)
