@@ -130,6 +130,6 @@ def test_votes_by_number_and_ties(missing: float):
         (np.ones((3, 3)), [0, 1, 0], "owner: expected one for each of the 3 samples of x, got 4"),
     ],
 )
-def test_what_cannot_be_used_is_named(x: np.ndarray, y: list[int], message: str):
+def test_unusable_arguments_are_named(x: np.ndarray, y: list[int], message: str):
     with pytest.raises(SpecError, match=message):
         fn.find_label_errors(x, y, OWNERS[:4])

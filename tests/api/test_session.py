@@ -96,7 +96,7 @@ def test_the_module_normalises_names_classes_and_trains_on():
     assert all(torch.equal(before[name], now) for name, now in untouched.items())
 
 
-def test_what_is_saved_comes_back(tmp_path: Path):
+def test_a_saved_run_is_loaded_unchanged(tmp_path: Path):
     run, x = plain(), toy.arrays().x_test
     run.save(tmp_path / "run")
     back = fn.load(tmp_path / "run")
@@ -220,7 +220,7 @@ def test_a_resnets_tensors_load_into_torchvisions(tmp_path: Path):
         torch.testing.assert_close(run.module()(x), theirs(normalised), rtol=1e-3, atol=1e-4)
     start = {"name": "resnet18", "stem": "7x7", "weights": str(tmp_path / "model.safetensors")}
     again = fn.run(wide, toy.toy_labels(), toy.toy_partition(), "fedavg", {**train, "net": start, "lr": 0.0})
-    assert again.curve[0][1] == run.curve[-1][1]  # the file is a start, with its head
+    assert again.curve[0][1] == run.curve[-1][1]  # the file gives the start, with its head
 
 
 # progress and callbacks
@@ -258,7 +258,7 @@ class Terminal(io.StringIO):
 def test_a_terminal_shows_a_bar_unless_told_otherwise(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stream: type[io.StringIO], options: dict[str, Any], bar: str
 ):
-    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # which the notebook's tests may have imported
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # the notebook's tests may have imported it
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stderr", stream())
     play(**options)
@@ -343,7 +343,7 @@ def test_a_method_of_ones_own_is_recorded_and_checked(tmp_path: Path):
         play(undecorated)
 
 
-def test_a_method_is_told_the_nominal_rate_of_the_labels():
+def test_a_method_gets_the_nominal_rate_of_the_labels():
     data = dataclasses.replace(toy.arrays(), names=NAMES)
     labels = fn.inject(data, {"kind": "symmetric", "rate": 0.3})
     method = {"name": "fedmixcon", "noise_rate": "oracle_nominal"}

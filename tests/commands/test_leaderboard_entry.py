@@ -152,7 +152,7 @@ def test_machines_agree_within_three_deviations_of_fedavg_and_are_refused_beyond
     assert "could not be checked" in compare_machines(measured, make_runs(70))  # no deviation is known
 
 
-def test_what_was_tuned_elsewhere_stays(tmp_path: Path) -> None:
+def test_earlier_tuned_settings_stay(tmp_path: Path) -> None:
     file = tmp_path / "board.yaml"
     write_tuned({"digits": {"fedavg": {"train": {"lr": 0.1}}}}, file)
     write_tuned({"digits": {"gce": {"q": 0.5}}, "mnist": {"gce": {}}}, file)

@@ -48,7 +48,7 @@ def test_last_whole_line_of_every_unfinished_job(
     job("quick/done", '{"round": 9, "of": 9}')
     job("quick/empty")
     now = time.time()
-    monkeypatch.setattr(progress.time, "time", lambda: now)  # a busy machine plans for seconds
+    monkeypatch.setattr(progress.time, "time", lambda: now)  # on a busy machine planning takes seconds
     assert progress.main([]) == 0
     stopped = "not running. The same command resumes it, or says again why it failed"
     *lines, total = capsys.readouterr().out.splitlines()
@@ -68,7 +68,7 @@ def test_a_job_that_holds_its_lock_is_running() -> None:
         (running_job,) = progress.unfinished_jobs()
         assert running_job.running
         assert "round 2 of 8, 25 %, 60 s left, global 51.2 %" in running_job.format_line()
-    assert [listed.running for listed in progress.unfinished_jobs()] == [False]  # looking took nothing from it
+    assert [listed.running for listed in progress.unfinished_jobs()] == [False]  # reading did not take the lock
 
 
 def run(method: str, seed: int = 0) -> PlannedRun:
@@ -77,7 +77,7 @@ def run(method: str, seed: int = 0) -> PlannedRun:
     spec = {"train": {"net": "mlp"}, "method": {"name": method}, "noise": {"kind": "x"}, "partition": {"kind": "y"}}
     planned = PlannedRun("results/quick", **ids, spec=spec, label=method.upper())
     folder = f"store/runs/digits/sym40/iid/{method}-seed{seed}"
-    planned.__dict__["plan"] = Plan(folder, "")  # what the store would answer
+    planned.__dict__["plan"] = Plan(folder, "")  # instead of the store
     return planned
 
 
@@ -128,8 +128,8 @@ def test_a_line_says_in_what_runs_to_do_differ_from_finished_ones() -> None:
         plan_seed(0, "new", 0.2),
         plan_seed(1, "new", 0.2, "c"),
         plan_seed(2, "new", 0.1, versions="torch 3"),
-        plan_seed(3, "new", 0.1),  # only what it reads is another
-        plan_seed(4, "new", 0.1),  # nothing of its seed is finished
+        plan_seed(3, "new", 0.1),  # only its inputs differ
+        plan_seed(4, "new", 0.1),  # no run of its seed is finished
     ]
     assert progress.explain_unfinished([plan_seed(0, "old", 0.1)]) == progress.explain_unfinished(to_do[-1:]) == ""
     assert progress.explain_unfinished(to_do) == (
@@ -138,7 +138,7 @@ def test_a_line_says_in_what_runs_to_do_differ_from_finished_ones() -> None:
     )
 
 
-def test_what_unfinished_runs_still_cost_is_calculated_once_for_equal_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_unfinished_runs_is_calculated_once_for_equal_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quarter of the first run is done, and nothing of the others. Seeds differ in no setting."""
     asked = []
 

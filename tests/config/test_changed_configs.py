@@ -30,7 +30,7 @@ NAMES_FILE_AND_KEY = re.compile(r"config(/\S+\.yaml)?( at scale \S+)?: \S")
 DEEP: list[Any] = [[]]
 for _ in range(60):
     DEEP = [DEEP]
-# by each of these a value is replaced
+# replacements of a value
 VALUES = (None, "", "x" * 5000, "../../x", "a; touch x", "ünï\n", -1, 0, 10**9, 10**30, 1e308, -0.5, math.nan, math.inf)
 VALUES += (True, [], {}, {"a": {"b": 1}}, [1, "a"], DEEP, list(range(3000)), datetime.date(2026, 1, 1), b"\0")
 

@@ -74,7 +74,7 @@ from fednoise_core.settings.declare import AlsoAccepts
 """
 FROZEN = f"{HEAD}@dataclass(frozen=True, kw_only=True)\nclass It(FedAvg):\n    'It.'\n    "
 RATED = f"{FROZEN}rate: Annotated[float | None, AlsoAccepts('oracle_nominal'), Field(description='Rate.')] = None\n"
-OWN = {  # module → its text, and what is wrong with it
+OWN = {  # module → its text, and the error
     "own_syntax": ("def", "name: 'own_syntax:It': SyntaxError: "),
     "own_zero": ("1 / 0", "name: 'own_zero:It': ZeroDivisionError: division by zero"),
     "own_exit": ("raise SystemExit(3)", "name: 'own_exit:It': SystemExit: 3"),
@@ -225,7 +225,7 @@ def test_a_scale_changes_options_of_a_blocks_net_and_the_page_tells_them(folder:
     assert (block["noises"], block["train"]) == (["levels"], {"lr": 0.2})
 
 
-def test_a_scales_word_that_does_not_fit_a_block_is_told_of_there(folder: Path) -> None:
+def test_a_scale_that_does_not_fit_a_block_is_named_there(folder: Path) -> None:
     def edit(data: dict[str, Any]) -> None:
         data["train"]["net"] = {"name": "resnet10"}
         data["scales"] = {"smoke": {"train": {"net": {"width": 4}}}}
@@ -689,7 +689,7 @@ def test_scales(folder: Path) -> None:
     with pytest.raises(SpecError, match=r"^config/studies/toy.yaml at scale smoke: train.rounds: "):
         Study(project(folder, scale="smoke"), "toy")
     write(folder, "config/scales/small.yaml", {"scale": "small", "overlay": {"train": {"net": {"name": "mlp"}}}})
-    # right only over the scale's own overlay
+    # valid only over the scale's own overlay
     write(folder, "config/studies/toy.yaml", edited(at("scales", to={"small": {"train": {"net": {"hidden": 8}}}})))
     assert Study(project(folder, scale="small"), "toy").data == Study(project(folder), "toy").files["small"].data
 
@@ -756,7 +756,7 @@ def test_a_label_or_another_name_of_the_study_is_no_part_of_what_identifies_a_ru
     labelled = planned("other", at("methods", "cot", "label", to="Ours"))
     assert [run[0] for run in plain] == [run[0] for run in labelled]
     assert {run[1] for run in labelled} == {"FedAvg", "Ours"}
-    written = planned("told", at("methods", "cot", "forget_rate", to=0.3))  # what the oracle says, written out
+    written = planned("told", at("methods", "cot", "forget_rate", to=0.3))  # the oracle's rate, written out
     assert [run[0] for run in written] == [run[0] for run in plain]
     assert [run[2] for run in written] == [False] * 4
     assert [run[2] for run in plain] == [False, False, True, True]

@@ -76,7 +76,7 @@ def test_schema_of_schemas() -> None:
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_what_is_no_plain_yaml_is_one_message(tmp_path: Path, content: str | bytes, message: str) -> None:
+def test_unsupported_yaml_is_one_message(tmp_path: Path, content: str | bytes, message: str) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(SpecError) as error:
@@ -86,7 +86,7 @@ def test_what_is_no_plain_yaml_is_one_message(tmp_path: Path, content: str | byt
     assert "\n" not in str(error.value)
 
 
-def test_what_is_no_file_is_one_message(tmp_path: Path) -> None:
+def test_a_path_without_a_file_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
     for name, message in (("folder", "Is a directory"), ("loop", "Too many levels of symbolic links")):

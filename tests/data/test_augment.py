@@ -54,7 +54,7 @@ def test_crop_and_flip_are_torchvisions_exactly():
 
 def test_crops_reach_every_offset_and_none_beyond():
     x = torch.zeros(1, 1, 9, 9, dtype=torch.uint8)
-    x[0, 0, 4, 4] = 1  # its place in the output tells the offset
+    x[0, 0, 4, 4] = 1  # its position in the output is the offset
     grid = torch.linspace(0, 1, 10)[:-1] + 1 / 18
     u = torch.cartesian_prod(grid, grid)
     seen = A.CropFlip(flip=False)(x.expand(81, -1, -1, -1), u).flatten(1).argmax(1)
@@ -164,7 +164,7 @@ def test_normalisation_comes_before_what_works_on_normalised_images():
     assert torch.equal(A.prepare_images(x, u, late, mean, std), expected)
     parity = A.make_augmentation({"name": "colour", "on": "normalised", "per": "batch"})
     u = numbers(24, parity.draws)
-    u[0, 9] = 0  # the first row decides, and says: jitter
+    u[0, 9] = 0  # the first row decides: jitter
     assert A.prepare_images(x, u, parity, mean, std).min() >= 0  # the clamp of the jitter came last
     assert A.prepare_images(x, u, A.make_augmentation({"name": "colour", "per": "batch"}), mean, std).min() < 0
     with pytest.raises(ValueError, match="cannot come before"):

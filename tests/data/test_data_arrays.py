@@ -92,12 +92,12 @@ def test_big_images_go_to_a_memory_mapped_file(tmp_path):
         ({"classes": 1}, "at least 2"),
     ],
 )
-def test_what_does_not_fit_together_cannot_be_made(change, message):
+def test_inconsistent_arrays_are_refused(change, message):
     with pytest.raises(ArraysError, match=message):
         example(**change)
 
 
-def test_what_does_not_fit_together_in_a_file_is_refused_by_the_files_name(tmp_path):
+def test_inconsistent_arrays_in_a_file_are_refused_with_its_name(tmp_path):
     example().save(tmp_path / "a.npz")
     for key, value, message in (
         ("y_train", np.full(30, 3), r"y_train holds 3\.\.3; labels are 0\.\.2"),

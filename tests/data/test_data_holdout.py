@@ -99,7 +99,7 @@ def test_folders_without_a_test_folder(tmp_path) -> None:
     shutil.rmtree(tmp_path / "photos" / "test")
 
 
-def test_what_comes_of_held_out_labels_says_so(arrays, tmp_path) -> None:
+def test_results_on_held_out_labels_say_so(arrays, tmp_path) -> None:
     data = sources.read({**saved(tmp_path / "mine.npz", arrays, "x_test", "y_test"), **HELD})
     labels, owners = fn.inject(data, {"kind": "given"}, 0), fn.partition_of(data, {"kind": "natural"}, 0)
     train = {"net": {"name": "mlp", "hidden": 4}, "rounds": 1}

@@ -319,4 +319,4 @@ def test_fn_dataset_looks_where_the_environment_says(monkeypatch: pytest.MonkeyP
     with pytest.raises(ArtifactError, match=f"looked in {tmp_path / 'here'}"):
         sources.read("mnist", cache=tmp_path)
     with pytest.raises(ArtifactError, match=f"looked in {tmp_path}[,.;]"):
-        sources.read("mnist", (), cache=tmp_path)  # a list of folders that is given is taken as it is
+        sources.read("mnist", (), cache=tmp_path)  # a given list of folders replaces the environment's

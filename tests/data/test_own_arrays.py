@@ -96,7 +96,7 @@ def test_names_of_classes_and_owners_are_numbered():
         ({"clean_known": "no"}, "clean_known: expected"),
     ],
 )
-def test_what_does_not_fit_is_named(change: dict[str, Any], message: str):
+def test_arrays_that_do_not_fit_are_named(change: dict[str, Any], message: str):
     arguments = {"x": X, "y": Y, "test": TEST, **change}
     with pytest.raises(SpecError, match=message):
         fn.arrays(arguments.pop("x"), arguments.pop("y"), **arguments)

@@ -111,7 +111,7 @@ def test_a_node_that_dies_and_one_that_hangs_are_left_out_until_they_are_back(tm
     assert "left out" not in last, "both are back"
 
 
-def test_a_killed_server_goes_on_where_it_was(tmp_path: Path):
+def test_a_killed_server_resumes(tmp_path: Path):
     simulated = simulate_digits("scaffold", tmp_path, rounds=4, sites=2)
     for killed in (True, False):
         with Processes(tmp_path) as running:

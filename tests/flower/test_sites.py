@@ -94,7 +94,7 @@ def test_a_method_of_ones_own_is_bit_equal_to_the_simulation(tmp_path: Path, mon
 
 @pytest.mark.parametrize("name", ["fedbn", "dividemix", "rhfl"])
 @pytest.mark.parametrize("net", ["toy_norm_drop", "toy_norm_point"])
-def test_statistics_and_dropout_are_too(name: str, net: str, toy_nets: None, tmp_path: Path):
+def test_statistics_and_dropout_are_bit_equal_to_the_simulation(name: str, net: str, toy_nets: None, tmp_path: Path):
     assert_equal_to_simulation(Subject(*toy.settings(name, net=net, lr=0.05)), tmp_path)
 
 
@@ -524,7 +524,7 @@ def test_arrays_that_do_not_fit_are_not_written(images, labels, options, message
         (0, {"valid": Y[:-1] > 2}, "valid: expected a value for each of 40 images, got 39"),
     ],
 )
-def test_what_does_not_fit_a_site_is_not_written(client, options, message: str, tmp_path: Path):
+def test_wrong_arguments_of_a_site_are_not_written(client, options, message: str, tmp_path: Path):
     with pytest.raises(SpecError, match=re.escape(message)):
         write_site(tmp_path, make_settings(), client, X, Y, **options)
 

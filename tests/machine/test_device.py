@@ -129,13 +129,13 @@ def test_gpus_are_the_allowed_ones_else_those_listed(bare: pytest.MonkeyPatch, t
     tool = tmp_path / "bin/nvidia-smi"
     tool.write_text("#!/bin/sh\necho 'GPU 0: Card (UUID: GPU-1-a)'\necho '  MIG 1g.10gb Device 0: (UUID: MIG-3-c)'\n")
     bare.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert device.visible_gpus() == ["0"]  # which part a number means is not for us to say
+    assert device.visible_gpus() == ["0"]  # the part that a number means is unknown
     bare.delenv("CUDA_VISIBLE_DEVICES")
-    assert device.visible_gpus() == ["MIG-3-c"]  # a GPU cut into parts is used by its parts
+    assert device.visible_gpus() == ["MIG-3-c"]  # of a partitioned GPU the parts are used
     tool.unlink()
     for bus in ("0000:01:00.0", "0000:02:00.0"):
         (tmp_path / "driver/gpus" / bus).mkdir(parents=True)
-    assert device.visible_gpus() == ["0", "1"]  # in a container without the tool
+    assert device.visible_gpus() == ["0", "1"]  # as in a container without nvidia-smi
 
 
 @pytest.mark.parametrize("slots", ["0", "two", "1.5"])

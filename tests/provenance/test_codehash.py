@@ -93,7 +93,7 @@ def hash_of(folder: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize("edit", SAME)
-def test_what_decides_nothing_keeps_the_hash(edit: str, tmp_path: Path) -> None:
+def test_edits_without_effect_keep_the_hash(edit: str, tmp_path: Path) -> None:
     old, new = SAME[edit]
     assert old in PLAIN
     before = PLAIN.replace(old, old + METHODS if edit == "line of a registry" else old)
@@ -101,7 +101,7 @@ def test_what_decides_nothing_keeps_the_hash(edit: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("edit", OTHER)
-def test_what_decides_changes_the_hash(edit: str, tmp_path: Path) -> None:
+def test_edits_with_effect_change_the_hash(edit: str, tmp_path: Path) -> None:
     old, new = OTHER[edit]
     assert old in PLAIN
     assert hash_of(tmp_path / "b", PLAIN) != hash_of(tmp_path / "a", PLAIN.replace(old, new))

@@ -67,7 +67,7 @@ def test_the_planned_code_is_accepted(inputs, tmp_path) -> None:
     )
 
 
-def test_what_keeps_the_books_is_in_no_closure() -> None:
+def test_bookkeeping_modules_are_in_no_closure() -> None:
     """Otherwise an edit of the code hash itself would rerun everything."""
     steps = StepCode(ROOT)
     for entries in (

@@ -129,7 +129,7 @@ def test_a_name_stands_for_its_settings():
     np.testing.assert_array_equal(fn.inject(data(), "none", 0).noisy, data().y_train)
     by_numpy = fn.inject(data(), {"kind": "symmetric", "rate": np.float64(0.2), "noise_seed": np.int64(3)}, np.int64(0))
     assert by_numpy.spec["noise"] == {"kind": "symmetric", "rate": 0.2, "noise_seed": 3}
-    assert type(by_numpy.spec["noise"]["noise_seed"]) is int  # else the file could not be written
+    assert type(by_numpy.spec["noise"]["noise_seed"]) is int  # otherwise the file could not be written
     with pytest.raises(SpecError, match="noise: the key 'rate' is missing"):
         fn.inject(data(), "symmetric", 0)
     with pytest.raises(SpecError, match=r"noise: the key 'sparsity' is missing: Share .* are kind semantic\."):
@@ -166,7 +166,7 @@ def test_bf16_on_a_processor_without_it_is_warned_of(monkeypatch, setting):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     with pytest.warns(UserWarning, match=r"^train\.precision: this processor has no instructions for bf16"):
         run(train={**ONE_ROUND, "net": "mlp", setting: "bf16"})
-    run(train={**ONE_ROUND, "net": "mlp"})  # pytest makes an error of a warning
+    run(train={**ONE_ROUND, "net": "mlp"})  # pytest turns a warning into an error
     capabilities["avx512_bf16"] = True
     run(train={**ONE_ROUND, "net": "mlp", setting: "bf16"})
 
@@ -249,7 +249,7 @@ def test_a_run_leaves_torchs_switches_as_they_were():
     assert torch.get_num_threads() == threads
 
 
-def test_what_a_session_shows_is_a_line():
+def test_reprs_are_one_line():
     assert repr(data()) == "<Arrays digits 200 training and 20 test images 8x8, 250 public, 10 classes>"
     assert repr(labels()) == f"<Labels symmetric: 200 of 10 classes, {100 * labels().rate:.1f} % wrong>"
     assert repr(split()) == "<Partition iid: 4 clients with 50 to 50 of 200 samples>"

@@ -74,7 +74,7 @@ def test_one_line_makes_check_and_schema(tmp_path: Path, monkeypatch: pytest.Mon
     assert entry["example"] == {"name": "pull"}
     mu = {"type": "number", "minimum": 0, "exclusiveMaximum": 2, "default": 0.01}
     assert entry["properties"]["mu"] == {**mu, "description": "Strength of the pull."}
-    with pytest.raises(SpecError, match=f"^study: {message}$"):  # in the same words, though from the file
+    with pytest.raises(SpecError, match=f"^study: {message}$"):  # the same message, from the schema file
         Schemas(tmp_path).check_kind("method", {"name": "pull", "mu": 2}, ConfigPath("study"))
 
 

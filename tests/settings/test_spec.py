@@ -118,7 +118,7 @@ def test_schema_and_model_take_and_refuse_the_same(family, name):
         for value, message in zip(values, refused, strict=True):
             by_schema = refusal(family, name, {**needed, key: value}, by_schema=True)
             assert bool(by_schema) == bool(message), (key, value, message, by_schema)
-            if not isinstance(value, float) or math.isfinite(value):  # the workflow has words of its own for these
+            if not isinstance(value, float) or math.isfinite(value):  # the workflow words these differently
                 assert by_schema == message, (key, value)
         assert "" in refused or "list" in message or "{" in message or key in ("map", "rows"), (key, "takes nothing")
         assert any(refused), (key, "takes everything")

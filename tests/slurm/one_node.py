@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-CONFIG = Path("/etc/slurm/slurm.conf")  # the only place where jobs look for it, too
+CONFIG = Path("/etc/slurm/slurm.conf")  # jobs look for it there only
 MARK = "# one node on the loopback, for a test"
 PATIENCE = 60.0  # seconds until daemons answer
 

@@ -100,7 +100,7 @@ def test_ctrl_c_of_the_plain_command_is_one_line(inputs, tmp_path):
     assert (tmp_path / "work/checkpoint.pt").exists()
 
 
-def test_what_is_in_the_way_is_one_line(inputs, tmp_path, capsys):
+def test_blocked_paths_and_a_deep_spec_are_one_line(inputs, tmp_path, capsys):
     (tmp_path / "work/checkpoint.pt").mkdir(parents=True)
     assert train.main(words(tmp_path, inputs, "--checkpoint-rounds=1")) == 2
     (tmp_path / "b").mkdir()
@@ -137,7 +137,7 @@ def test_a_wrong_executor_is_one_line(name, inputs, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("package", ["pyarrow", "safetensors"])
-def test_what_writing_the_results_needs_is_asked_for_first(package, inputs, tmp_path, capsys, monkeypatch):
+def test_packages_for_writing_results_are_checked_first(package, inputs, tmp_path, capsys, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *args: None if name == package else find(name, *args))
     assert train.main(words(tmp_path, inputs)) == 2

@@ -31,7 +31,7 @@ class Setting:
     inputs: dict[str, str]
     name: str
     keep_mb: int = 2048
-    code: str | None = None  # the code's hash, as if the code were another
+    code: str | None = None  # a hash in place of the code's
     executor: str = "sequential"
 
     @property

@@ -251,7 +251,7 @@ def test_a_subset_holds_what_lies_in_one_of_its_boxes(project, config_copy: Path
         ),
     ],
 )
-def test_a_subset_that_cannot_be(project, config_copy: Path, subset: str, box: str, message: str) -> None:
+def test_wrong_subsets_are_refused(project, config_copy: Path, subset: str, box: str, message: str) -> None:
     changed(config_copy, "  first: [{seeds: [0]}]", f"  first: [{box}]")
     with pytest.raises(SpecError, match=re.escape(message)):
         Study(project("cpu", config_copy, subset=subset), "fedhnl")
@@ -299,7 +299,7 @@ def test_a_subset_of_no_study_is_no_fault_of_the_first(project, config_copy: Pat
         ),
     ],
 )
-def test_a_claim_that_cannot_be(project, config_copy: Path, old: str, new: str, message: str) -> None:
+def test_wrong_claims_are_refused(project, config_copy: Path, old: str, new: str, message: str) -> None:
     file = config_copy / "config/papers/fedhnl.yaml"
     text = file.read_text()
     assert old in text

@@ -70,7 +70,7 @@ def click(page: Any, selector: str) -> None:
             return element.click()
         except ElementClickInterceptedException:
             if not tries_left:
-                raise  # it names what covers the element
+                raise  # the error names the covering element
             time.sleep(0.5)
 
 

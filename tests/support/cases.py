@@ -4,7 +4,7 @@ from typing import Any
 
 from fednoise_core.methods import method_class
 
-# Settings under which three short rounds on the toy world do all that the method can do.
+# Settings under which three short rounds on the toy world use all parts of the method.
 FIELDS: dict[str, dict[str, Any]] = {
     "confident_prestop": {"latest": 2},  # stopped after the second round, pruned in the third
     "coteaching": {"forget_rate": 0.4, "ramp": 2},

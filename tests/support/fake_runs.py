@@ -30,7 +30,9 @@ METHODS: dict[str, dict[str, Any]] = {
 SWEPT: dict[str, dict[str, Any]] = {
     f"fedprox@mu={mu}": {"name": "fedprox", "label": f"FedProx, mu {mu}", "mu": mu} for mu in (0.01, 0.1)
 }
-STOPPED: dict[str, dict[str, Any]] = {"fedefc": {"name": "fedefc", "label": "FedEFC"}}  # two phases, the first watched
+STOPPED: dict[str, dict[str, Any]] = {
+    "fedefc": {"name": "fedefc", "label": "FedEFC"}
+}  # two phases, the first of which is watched
 NOISES: dict[str, dict[str, Any]] = {
     "clean": {"kind": "none"},
     "sym40": {"kind": "symmetric", "rate": 0.4},

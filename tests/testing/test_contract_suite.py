@@ -70,7 +70,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_breaks_it_is_named(broken: str, name: str) -> None:
+def test_each_breach_is_named(broken: str, name: str) -> None:
     test, message = BROKEN[name]
     heading = f"{test}[broken_methods:{name}]"
     part = re.search(rf"^_+ (ERROR at setup of )?{re.escape(heading)} _+$(.*?)^(_{{5}}|={{5}})", broken, re.M | re.S)
