@@ -113,7 +113,7 @@ def test_a_dry_run_writes_nothing(workflow: Workflow) -> None:
 def test_code_in_one_folder_and_results_in_another(workflow: Workflow, tmp_path: Path) -> None:
     elsewhere = Workflow(tmp_path / "elsewhere")
     elsewhere.folder.mkdir()
-    target = f"{workflow.run('fedavg', 'random20')}/SHA256SUMS"  # the same address, wherever it is made
+    target = f"{workflow.run('fedavg', 'random20')}/SHA256SUMS"  # the address does not depend on the folder
     snakefile = ("--snakefile", str(workflow.path("Snakefile")), "--directory", str(elsewhere.folder))
     workflow("snakemake", target, "--cores", "2", *snakefile, "--config", "device=cpu")
     metrics = target.replace("SHA256SUMS", "metrics.parquet")
@@ -132,7 +132,7 @@ def test_names_run_no_commands_and_match_nothing_else(workflow: Workflow) -> Non
     workflow("snakemake", "--cores", "2", f"results/{name}/report.html", check=False)
     assert not workflow.path("PWNED").exists()
     workflow.path(f"config/studies/{name}.yaml").unlink()
-    workflow.path("config/studies/a+b.yaml").write_text(study)  # means something in a pattern
+    workflow.path("config/studies/a+b.yaml").write_text(study)  # + has a meaning in a pattern
     output = workflow("snakemake", "-n", "results/a+b/report.html", check=False)
     assert "config/studies/a+b.yaml: the file's name: expected an id" in output
 

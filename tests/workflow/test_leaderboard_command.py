@@ -104,7 +104,7 @@ def test_tuning_chooses_what_agrees_with_held_out_labels(board: Workflow) -> Non
     assert chosen == {"fedavg": {"train": {"lr": 0.1}}, "fedprox": {"train": {"lr": 0.1}, "mu": 0.01}}
     board.path("config/tuned/leaderboard.yaml").write_text("digits: {sce: {alpha: 0.5}, fedavg: {train: {lr: 9}}}\n")
     board(*FEDNOISE, "leaderboard", "--choose")
-    assert read_choice(board)["digits"] == {**chosen, "sce": {"alpha": 0.5}}  # what was chosen elsewhere stays
+    assert read_choice(board)["digits"] == {**chosen, "sce": {"alpha": 0.5}}  # earlier choices stay
 
 
 def test_without_clean_labels_tuning_chooses_the_same(board: Workflow) -> None:
@@ -172,10 +172,10 @@ def test_a_method_is_entered_where_only_the_published_runs_are(board: Workflow) 
     assert "Weak was not tuned as the other methods were. It ran with share=0.25." in text
     assert "\n\nFedAvg on this machine and the published runs differ by 0.00 points" in text
     assert "\n\nThe runs of the other methods are the published ones" in text
-    assert "Run so far" not in text  # of an entry all is made
+    assert "Run so far" not in text  # all runs of an entry are made
     assert board.path("docs/results/leaderboard/runs.json.xz").read_bytes() == first
     done = board.finished("train")
-    board.path("build/leaderboard/weak/main-other.csv").touch()  # of an entry with other settings
+    board.path("build/leaderboard/weak/main-other.csv").touch()  # from an entry with other settings
     board.path("build/leaderboard/weak/notes.txt").touch()
     board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.25", "--cores", "2", "--settings", "sym20")
     assert not board.path("build/leaderboard/weak/main-other.csv").exists()

@@ -22,7 +22,7 @@ from workflow_scripts.study.study import Study
 
 pytestmark = pytest.mark.workflow
 
-# The command line around training.py: it reads words, claims a GPU and passes on what a spec says.
+# The command line around training.py: it reads arguments, claims a GPU and passes the spec on.
 AROUND_TRAINING = {
     f"workflow_scripts/{name}.py" for name in ("steps/train", "machine/device", "config/nets", "config/__init__")
 }

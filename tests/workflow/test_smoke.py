@@ -18,7 +18,7 @@ pytestmark = pytest.mark.workflow
 
 SMALL = ("--config", "scale=smoke", "device=cpu")
 RUNS = 40  # at most
-CPU_SECONDS = 2 * 5 * 60  # two cores for five minutes: wall time would say what else the machine does
+CPU_SECONDS = 2 * 5 * 60  # two cores for five minutes; wall time would depend on other processes
 
 
 @pytest.fixture(scope="module")
@@ -119,4 +119,4 @@ def test_a_further_method_is_one_word_and_runs_only_itself(smoke: Workflow) -> N
         assert {path.with_suffix("") for path in changed} == {folder / name for name in changed_parts["tables"]}
         table_rows = rows(smoke.path("results/fedmixcon-smoke/tables/table3.csv"))
         sce = {row["verdict"] for row in table_rows if row["method"] == "sce" and row["noise"] == "sym40-exact"}
-        assert "run" in sce  # run, where before it was not
+        assert "run" in sce  # before the edit it was "not run"

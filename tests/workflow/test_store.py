@@ -205,7 +205,7 @@ def test_nothing_is_deleted_for_a_job_that_fails(workflow: Workflow) -> None:
     assert done.returncode == 1
     assert "device: cuda was asked for, but no GPU is visible" in done.stderr
     assert workflow.finished("train") == 4
-    assert workflow.snakemake("--forceall") == {}  # what is finished is no target
+    assert workflow.snakemake("--forceall") == {}  # finished results are no targets
     with workflow.edited("fednoise_core/methods/fedcorr.py", "def init_state(self", "def init_state(self, nobody"):
         assert workflow.status("snakemake", "--cores", "1", "--force", target) == 1
     assert {path: path.read_bytes() for path in workflow.path(workflow.run("fedcorr")).iterdir()} == before
@@ -269,7 +269,7 @@ def test_prune(workflow: Workflow) -> None:
         assert message in workflow(*RECORD, check=False)
         forged = workflow.path(workflow.run("feddpcont")) / "SHA256SUMS"
         content = forged.read_text()
-        forged.write_text("".join(reversed(content.splitlines(keepends=True))))  # as good a list, and another one
+        forged.write_text("".join(reversed(content.splitlines(keepends=True))))  # a valid list, but another one
         assert "is not what was recorded: SHA256SUMS" in workflow(*RECORD, "--accept", "store", check=False)
         forged.write_text(content)
         workflow(*RECORD, "--accept", "store")
@@ -300,7 +300,7 @@ def test_as_a_module_of_another_workflow(workflow: Workflow, tmp_path: Path) -> 
     shutil.copytree(workflow.path("store"), importing.path("store"))
     ran = importing.snakemake("--rerun-triggers", "mtime")
     assert ran["best"] == 1
-    assert "noise_train" not in ran  # the study's runs are in the store, whatever it is called
+    assert "noise_train" not in ran  # the study's runs are in the store, under any name of the study
     assert importing.path("best.txt").read_text().count("\n") == 2
     listed = importing("snakemake", "--list")
     assert "\nnoise_mine (Ours)\n" in listed
