@@ -113,7 +113,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
         {"figure": 1, **PAGE},
     ),
     "a new table": ([(TOY, TABLE, f"{TABLE}  more: {{kind: accuracy, metric: last}}\n")], {"table": 1, **PAGE}),
-    # edits without effect on results
+    # edits that train no run again
     "a study's title": ([(TOY, "title: Toy", "title: Another title")], PAGE),
     "a method's label": ([(TOY, "beta: 1.0}", "beta: 1.0, label: Ours}")], {"table": 1, "figure": 1, **NUMBERS}),
     "a method's id": (
