@@ -161,8 +161,8 @@ def make_people_federation(name: str, kind: str, folder: Path, results: Path, se
         weight = free * (mix[number][clean] + 0.1 / len(mix[0]))
         rows = draw.choice(POOL, round(SHARES[number] * DRAWN), replace=False, p=weight / weight.sum())
         free[rows] = False
-        given = arrays[PEOPLE[name][number]][pool[rows]].astype(int)
-        labels = np.where(draw.random(len(rows)) < RIGHTED[name][number], clean[rows], given)
+        human_labels = arrays[PEOPLE[name][number]][pool[rows]].astype(int)
+        labels = np.where(draw.random(len(rows)) < RIGHTED[name][number], clean[rows], human_labels)
         parts.append((x[rows], clean[rows], labels, np.full(len(rows), number)))
     return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 

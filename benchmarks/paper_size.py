@@ -191,8 +191,8 @@ def _compress_run(folder: Path) -> Path:
         for file in sorted(folder.iterdir()):
             data = file.read_bytes()
             if file.suffix == ".safetensors":
-                whole = len(data) // 4 * 4
-                data = np.frombuffer(data[:whole], np.uint8).reshape(-1, 4).T.tobytes() + data[whole:]
+                aligned = len(data) // 4 * 4
+                data = np.frombuffer(data[:aligned], np.uint8).reshape(-1, 4).T.tobytes() + data[aligned:]
             entry = tarfile.TarInfo(file.as_posix())
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))
@@ -216,8 +216,8 @@ def unpack_runs(folder: Path) -> list[str]:
             files = {Path(name): archive.extractfile(name).read() for name in archive.getnames()}  # type: ignore[union-attr]
         for file, data in sorted(files.items(), key=lambda item: item[0].name == SUMS):  # the sums last
             if file.suffix == ".safetensors":
-                whole = len(data) // 4 * 4
-                data = np.frombuffer(data[:whole], np.uint8).reshape(4, -1).T.tobytes() + data[whole:]
+                aligned = len(data) // 4 * 4
+                data = np.frombuffer(data[:aligned], np.uint8).reshape(4, -1).T.tobytes() + data[aligned:]
             file.parent.mkdir(parents=True, exist_ok=True)
             with open_atomic(file, "wb") as stream:
                 stream.write(data)

@@ -37,7 +37,7 @@ def make_federation(name: str, folder: str, kind: str, seed: int) -> tuple[Any, 
     draw = np.random.default_rng([seed, DATASETS.index(name), (*KINDS, RANDOM).index(kind)])
     site = np.repeat(np.arange(count := int(draw.integers(3, 6))), draw.permutation(SIZES)[:count])
     x, labels, free = np.zeros((len(site), 28, 28), np.uint8), np.zeros(len(site), int), draw.permutation(arrays.n)
-    annotator, at = draw.integers(0, 8, len(site)), int(draw.integers(count))
+    annotator, planted_site = draw.integers(0, 8, len(site)), int(draw.integers(count))
     planted, classes = np.zeros(len(site), bool), [0, 0]
     for number in range(count):
         of_site = np.flatnonzero(site == number)
@@ -48,13 +48,13 @@ def make_federation(name: str, folder: str, kind: str, seed: int) -> tuple[Any, 
         clean = y.copy()
         wrong = draw.random(len(y)) < draw.uniform(*(HIGH if kind == RANDOM else LOW))
         y[wrong] = (y[wrong] + draw.integers(1, 10, wrong.sum())) % 10
-        if number == at and kind != RANDOM:
+        if number == planted_site and kind != RANDOM:
             images, y, planted[of_site], classes = plant_error(kind, images, clean, y, annotator[of_site], draw)
         elif draw.random() < 0.5:
             order = np.argsort(y, kind="stable")
             images, y = images[order], y[order]
         x[of_site], labels[of_site] = images, y
-    return x, labels, site, annotator, at, planted, classes
+    return x, labels, site, annotator, planted_site, planted, classes
 
 
 def plant_error(
@@ -63,20 +63,20 @@ def plant_error(
     """Plant a kind at a site. Returns images, labels, the samples that it is about, bool [n], and its two classes."""
     n, y, x = len(y), y.copy(), x.copy()
     common = np.argsort(-np.bincount(clean, minlength=10))
-    one, other = draw.permutation(common[:5])[:2]
+    first, second = draw.permutation(common[:5])[:2]
     length = int(draw.uniform(0.12, 0.3) * n)
     start = int(draw.integers(1, n - length))
     block = (np.arange(n) >= start) & (np.arange(n) < start + length)
-    chosen = clean == one
+    chosen = clean == first
     if kind == "exchanged classes":
-        y = np.select([y == one, y == other], [other, one], y)
-        chosen = chosen | (clean == other)
+        y = np.select([y == first, y == second], [second, first], y)
+        chosen = chosen | (clean == second)
     elif kind == "permuted classes":
         y, chosen = (y + 1) % 10, np.ones(n, bool)
     elif kind == "labelled as another class":
-        y[chosen & (draw.random(n) < 0.5)] = other
+        y[chosen & (draw.random(n) < 0.5)] = second
     elif kind == "missing class":
-        y[y == one] = other
+        y[y == first] = second
     elif kind == "random class":
         y[chosen] = draw.integers(0, 10, chosen.sum())
     elif kind == "shifted rows":
@@ -86,7 +86,7 @@ def plant_error(
         chosen = block
         y[block] = draw.integers(0, 10, length)
     elif kind == "constant rows":
-        chosen, y[block] = block, one
+        chosen, y[block] = block, first
     elif kind == "annotator":
         chosen = annotator == 7
         wrong = chosen & (draw.random(n) < 0.5)
@@ -94,17 +94,17 @@ def plant_error(
     else:  # copies
         chosen, originals = block, draw.choice(np.flatnonzero(~block), length, replace=False)
         x[block], y[block] = x[originals], (y[originals] + draw.integers(1, 10, length)) % 10
-    return x, y, chosen, [int(one), int(other)]
+    return x, y, chosen, [int(first), int(second)]
 
 
 def is_named(finding: dict[str, Any], kind: str, planted: np.ndarray, classes: list[int]) -> bool:
     """Return True if a finding has the planted kind, and its classes or most of its rows."""
-    one, other = map(str, classes)
+    first, second = map(str, classes)
     if finding["first"]:
         rows = np.arange(int(finding["first"]), int(finding["last"]) + 1)
         return finding["kind"] == kind and planted[rows].sum() > 0.5 * max(len(rows), planted.sum())
-    pairs = {"random class": [one, one]} | dict.fromkeys(("annotator", "permuted classes"))
-    pair = pairs.get(kind, [one, other])
+    pairs = {"random class": [first, first]} | dict.fromkeys(("annotator", "permuted classes"))
+    pair = pairs.get(kind, [first, second])
     return finding["kind"] == kind and (pair is None or pair in finding["classes"])
 
 
@@ -124,15 +124,15 @@ def main(argv: list[str] | None = None) -> int:
         table.writeheader()
         for name, kind in itertools.product(DATASETS, (*KINDS, RANDOM)):
             for seed in args.random_seeds if kind == RANDOM else args.seeds:
-                x, y, site, annotator, at, planted, classes = make_federation(name, args.data, kind, seed)
+                x, y, site, annotator, planted_site, planted, classes = make_federation(name, args.data, kind, seed)
                 x = x if args.images else flatten_images(x)
                 frame = fn.find_label_errors(x, y, site, annotator=annotator, seed=seed, progress=False)
                 findings = frame.attrs["findings"]
-                here = [finding for finding in findings if finding["site"] == str(at) and kind != RANDOM]
-                named = any(is_named(finding, kind, planted, classes) for finding in here)
-                facts = [name, kind, seed, len(y), site.max() + 1, "" if kind == RANDOM else at]
+                at_site = [finding for finding in findings if finding["site"] == str(planted_site) and kind != RANDOM]
+                named = any(is_named(finding, kind, planted, classes) for finding in at_site)
+                facts = [name, kind, seed, len(y), site.max() + 1, "" if kind == RANDOM else planted_site]
                 texts = " | ".join(finding["text"] for finding in findings)
-                counts = [int(bool(here)), int(named), len(findings) - len(here)]
+                counts = [int(bool(at_site)), int(named), len(findings) - len(at_site)]
                 rows.append(dict(zip(COLUMNS, [*facts, *counts, texts], strict=True)))
                 table.writerow(rows[-1])
                 file.flush()

@@ -32,8 +32,8 @@ def read_runs(file: Path) -> Runs:
     for address, texts in json.loads(lzma.decompress(file.read_bytes())).items():
         summary = json.loads(texts["summary.json"])
         rows = [row for row in csv.DictReader(io.StringIO(texts["metrics"])) if row["metric"] == "accuracy"]
-        kept = [row for row in rows if row["view"] == summary["headline_view"] and row["client"] == "-1"]
-        by_round = {int(row["round"]): 100 * float(row["value"]) for row in kept if int(row["round"]) > 0}
+        curve = [row for row in rows if row["view"] == summary["headline_view"] and row["client"] == "-1"]
+        by_round = {int(row["round"]): 100 * float(row["value"]) for row in curve if int(row["round"]) > 0}
         values = [by_round[number] for number in sorted(by_round)]
         runs[address.rpartition("/")[2]] = {"values": values, "classes": summary["classes"]}
     return runs
@@ -76,8 +76,8 @@ def pool_columns(cells: dict[str, dict[str, dict[int, str]]], runs: Runs, metric
         design = np.zeros((len(places), len(several) + len(seeds)))
         for number, (row, place) in enumerate(places):
             design[number, row] = design[number, len(several) + place] = 1
-        rest = np.array(values) - design @ np.linalg.lstsq(design, np.array(values), rcond=None)[0]
-        squares, freedom = squares + float(rest @ rest), freedom + (len(several) - 1) * (len(seeds) - 1)
+        residual = np.array(values) - design @ np.linalg.lstsq(design, np.array(values), rcond=None)[0]
+        squares, freedom = squares + float(residual @ residual), freedom + (len(several) - 1) * (len(seeds) - 1)
     return (squares / freedom if freedom else 0.0), freedom
 
 
@@ -85,8 +85,8 @@ def read_terms(text: str) -> list[tuple[int, str, dict[int, str]]]:
     """Terms of a difference: weight, "end" or "peak", and the run of each seed."""
     terms = []
     for part in text.split("; "):
-        what, weight, *words = part.split()
-        terms.append((int(weight), what, {int(seed): run for seed, run in (word.split("=") for word in words)}))
+        kind, weight, *pairs = part.split()
+        terms.append((int(weight), kind, {int(seed): run for seed, run in (word.split("=") for word in pairs)}))
     return terms
 
 
@@ -136,7 +136,7 @@ def judge_claim(
         contradicted = bool(row["paper"]) and not low < float(row["paper"]) <= high
         fallen = any(is_at_chance(runs[run]) for _, _, of in terms for run in of.values())
         values = [
-            sum(weight * take_value(runs[of[seed]]["values"], row["metric"], what) for weight, what, of in terms)
+            sum(weight * take_value(runs[of[seed]]["values"], row["metric"], kind) for weight, kind, of in terms)
             for seed in seeds
         ]
         swing = [sum(find_error(runs[of[seed]]["values"], row["metric"]) for _, _, of in terms) for seed in seeds]
@@ -146,8 +146,8 @@ def judge_claim(
     for row, low, high, values, swing, size, contradicted, fallen in judged:
         verdict = "void" if contradicted or (values and fallen) else "undecided" if values else "not run"
         if values and verdict == "undecided" and freedom:
-            own = float(np.var(values, ddof=1)) if len(values) > 1 else 0.0
-            spread = max(size * variance, own, float(np.mean(swing))) + size / 2
+            observed = float(np.var(values, ddof=1)) if len(values) > 1 else 0.0
+            spread = max(size * variance, observed, float(np.mean(swing))) + size / 2
             quantile = float(stats.t.isf(0.05 / 2 / max(1, count), freedom))
             half, mean = quantile * math.sqrt(spread / len(values)), float(np.mean(values))
             for key, value in (("difference", mean), ("low", mean - half), ("high", mean + half)):

@@ -18,23 +18,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take minutes first, so that no worker is left alone with one at the end."""
+    """Run the files that take minutes first, so that no worker is left alone with one at the end."""
     items.sort(key=lambda item: (item.path.name != "test_smoke.py", item.path.parent.name != "workflow"))
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays: no garbage collection looks at it again, nor in a forked process."""
+    """Keep imported and collected objects out of later garbage collections, also in forked processes."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_sessionfinish() -> None:
-    """What pytest's plugins import at the end may ask who holds an object."""
+    """Modules that pytest's plugins import at the end may ask for the referrers of an object."""
     gc.unfreeze()
 
 
 def pytest_unconfigure() -> None:
-    """Of the five collections that pytest makes at the end, one looks at everything."""
+    """Let only one of pytest's five collections at the end look at all objects."""
     gc.collect()
     gc.freeze()
 
@@ -52,7 +52,7 @@ def toy_nets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def double() -> Iterator[None]:
-    """Everything made in the test is float64, so that agreement can be asked for tightly."""
+    """Tensors of the test are float64, so that tolerances can be tight."""
     from toy64 import doubled
 
     with doubled():

@@ -16,7 +16,7 @@ OWNERS = np.array(["Lund", "Turin", "Oslo"])[np.arange(360) % 3]
 
 
 def made_data(wrong_share: float = 0.1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(vectors [n, 6] far from zero mean, labels by name, whether the label is wrong); an eighth is unclear."""
+    """(vectors [n, 6] far from zero mean, labels by name, mask of the wrong labels); an eighth is unclear."""
     draw = np.random.default_rng(0)
     clean = draw.integers(0, 3, 360)
     x = 500 + 40 * draw.normal(0, 1, (360, 6))
@@ -45,10 +45,10 @@ def test_feature_vectors_of_several_owners():
     assert (frame["proposed"] != frame["given"]).all()
     assert auroc(frame["p_wrong"].to_numpy(), wrong[frame["sample"]]) > 0.97
     sites = frame.attrs["sites"]
-    assert [list(one) for one in sites] == [list(SITES)] * 3
-    assert [one["site"] for one in sites] == ["Lund", "Oslo", "Turin"]
-    for one in sites:
-        assert one["wrong_low"] <= wrong[one["site"] == OWNERS].sum() <= one["wrong_high"]
+    assert [list(site) for site in sites] == [list(SITES)] * 3
+    assert [site["site"] for site in sites] == ["Lund", "Oslo", "Turin"]
+    for site in sites:
+        assert site["wrong_low"] <= wrong[site["site"] == OWNERS].sum() <= site["wrong_high"]
 
 
 def test_units_of_the_features_do_not_matter():
@@ -56,7 +56,7 @@ def test_units_of_the_features_do_not_matter():
     x, y, _ = made_data()
     first = fn.find_label_errors(np.c_[x, np.full(360, 7.0)], y, progress=False)
     second = fn.find_label_errors(np.c_[1000 * x[:, :3], x[:, 3:] / 1000 + 1, np.full(360, 7.0)], y, progress=False)
-    assert {one["site"] for one in first.attrs["sites"]} == {"0"}
+    assert {site["site"] for site in first.attrs["sites"]} == {"0"}
     assert (first["sample"].to_numpy()[:20] == second["sample"].to_numpy()[:20]).mean() > 0.9
     np.testing.assert_allclose(first["p_wrong"], second["p_wrong"], atol=0.05)
 
@@ -64,10 +64,10 @@ def test_units_of_the_features_do_not_matter():
 def test_images_and_a_seed():
     x, y, _ = made_data()
     images = np.repeat(np.clip(x / 4, 0, 255).astype(np.uint8)[:, None, :], 6, 1)
-    one, other = (fn.find_label_errors(images, y, OWNERS, seed=seed, progress=False) for seed in (0, 1))
+    first, second = (fn.find_label_errors(images, y, OWNERS, seed=seed, progress=False) for seed in (0, 1))
     again = fn.find_label_errors(images, pd.Series(y), pd.Series(OWNERS), seed=0, progress=False)
-    assert one.equals(again)
-    assert not one.equals(other)
+    assert first.equals(again)
+    assert not first.equals(second)
 
 
 def test_an_annotator_who_is_often_wrong_is_named_first_on_the_page(tmp_path: Path):
@@ -95,17 +95,17 @@ def test_votes_of_several_annotators():
     votes[:, 3] = None
     votes[7] = [None, "", "owl", None]
     frame = fn.find_label_errors(x, votes, OWNERS, progress=False)
-    given, rows = frame["given_name"].to_numpy(), frame["sample"].to_numpy()
+    names, rows = frame["given_name"].to_numpy(), frame["sample"].to_numpy()
     cast = np.array([sum(bool(vote) for vote in row) for row in votes[rows]])
-    for_given = (votes[rows] == given[:, None]).sum(1)
+    for_given = (votes[rows] == names[:, None]).sum(1)
     np.testing.assert_allclose(frame["agreement"], for_given / cast)
     most = np.max([(votes[rows] == name).sum(1) for name in ("cat", "dog", "owl")], 0)
     assert (for_given == most).all()
     first, second, third, nobody = frame.attrs["annotators"]
     assert (first["votes"], third["votes"], nobody) == (359, 360, {"votes": 0, "agreement": None})
     assert first["agreement"] > second["agreement"] > third["agreement"]
-    assert auroc(frame["p_wrong"].to_numpy(), given != y[rows]) > 0.97
-    assert auroc(-frame["agreement"].to_numpy(), given != y[rows]) < 0.95  # the models know more than the votes
+    assert auroc(frame["p_wrong"].to_numpy(), names != y[rows]) > 0.97
+    assert auroc(-frame["agreement"].to_numpy(), names != y[rows]) < 0.95  # the models know more than the votes
 
 
 @pytest.mark.parametrize("missing", [-1, np.nan])
@@ -130,6 +130,6 @@ def test_votes_by_number_and_ties(missing: float):
         (np.ones((3, 3)), [0, 1, 0], "owner: expected one for each of the 3 samples of x, got 4"),
     ],
 )
-def test_what_cannot_be_used_is_named(x: np.ndarray, y: list[int], message: str):
+def test_unusable_arguments_are_named(x: np.ndarray, y: list[int], message: str):
     with pytest.raises(SpecError, match=message):
         fn.find_label_errors(x, y, OWNERS[:4])

@@ -1,4 +1,4 @@
-"""A model file is data: nothing that it names is imported or called, and what is wrong in it is named with its key."""
+"""A model file is data: nothing that it names is imported or called, and a mistake in it is named with its key."""
 
 import json
 import math
@@ -34,13 +34,13 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def copy(saved: Path, to: Path, net: Change | None = None, facts: Change | str | None = None) -> Path:
-    """The run's files with other metadata in its model file. facts: some of them, or the text of all."""
+    """Copy the run's files, with other metadata in its model file. facts: some entries, or the text of all."""
     for name in ("summary.json", "spec.json"):
         (to / name).write_bytes((saved / name).read_bytes())
     with safe_open(saved / "model.safetensors", "pt") as file:
-        told = json.loads(file.metadata()["fednoise"])
-    told["nets"][""] |= net or {}
-    text = facts if isinstance(facts, str) else json.dumps(told | (facts or {}))
+        metadata = json.loads(file.metadata()["fednoise"])
+    metadata["nets"][""] |= net or {}
+    text = facts if isinstance(facts, str) else json.dumps(metadata | (facts or {}))
     save_file(load_file(saved / "model.safetensors"), to / "model.safetensors", {"fednoise": text})
     return to
 
@@ -60,10 +60,10 @@ def test_only_the_caller_says_what_makes_the_net(saved: Path, tmp_path: Path, mo
         fn.load(copy(saved, tmp_path, {"name": "mlp", "options": {"name": "module", **TOUCH["options"]}})).module()
     assert calls == []
     monkeypatch.undo()
-    found = [fn.load(saved, factory=factory).predict(x).labels for factory in (mynets.make, "mynets:make")]
-    np.testing.assert_array_equal(*found)
+    labels = [fn.load(saved, factory=factory).predict(x).labels for factory in (mynets.make, "mynets:make")]
+    np.testing.assert_array_equal(*labels)
     stranger = copy(saved, tmp_path, {"options": {"factory": "subprocess:run"}})
-    np.testing.assert_array_equal(fn.load(stranger, factory=mynets.make).predict(x).labels, found[0])
+    np.testing.assert_array_equal(fn.load(stranger, factory=mynets.make).predict(x).labels, labels[0])
     with pytest.raises(SpecError, match="has no name; define a function"):
         fn.load(saved, factory=lambda shape, classes: None).predict(x)
     with pytest.raises(TypeError, match="factory: got int 3; pass a function"):
@@ -124,10 +124,10 @@ def test_a_run_without_an_accuracy_or_at_chance_has_a_repr_and_a_last_line(capsy
     data, labels, partition = toy.arrays(), toy.toy_labels(), toy.toy_partition()
     ends = {}
     for lr in (0.0, 0.1, 30.0):
-        made = fn.run(data, labels, partition, "mixup", {**toy.TRAIN, "lr": lr, "rounds": 3}, console=sys.stdout)
+        run = fn.run(data, labels, partition, "mixup", {**toy.TRAIN, "lr": lr, "rounds": 3}, console=sys.stdout)
         first, *_, last = capsys.readouterr().out.splitlines()
         assert first.endswith(", 4 of 8 clients a round")
-        ends[lr] = repr(made), last
+        ends[lr] = repr(run), last
     assert "rounds of 4 of 8 clients: diverged" in ends[30.0][0]
     assert ends[30.0][1] == "mixup  ended: diverged"
     assert "(at chance)" in ends[0.0][0]

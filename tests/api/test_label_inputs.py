@@ -24,8 +24,8 @@ def make_vectors() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features [n, 6] around a centre for each class, true labels, and given labels of which every tenth is wrong."""
     draw = stream(0, "vectors").normal(size=(N, 6))
     true = np.arange(N) // 2 % K
-    given = np.where(np.arange(N) % 10 == 0, (true + 1) % K, true)
-    return (draw + 6 * np.eye(K, 6)[true]).astype(np.float32), true, given
+    labels = np.where(np.arange(N) % 10 == 0, (true + 1) % K, true)
+    return (draw + 6 * np.eye(K, 6)[true]).astype(np.float32), true, labels
 
 
 X, TRUE, Y = make_vectors()
@@ -226,5 +226,5 @@ def test_relabelling_that_would_not_help_is_refused() -> None:
 def test_training_settings_are_used() -> None:
     frame = find(X, Y, rounds=2, lr=0.01)
     assert len(frame) == N
-    for other in ({"rounds": 3, "lr": 0.01}, {"rounds": 2, "lr": 0.02}):
-        assert not frame["p_wrong"].equals(find(X, Y, **other)["p_wrong"])
+    for changed in ({"rounds": 3, "lr": 0.01}, {"rounds": 2, "lr": 0.02}):
+        assert not frame["p_wrong"].equals(find(X, Y, **changed)["p_wrong"])

@@ -1,4 +1,4 @@
-"""What is sent to TensorBoard, Weights & Biases and MLflow, of which stand-ins with the same calls write it down."""
+"""The metrics sent to TensorBoard, Weights & Biases and MLflow. Stand-ins with the same calls record them."""
 
 import sys
 import types
@@ -14,7 +14,7 @@ from fednoise_core.io import SpecError
 
 
 class Service:
-    """Stands in for the three packages: the calls that they get, in order."""
+    """Stands in for the three packages and records their calls in order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -47,18 +47,18 @@ def test_every_rounds_metrics_are_sent_live_and_from_files(
     service: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     log, recorded, train = MAKERS[service], Service(monkeypatch), {"net": "mlp", "rounds": 3, "eval_every": 2}
-    made = fn.run(toy.arrays(), toy.toy_labels(), toy.toy_partition(), "fedavg", train, on_round=log(), out=tmp_path)
+    run = fn.run(toy.arrays(), toy.toy_labels(), toy.toy_partition(), "fedavg", train, on_round=log(), out=tmp_path)
     live = recorded.calls.copy()
     ends = [call for call in live if call == ("end",)]
     assert ends == ([] if service == "tensorboard" else live[-1:])
     sent = {(step, name): value for step, values in live[: len(live) - len(ends)] for name, value in values.items()}
-    assert [(step, value) for (step, name), value in sent.items() if name == "global/accuracy"] == made.curve[1:]
-    assert sum(value for (_, name), value in sent.items() if name == "bytes_up") == made.summary["bytes_up"]
+    assert [(step, value) for (step, name), value in sent.items() if name == "global/accuracy"] == run.curve[1:]
+    assert sum(value for (_, name), value in sent.items() if name == "bytes_up") == run.summary["bytes_up"]
     assert not any(name in ("accuracy", "round", "of", "phase") for _, name in sent)
-    for run in (made, fn.load(tmp_path)):
+    for source in (run, fn.load(tmp_path)):
         recorded.calls.clear()
         again = log()
-        for row in run.rounds:
+        for row in source.rounds:
             again(row)
         assert recorded.calls == live
 

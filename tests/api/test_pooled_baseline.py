@@ -15,34 +15,32 @@ SITES, FOLDS = 4, 5
 
 
 @pytest.fixture(scope="module")
-def spoilt() -> tuple[Arrays, np.ndarray]:
-    """(digits at four sites as their owners have them, mask of the wrong labels): 0, a tenth, a fifth to the next
-    digit, and a third to any other.
-    """
+def noisy_digits() -> tuple[Arrays, np.ndarray]:
+    """(digits at four sites, mask of the wrong labels). Wrong are: none, a tenth, a fifth (the next digit), a third."""
     digits = fn.dataset({"source": "digits", "public": 0})
     draw = np.random.default_rng(3)
     site = np.arange(digits.n) % SITES
-    given = digits.y_train.copy()
+    labels = digits.y_train.copy()
     chance = np.array([0.0, 0.1, 0.2, 0.33])[site]
     wrong = draw.random(digits.n) < chance
     away = np.where(site == 2, 1, draw.integers(1, 10, digits.n))
-    given[wrong] = (given + away)[wrong] % 10
+    labels[wrong] = (labels + away)[wrong] % 10
     data = Arrays(
-        *(digits.x_train, given, digits.x_test, digits.y_test),
+        *(digits.x_train, labels, digits.x_test, digits.y_test),
         **{"classes": 10, "mean": digits.mean, "std": digits.std, "client": site, "clean_known": False},
     )
     return data, wrong
 
 
 @pytest.fixture(scope="module")
-def ours(spoilt: tuple[Arrays, np.ndarray]) -> FinishedRun:
-    data = spoilt[0]
+def ours(noisy_digits: tuple[Arrays, np.ndarray]) -> FinishedRun:
+    data = noisy_digits[0]
     labels = fn.inject(data, {"kind": "given"}, seed=0)
     return fn.run(data, labels, fn.partition_of(data, {"kind": "natural"}, seed=0), "fedavg", TRAIN, seed=0)
 
 
 def cross_validated(data: Arrays) -> np.ndarray:
-    """Probabilities [n, K] of nets that never saw the sample, trained in one place with as many passes."""
+    """Probabilities [n, K] of nets that never saw the sample, trained on the pooled data with as many passes."""
     fold, p = np.random.default_rng(0).permutation(np.arange(data.n) % FOLDS), np.zeros((data.n, 10))
     for k in range(FOLDS):
         part = data.take(np.flatnonzero(fold != k))
@@ -57,24 +55,24 @@ def cross_validated(data: Arrays) -> np.ndarray:
 
 
 def test_the_ranking_is_at_or_above_cleanlab_on_the_pooled_data(
-    spoilt: tuple[Arrays, np.ndarray], ours: FinishedRun
+    noisy_digits: tuple[Arrays, np.ndarray], ours: FinishedRun
 ) -> None:
-    data, wrong = spoilt
+    data, wrong = noisy_digits
     p = cross_validated(data)
     theirs = 1 - get_label_quality_scores(data.y_train, p, method="normalized_margin")
     score = np.zeros(data.n)
-    for one in ours.outcome.suspects:
-        score[one.samples] = one.p_wrong
+    for site in ours.outcome.suspects:
+        score[site.samples] = site.p_wrong
     assert auroc(score, wrong) >= auroc(theirs, wrong) > 0.9
 
 
 def test_the_number_named_at_each_site_is_near_the_number_wrong(
-    spoilt: tuple[Arrays, np.ndarray], ours: FinishedRun
+    noisy_digits: tuple[Arrays, np.ndarray], ours: FinishedRun
 ) -> None:
     """Within a factor of 1.5, or two points of the site."""
-    _, wrong = spoilt
-    for one in ours.outcome.suspects:
-        there, n = int(wrong[one.samples].sum()), len(one.samples)
-        for count in (one.wrong, int((one.p_wrong > 0.5).sum())):
-            assert abs(count - there) <= 0.02 * n or there / 1.5 <= count <= 1.5 * there, (one.site, count, there)
-        assert one.low <= there <= one.high
+    _, wrong = noisy_digits
+    for site in ours.outcome.suspects:
+        there, n = int(wrong[site.samples].sum()), len(site.samples)
+        for count in (site.wrong, int((site.p_wrong > 0.5).sum())):
+            assert abs(count - there) <= 0.02 * n or there / 1.5 <= count <= 1.5 * there, (site.site, count, there)
+        assert site.low <= there <= site.high

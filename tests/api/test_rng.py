@@ -1,4 +1,4 @@
-"""Named random streams: what they depend on, and that torch's have all of their state from the key."""
+"""Named random streams: they depend on their key only, and all of the state of torch's streams comes from it."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from fednoise_core import rng
 
 
 def drawn(generator: torch.Generator, n: int = 8) -> list[int]:
-    """Whole draws of 32 bits, as torch hands them out."""
+    """Draws of 32 bits from torch."""
     return torch.empty(n, dtype=torch.int64).random_(0, 1 << 32, generator=generator).tolist()
 
 
@@ -30,8 +30,8 @@ def test_keys_that_share_their_low_half_give_different_streams():
     """torch's manual_seed uses 32 bits, and among 100,000 such streams of one run two equal ones are likely."""
     low = [rng.stream_key(8, "augment", number) & 0xFFFFFFFF for number in range(200_000)]
     numbers = np.argsort(low, kind="stable")
-    at = int(np.flatnonzero(np.diff(np.array(low)[numbers]) == 0)[0])
-    pair = numbers[at : at + 2].tolist()
+    start = int(np.flatnonzero(np.diff(np.array(low)[numbers]) == 0)[0])
+    pair = numbers[start : start + 2].tolist()
     a, b = (rng.stream_key(8, "augment", number) for number in pair)
     assert a != b
     assert drawn(torch.Generator().manual_seed(a)) == drawn(torch.Generator().manual_seed(b))  # why it is not used
@@ -41,8 +41,8 @@ def test_keys_that_share_their_low_half_give_different_streams():
 
 
 def test_all_words_of_the_state_come_from_the_key():
-    words = np.stack([words_of(rng.torch_stream(3, "word", k)) for k in range(64)])
-    assert len(np.unique(words)) == words.size  # 39,936 words of 32 bits: an equal pair has probability .17
+    states = np.stack([words_of(rng.torch_stream(3, "word", k)) for k in range(64)])
+    assert len(np.unique(states)) == states.size  # 39,936 words of 32 bits: an equal pair has probability .17
 
 
 def test_draws_are_those_of_numpys_mersenne_twister_with_the_same_words():

@@ -27,9 +27,9 @@ NAMES = ("ant", "bee", "cat", "dog", "emu")
 SHORT = {"net": {"name": "small_cnn", "width": 4}, "rounds": 2, "fraction": 0.5, "lr": 0.1, "batch": 4}
 
 
-def play(method: Any = "fedavg", train: Any = SHORT, **how: Any) -> Any:
+def play(method: Any = "fedavg", train: Any = SHORT, **options: Any) -> Any:
     data = dataclasses.replace(toy.arrays(), names=NAMES)
-    return fn.run(data, toy.toy_labels(), toy.toy_partition(), method, train, **how)
+    return fn.run(data, toy.toy_labels(), toy.toy_partition(), method, train, **options)
 
 
 @functools.cache
@@ -41,42 +41,42 @@ def plain() -> Any:
 
 
 def test_corrected_labels_take_the_proposals_above_a_probability():
-    made, given = plain(), toy.toy_labels().noisy
+    run, labels = plain(), toy.toy_labels().noisy
     p_wrong, proposed = {}, {}
-    for sample, _, p, label in made.suspects:
+    for sample, _, p, label in run.suspects:
         if p > p_wrong.get(sample, -1.0):
             p_wrong[sample], proposed[sample] = p, label
     middle = sorted(p_wrong.values())[len(p_wrong) // 2]
     for above in (0.5, middle):
         changed = {sample for sample, p in p_wrong.items() if p > above}
-        wanted = [proposed[i] if i in changed else label for i, label in enumerate(given.tolist())]
-        np.testing.assert_array_equal(made.corrected(above), wanted)
-    np.testing.assert_array_equal(made.corrected(), made.corrected(0.5))
-    np.testing.assert_array_equal(made.corrected(1.0), given)
-    assert 0 < (made.corrected(middle) != given).sum() < len(given)
+        expected = [proposed[i] if i in changed else label for i, label in enumerate(labels.tolist())]
+        np.testing.assert_array_equal(run.corrected(above), expected)
+    np.testing.assert_array_equal(run.corrected(), run.corrected(0.5))
+    np.testing.assert_array_equal(run.corrected(1.0), labels)
+    assert 0 < (run.corrected(middle) != labels).sum() < len(labels)
     for wrong in (1.5, -0.1, float("nan"), "wrong", True):
         with pytest.raises(SpecError, match="above: expected number, 0 ≤ x ≤ 1, got"):
-            made.corrected(wrong)
+            run.corrected(wrong)
 
 
 # models
 
 
 def test_predictions_are_those_that_the_accuracy_was_measured_by():
-    data, made = toy.arrays(), plain()
-    found = made.predict(data.x_test)
-    assert (found.labels == data.y_test).mean() == pytest.approx(made.summary["accuracy"]["last"])
-    assert found.probabilities.shape == (len(data.y_test), 5)
-    np.testing.assert_allclose(found.probabilities.sum(1), 1, rtol=1e-5)
-    np.testing.assert_array_equal(found.probabilities.argmax(1), found.labels)
-    assert found.named == [NAMES[label] for label in found.labels]
+    data, run = toy.arrays(), plain()
+    predictions = run.predict(data.x_test)
+    assert (predictions.labels == data.y_test).mean() == pytest.approx(run.summary["accuracy"]["last"])
+    assert predictions.probabilities.shape == (len(data.y_test), 5)
+    np.testing.assert_allclose(predictions.probabilities.sum(1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(predictions.probabilities.argmax(1), predictions.labels)
+    assert predictions.named == [NAMES[label] for label in predictions.labels]
     for wrong, message in (
         (data.x_test / 255, "images is float64; images are integers"),
         (data.x_test[:, :7], r"images: expected \(8, 8\) as in training, got \(7, 8\)"),
         (data.x_test[0], r"images has shape \(8, 8\)"),
     ):
         with pytest.raises((ArraysError, SpecError), match=message):
-            made.predict(wrong)
+            run.predict(wrong)
 
 
 def test_the_module_normalises_names_classes_and_trains_on():
@@ -96,13 +96,13 @@ def test_the_module_normalises_names_classes_and_trains_on():
     assert all(torch.equal(before[name], now) for name, now in untouched.items())
 
 
-def test_what_is_saved_comes_back(tmp_path: Path):
-    made, x = plain(), toy.arrays().x_test
-    made.save(tmp_path / "run")
+def test_a_saved_run_is_loaded_unchanged(tmp_path: Path):
+    run, x = plain(), toy.arrays().x_test
+    run.save(tmp_path / "run")
     back = fn.load(tmp_path / "run")
-    assert back.summary == made.summary
-    assert back.curve == made.curve
-    np.testing.assert_allclose(back.predict(x).probabilities, made.predict(x).probabilities, rtol=1e-5)
+    assert back.summary == run.summary
+    assert back.curve == run.curve
+    np.testing.assert_allclose(back.predict(x).probabilities, run.predict(x).probabilities, rtol=1e-5)
     assert back.module().class_names == NAMES
     with pytest.raises(ArtifactError, match=r"nowhere.*summary\.json: no such file; name the folder of a finished run"):
         fn.load(tmp_path / "nowhere")
@@ -113,12 +113,12 @@ def test_what_is_saved_comes_back(tmp_path: Path):
 
 
 def test_a_run_and_its_module_can_be_pickled():
-    made, x = plain(), toy.arrays().x_test
-    back, module = pickle.loads(pickle.dumps((made, made.module())))
-    assert back.curve == made.curve
-    np.testing.assert_array_equal(back.predict(x).probabilities, made.predict(x).probabilities)
+    run, x = plain(), toy.arrays().x_test
+    back, module = pickle.loads(pickle.dumps((run, run.module())))
+    assert back.curve == run.curve
+    np.testing.assert_array_equal(back.predict(x).probabilities, run.predict(x).probabilities)
     images = torch.from_numpy(x)[:, None]
-    assert torch.equal(module(images), made.module()(images))
+    assert torch.equal(module(images), run.module()(images))
 
 
 def test_a_stopped_run_goes_on_from_its_checkpoint_and_no_other_run_does(tmp_path: Path):
@@ -132,9 +132,9 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_and_no_other_run_does(tmp_pat
     with pytest.raises(fn.Stopped, match="paused after round 2"):
         play(toy.toy_labels(), stop=lambda: next(asked))
     assert play(toy.toy_labels(), key="edited").outcome.resumed == 0
-    made = play(toy.toy_labels())
-    assert made.outcome.resumed == 2
-    assert made.curve == fn.run(toy.arrays(), toy.toy_labels(), toy.toy_partition(), method, train).curve
+    run = play(toy.toy_labels())
+    assert run.outcome.resumed == 2
+    assert run.curve == fn.run(toy.arrays(), toy.toy_labels(), toy.toy_partition(), method, train).curve
     clean = fn.Labels.of(toy.arrays().y_train, toy.arrays().y_train, toy.arrays().classes, True)
     assert play(clean).outcome.resumed == 0
     for part in ("x_train", "x_test"):
@@ -149,24 +149,24 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_and_no_other_run_does(tmp_pat
 def test_models_of_each_client_and_of_several_nets(tmp_path: Path):
     data = toy.arrays()
     local = toy.subject("local")
-    made = play(dict(local.method), {**local.train, **SHORT})
+    run = play(dict(local.method), {**local.train, **SHORT})
     with pytest.raises(SpecError, match="there is no model for all; there are models of the clients 0, 1, 3"):
-        made.predict(data.x_test)
+        run.predict(data.x_test)
     with pytest.raises(SpecError, match="client: there is no model of client 99; there are models of"):
-        made.module(99)
-    views = {c: v for _, _, _, view, c, m, v in made.outcome.record.metrics if m == "accuracy" and c >= 0}
-    made.save(tmp_path)
+        run.module(99)
+    views = {c: v for _, _, _, view, c, m, v in run.outcome.record.metrics if m == "accuracy" and c >= 0}
+    run.save(tmp_path)
     for client in (0, 3):
-        for one in (made, fn.load(tmp_path)):
-            right = (one.predict(data.x_test, client).labels == data.y_test).mean()
+        for source in (run, fn.load(tmp_path)):
+            right = (source.predict(data.x_test, client).labels == data.y_test).mean()
             assert right == pytest.approx(views[client])
     with pytest.raises(SpecError, match="there is no model of client 0; there are one model for all; leave"):
         plain().module(0)
-    both = play({"name": "coteaching", "forget_rate": 0.2})
+    coteaching = play({"name": "coteaching", "forget_rate": 0.2})
     x = torch.from_numpy(data.x_test)[:, None]
-    members = both.module().members
+    members = coteaching.module().members
     assert len(members) == 2
-    torch.testing.assert_close(both.module()(x), members[0](x) + members[1](x))
+    torch.testing.assert_close(coteaching.module()(x), members[0](x) + members[1](x))
 
 
 SMALL = {"name": "small_cnn", "width": 2, "hidden": 6, "norm": True}
@@ -187,19 +187,19 @@ def test_torch_alone_runs_what_is_exported(tmp_path: Path):
     runs = {name: play(method=name, train={**SHORT, "net": net}) for name, net in nets.items()}
     images = torch.rand(7, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     np.save(tmp_path / "images.npy", images.numpy())
-    for name, made in runs.items():
-        made.save_torch(tmp_path / f"{name}.pt2")
+    for name, run in runs.items():
+        run.save_torch(tmp_path / f"{name}.pt2")
     command = [sys.executable, "-c", ALONE, *runs]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [str(list(NAMES))] * 2
-    for name, made in runs.items():
+    for name, run in runs.items():
         with torch.inference_mode():
-            expected = made.module()(images).numpy()
+            expected = run.module()(images).numpy()
         np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), expected, atol=1e-5)
 
 
 def test_a_resnets_tensors_load_into_torchvisions(tmp_path: Path):
-    """Strictly, from the file and from the module; also the head, under torchvision's name."""
+    """They load strictly, from the file and from the module, with the head under torchvision's name."""
     arrays = toy.arrays()
     wide = dataclasses.replace(
         arrays,
@@ -210,17 +210,17 @@ def test_a_resnets_tensors_load_into_torchvisions(tmp_path: Path):
         std=arrays.std * 3,
     )
     train = {"net": {"name": "resnet18", "stem": "7x7"}, "rounds": 1, "epochs": 1, "fraction": 0.2, "batch": 8}
-    made = fn.run(wide, toy.toy_labels(), toy.toy_partition(), "fedavg", train, out=tmp_path)
+    run = fn.run(wide, toy.toy_labels(), toy.toy_partition(), "fedavg", train, out=tmp_path)
     theirs = torchvision.models.resnet18(num_classes=5).eval()
     x = torch.from_numpy(wide.x_test).permute(0, 3, 1, 2)
-    for tensors in (load_file(tmp_path / "model.safetensors"), made.module().state_dict()):
+    for tensors in (load_file(tmp_path / "model.safetensors"), run.module().state_dict()):
         torch.nn.init.zeros_(theirs.fc.weight)
         assert theirs.load_state_dict(dict(tensors)) is not None
         normalised = (x / 255 - torch.tensor(wide.mean)[:, None, None]) / torch.tensor(wide.std)[:, None, None]
-        torch.testing.assert_close(made.module()(x), theirs(normalised), rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(run.module()(x), theirs(normalised), rtol=1e-3, atol=1e-4)
     start = {"name": "resnet18", "stem": "7x7", "weights": str(tmp_path / "model.safetensors")}
     again = fn.run(wide, toy.toy_labels(), toy.toy_partition(), "fedavg", {**train, "net": start, "lr": 0.0})
-    assert again.curve[0][1] == made.curve[-1][1]  # the file is a start, with its head
+    assert again.curve[0][1] == run.curve[-1][1]  # the file gives the start, with its head
 
 
 # progress and callbacks
@@ -228,14 +228,14 @@ def test_a_resnets_tensors_load_into_torchvisions(tmp_path: Path):
 
 def test_a_callback_gets_every_rounds_metrics():
     rows: list[dict[str, Any]] = []
-    made = play("fedavg", {**SHORT, "rounds": 3, "eval_every": 2}, on_round=rows.append)
+    run = play("fedavg", {**SHORT, "rounds": 3, "eval_every": 2}, on_round=rows.append)
     assert [(row["round"], row["of"], row["phase"]) for row in rows] == [(r, 3, "train") for r in (1, 2, 3)]
     evaluated = [row for row in rows if "accuracy" in row]
-    assert [(row["round"], row["accuracy"]) for row in evaluated] == made.curve[1:]
+    assert [(row["round"], row["accuracy"]) for row in evaluated] == run.curve[1:]
     assert rows[0]["views"] == {}
     assert evaluated[0]["views"]["global"]["loss"] == evaluated[0]["loss"]
-    assert sum(row["bytes_up"] for row in rows) == made.summary["bytes_up"]
-    assert rows[-1]["work"] == made.summary["work"]
+    assert sum(row["bytes_up"] for row in rows) == run.summary["bytes_up"]
+    assert rows[-1]["work"] == run.summary["work"]
 
 
 class Terminal(io.StringIO):
@@ -244,7 +244,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("stream", "how", "bar"),
+    ("stream", "options", "bar"),
     [
         (Terminal, {}, "accuracy"),
         (io.StringIO, {}, ""),
@@ -256,24 +256,24 @@ class Terminal(io.StringIO):
     ],
 )
 def test_a_terminal_shows_a_bar_unless_told_otherwise(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stream: type[io.StringIO], how: dict[str, Any], bar: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stream: type[io.StringIO], options: dict[str, Any], bar: str
 ):
-    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # which the notebook's tests may have imported
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # the notebook's tests may have imported it
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stderr", stream())
-    play(**how)
-    shown = sys.stderr.getvalue()  # type: ignore[attr-defined]
-    assert bar in shown
-    assert bool(shown) is bool(bar)
-    assert Path("lines.jsonl").exists() is ("lines.jsonl" in how.values())
+    play(**options)
+    output = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert bar in output
+    assert bool(output) is bool(bar)
+    assert Path("lines.jsonl").exists() is ("lines.jsonl" in options.values())
 
 
 def test_without_a_trusted_test_set_the_bar_says_agreement(capsys: pytest.CaptureFixture[str]):
     data = dataclasses.replace(toy.arrays(), test_known=False)
-    made = fn.run(data, toy.toy_labels(), toy.toy_partition(), "fedavg", SHORT, progress=True)
-    shown = capsys.readouterr().err
-    assert f"agreement with given labels {100 * made.curve[-1][1]:.2f} %" in shown
-    assert "accuracy" not in shown + repr(made)
+    run = fn.run(data, toy.toy_labels(), toy.toy_partition(), "fedavg", SHORT, progress=True)
+    output = capsys.readouterr().err
+    assert f"agreement with given labels {100 * run.curve[-1][1]:.2f} %" in output
+    assert "accuracy" not in output + repr(run)
 
 
 # methods of one's own
@@ -303,7 +303,7 @@ def test_a_class_or_an_object_is_a_method(executor: str):
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Inside(Pulled):
-        """One that no import would find."""
+        """A class that no import can find."""
 
     if executor == "workers:2":
         with pytest.raises(TypeError, match="stand at the top level of a module"):
@@ -314,7 +314,7 @@ def test_a_class_or_an_object_is_a_method(executor: str):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outdated(FedAvg):
-    """Its only function has the name of no hook."""
+    """Its only function is no hook."""
 
     def merge(self, fed: Any, state: Any) -> None:
         state.server["model"] = None
@@ -326,9 +326,9 @@ def test_a_method_whose_functions_nobody_calls_is_refused():
 
 
 def test_a_method_of_ones_own_is_recorded_and_checked(tmp_path: Path):
-    made = play(Pulled(train=Train(**SHORT), mu=0.5), None, out=tmp_path)
-    assert made.spec["spec"]["method"] == {"name": f"{__name__}:Pulled", "mu": 0.5}
-    assert made.spec["spec"]["train"]["rounds"] == 2
+    run = play(Pulled(train=Train(**SHORT), mu=0.5), None, out=tmp_path)
+    assert run.spec["spec"]["method"] == {"name": f"{__name__}:Pulled", "mu": 0.5}
+    assert run.spec["spec"]["train"]["rounds"] == 2
     assert fn.load(tmp_path).summary["run"]["method"] == f"{__name__}:Pulled"
     with pytest.raises(SpecError, match=r"method\.nu: unknown"):
         play({"name": Pulled, "nu": 1})
@@ -343,12 +343,12 @@ def test_a_method_of_ones_own_is_recorded_and_checked(tmp_path: Path):
         play(undecorated)
 
 
-def test_a_method_is_told_the_nominal_rate_of_the_labels():
+def test_a_method_gets_the_nominal_rate_of_the_labels():
     data = dataclasses.replace(toy.arrays(), names=NAMES)
     labels = fn.inject(data, {"kind": "symmetric", "rate": 0.3})
     method = {"name": "fedmixcon", "noise_rate": "oracle_nominal"}
-    made = fn.run(data, labels, toy.toy_partition(), method, SHORT)
-    assert made.spec["spec"]["method"]["noise_rate"] == 0.3
+    run = fn.run(data, labels, toy.toy_partition(), method, SHORT)
+    assert run.spec["spec"]["method"]["noise_rate"] == 0.3
     with pytest.raises(
         SpecError, match=r"^method\.noise_rate: no nominal rate of these labels is known\. Give a number"
     ):

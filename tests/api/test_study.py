@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return path.parent
 
 
-def test_a_row_a_run_with_its_settings(folder: Path) -> None:
+def test_each_run_is_a_row_with_its_settings(folder: Path) -> None:
     frame = fn.study(folder)
     assert len(frame) == 9
     first = frame.iloc[0]
@@ -58,14 +58,14 @@ def test_gains_are_paired_with_an_interval(folder: Path) -> None:
     by_seed = frame.pivot(index="seed", columns="method", values="last10_mean")
     for method in ("sce", "fedcorr"):
         test = stats.ttest_rel(by_seed[method], by_seed["fedavg"])
-        wanted = test.confidence_interval(0.95)
+        interval = test.confidence_interval(0.95)
         row = compared.loc[method]
-        np.testing.assert_allclose([row["low"], row["high"]], [wanted.low, wanted.high])
+        np.testing.assert_allclose([row["low"], row["high"]], [interval.low, interval.high])
         assert row["gain"] == pytest.approx((by_seed[method] - by_seed["fedavg"]).mean())
         assert (row["pairs"], row["won"]) == (3, (by_seed[method] > by_seed["fedavg"]).sum())
-    one = frame.query("seed == 0").compare("fedavg")  # a choice of rows compares, too
-    assert one["pairs"].tolist() == [1, 1]
-    assert one["low"].isna().all()
+    gains = frame.query("seed == 0").compare("fedavg")  # a selection of rows can be compared, too
+    assert gains["pairs"].tolist() == [1, 1]
+    assert gains["low"].isna().all()
 
 
 def test_a_run_that_diverged_leaves_no_gain(folder: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_run_that_diverged_leaves_no_gain(folder: Path) -> None:
     assert np.isfinite(gains["fedcorr"])
 
 
-def test_what_cannot_be_compared_is_named(folder: Path) -> None:
+def test_wrong_comparisons_are_named(folder: Path) -> None:
     frame = fn.study(folder)
     with pytest.raises(SpecError, match=r"^baseline: no run of 'fedavgg'; did you mean 'fedavg'\?$"):
         frame.compare("fedavgg")

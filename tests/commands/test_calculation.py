@@ -1,4 +1,4 @@
-"""What a planned run costs, by calculation, against sums worked out by hand."""
+"""The calculated cost of a planned run, against sums worked out by hand."""
 
 from functools import partial
 from pathlib import Path
@@ -24,13 +24,13 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """The toy's images, with four clients of twelve."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(calculation, "SECONDS", 0)
-    made = {
+    artifacts = {
         "arrays": toy.arrays(),
         "labels": toy.toy_labels(),
         "partitions": toy.toy_partition((HELD,) * CLIENTS),
     }
-    plans = [Plan(f"store/{kind}/x", "") for kind in made]
-    for plan, artifact in zip(plans, made.values(), strict=True):
+    plans = [Plan(f"store/{kind}/x", "") for kind in artifacts]
+    for plan, artifact in zip(plans, artifacts.values(), strict=True):
         Path(plan.folder).mkdir(parents=True)
         artifact.save(plan.main_file)
     return Plan("store/runs/x", "", tuple(plans))

@@ -1,4 +1,4 @@
-"""One cell of a paper by its names: which run is meant, and what is said of names that mean none or several."""
+"""One cell of a paper by its names: the run that they select, and the error for names that select none or several."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,8 +27,8 @@ def test_a_cell_is_the_workflows_own_run(project: Callable[..., Project], capsys
     ids = ("cifar10-public", "sym40", "openset-uniform", "fedcorr", 0)
     assert run == Study(project(), "feddpcont").find_run(*ids)
     assert cell.main([*(f"--{key}={value}" for key, value in NAMED.items()), "--show"]) == 0
-    said = capsys.readouterr().out
-    assert said == f"snakemake --cores 1 {run.folder}/SHA256SUMS --config scale=paper 'studies=[feddpcont]'\n"
+    output = capsys.readouterr().out
+    assert output == f"snakemake --cores 1 {run.folder}/SHA256SUMS --config scale=paper 'studies=[feddpcont]'\n"
 
 
 def test_data_sets_keep_the_papers_names_at_every_scale(project: Callable[..., Project]) -> None:
@@ -59,6 +59,6 @@ def test_names_that_mean_no_run_or_several(
     with pytest.raises(SpecError, match=message):
         cell.resolve_run(project(), named)
     assert main.main(["cell", *(f"--{key}={value}" for key, value in named.items())]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("cell: ")
-    assert said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert stderr.startswith("cell: ")
+    assert stderr.count("\n") == 1

@@ -55,6 +55,6 @@ def test_it_names_the_inputs_to_make(monkeypatch, capsys, tmp_path: Path):
     monkeypatch.setattr(Plan, "is_finished", False)
     named = ["--method=fedavg", "--noise=sym40", "--partition=iid", "--seed=0", f"--out={tmp_path / 'out'}"]
     assert main.main(["flower-app", "--study=quick", *named]) == 2
-    said = capsys.readouterr().err
-    assert "Make them: snakemake --cores 1 store/arrays/digits/" in said
+    message = capsys.readouterr().err
+    assert "Make them: snakemake --cores 1 store/arrays/digits/" in message
     assert not (tmp_path / "out").exists()

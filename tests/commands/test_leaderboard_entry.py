@@ -1,4 +1,4 @@
-"""What `fednoise leaderboard` makes of its arguments, and when it refuses to compare machines."""
+"""`fednoise leaderboard`: the settings that its arguments become, and its refusal to compare unlike machines."""
 
 import json
 import lzma
@@ -96,7 +96,7 @@ def test_an_entry_trains_its_method_and_fedavg_once_a_setting() -> None:
 
 
 def test_an_entry_has_the_tables_of_its_data_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The real study at each choice of data sets is one that loads."""
+    """The real study loads for each choice of data sets."""
     monkeypatch.chdir(ROOT)
     board = read_yaml("config/studies/leaderboard.yaml")
     first, second = ([block for block in board["grid"] if block["datasets"] == [name]][:2] for name in sorted(NEEDED))
@@ -140,19 +140,19 @@ def make_runs(*accuracies: float, noise: str = "sym40") -> list[RecordedRun]:
 
 def test_machines_agree_within_three_deviations_of_fedavg_and_are_refused_beyond() -> None:
     published = make_runs(70, 71, 72) + make_runs(60, 61, 62, noise="sym20")  # their deviation is 1
-    here = make_runs(71) + make_runs(59.5, noise="sym20")
-    assert compare_machines(here, published) == (
+    measured = make_runs(71) + make_runs(59.5, noise="sym20")
+    assert compare_machines(measured, published) == (
         "FedAvg on this machine and the published runs differ by 1.00 points at most (mean +0.25) in 2 settings; the "
         "deviation over seeds is 1.00."
     )
     compare_machines(make_runs(67.01), published)
     with pytest.raises(ArtifactError, match=r"3.01 points at most .* more than 3 deviations"):
         compare_machines(make_runs(66.99), published)
-    assert "could not be checked" in compare_machines(here, [])
-    assert "could not be checked" in compare_machines(here, make_runs(70))  # no deviation is known
+    assert "could not be checked" in compare_machines(measured, [])
+    assert "could not be checked" in compare_machines(measured, make_runs(70))  # no deviation is known
 
 
-def test_what_was_tuned_elsewhere_stays(tmp_path: Path) -> None:
+def test_earlier_tuned_settings_stay(tmp_path: Path) -> None:
     file = tmp_path / "board.yaml"
     write_tuned({"digits": {"fedavg": {"train": {"lr": 0.1}}}}, file)
     write_tuned({"digits": {"gce": {"q": 0.5}}, "mnist": {"gce": {}}}, file)

@@ -40,7 +40,7 @@ def test_every_verb_has_a_help_by_its_own_name(
     assert f"usage: fednoise {verb}" in capsys.readouterr().out
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["--version"]) == 0
     assert capsys.readouterr().out == f"fednoise {__version__}\n"
 
@@ -111,8 +111,8 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("verb", ["audit", "record", "prune"])
-def test_what_takes_no_folder_refuses_one(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A misspelt folder does not pass as one without findings."""
+def test_verbs_without_a_folder_refuse_one(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt folder is not reported as one without findings."""
     with pytest.raises(SystemExit, match="2"):
         main.main([verb, "results/quik"])
     assert capsys.readouterr().err.endswith("unrecognized arguments: results/quik\n")
@@ -188,7 +188,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_lets_snakemake_end_by_itself(tmp_path: Path) -> None:
-    """Killed before its jobs have stopped, it would leave its lock."""
+    """If it were killed before its jobs have stopped, it would leave its lock."""
     (tmp_path / "snakemake.py").write_text(SLOW_TO_END)
     (tmp_path / "Snakefile").touch()
     command = [sys.executable, "-m", "workflow_scripts.commands.main", "run"]
@@ -222,7 +222,7 @@ def test_a_new_method_runs_as_it_is_written(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", ["FedPull", "fed-pull", "", "1fed"])
-def test_a_name_that_cannot_be_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_impossible_name_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main.main(["new", "method", name, "--class-name", "FedPull"]) == 2
     assert list(tmp_path.iterdir()) == []

@@ -48,11 +48,11 @@ def test_last_whole_line_of_every_unfinished_job(
     job("quick/done", '{"round": 9, "of": 9}')
     job("quick/empty")
     now = time.time()
-    monkeypatch.setattr(progress.time, "time", lambda: now)  # a busy machine plans for seconds
+    monkeypatch.setattr(progress.time, "time", lambda: now)  # on a busy machine planning takes seconds
     assert progress.main([]) == 0
     stopped = "not running. The same command resumes it, or says again why it failed"
-    *told, total = capsys.readouterr().out.splitlines()
-    assert told == [
+    *lines, total = capsys.readouterr().out.splitlines()
+    assert lines == [
         f"quick/long-name: round 1 of 8, 12 %, {stopped}, global 51.2 % (2 min ago)",
         f"quick/first: in the first round of 60, {stopped} (50 s ago)",
         f"quick/a: round 2 of 8, 25 %, {stopped}, global 51.2 % (0 s ago)",
@@ -63,12 +63,12 @@ def test_last_whole_line_of_every_unfinished_job(
 def test_a_job_that_holds_its_lock_is_running() -> None:
     folder = job("quick/a", after(2))
     with (folder / "lock").open("w") as file:
-        assert [one.running for one in progress.unfinished_jobs()] == [False]
+        assert [listed.running for listed in progress.unfinished_jobs()] == [False]
         fcntl.flock(file, fcntl.LOCK_EX)
-        (held,) = progress.unfinished_jobs()
-        assert held.running
-        assert "round 2 of 8, 25 %, 60 s left, global 51.2 %" in held.format_line()
-    assert [one.running for one in progress.unfinished_jobs()] == [False]  # looking took nothing from it
+        (running_job,) = progress.unfinished_jobs()
+        assert running_job.running
+        assert "round 2 of 8, 25 %, 60 s left, global 51.2 %" in running_job.format_line()
+    assert [listed.running for listed in progress.unfinished_jobs()] == [False]  # reading did not take the lock
 
 
 def run(method: str, seed: int = 0) -> PlannedRun:
@@ -77,7 +77,7 @@ def run(method: str, seed: int = 0) -> PlannedRun:
     spec = {"train": {"net": "mlp"}, "method": {"name": method}, "noise": {"kind": "x"}, "partition": {"kind": "y"}}
     planned = PlannedRun("results/quick", **ids, spec=spec, label=method.upper())
     folder = f"store/runs/digits/sym40/iid/{method}-seed{seed}"
-    planned.__dict__["plan"] = Plan(folder, "")  # what the store would answer
+    planned.__dict__["plan"] = Plan(folder, "")  # instead of the store
     return planned
 
 
@@ -91,22 +91,22 @@ def test_the_total_counts_runs_that_have_not_begun() -> None:
         Path(folder, "cost.json").write_text(json.dumps({"seconds": seconds}))
     Path(runs[0].folder, "SHA256SUMS").write_text("")  # the other was killed while it wrote its files
     begun = '{"round": 0, "of": 8, "phase": "begun"}'
-    held = [job(runs[1].folder, after(2)), job(runs[2].folder, begun)]
+    folders = [job(runs[1].folder, after(2)), job(runs[2].folder, begun)]
     job("other/x", after(1))  # another study's: not counted
-    files = [(folder / "lock").open("w") for folder in held]
+    files = [(folder / "lock").open("w") for folder in folders]
     for file in files:
         fcntl.flock(file, fcntl.LOCK_EX)
-    said = progress.total_line("quick", runs, progress.unfinished_jobs())
-    assert said == "quick: 5 runs, 1 done, 2 running, 2 to do; about 3 min left"
-    said = progress.total_line("quick", [*runs, run("sce")], progress.unfinished_jobs())
-    assert said == (
+    line = progress.total_line("quick", runs, progress.unfinished_jobs())
+    assert line == "quick: 5 runs, 1 done, 2 running, 2 to do; about 3 min left"
+    line = progress.total_line("quick", [*runs, run("sce")], progress.unfinished_jobs())
+    assert line == (
         "quick: 6 runs, 1 done, 2 running, 3 to do; about 3 min left; "
         "no time estimate for 1, since no run of this kind is measured yet"
     )
     for file in files:
         file.close()
-    said = progress.total_line("quick", runs, progress.unfinished_jobs())
-    assert said == "quick: 5 runs, 1 done, 0 running, 4 to do; about 6 min left, one after the other"
+    line = progress.total_line("quick", runs, progress.unfinished_jobs())
+    assert line == "quick: 5 runs, 1 done, 0 running, 4 to do; about 6 min left, one after the other"
 
 
 def plan_seed(seed: int, digest: str, lr: float, code: str = "a", versions: str = "torch 2") -> PlannedRun:
@@ -128,8 +128,8 @@ def test_a_line_says_in_what_runs_to_do_differ_from_finished_ones() -> None:
         plan_seed(0, "new", 0.2),
         plan_seed(1, "new", 0.2, "c"),
         plan_seed(2, "new", 0.1, versions="torch 3"),
-        plan_seed(3, "new", 0.1),  # only what it reads is another
-        plan_seed(4, "new", 0.1),  # nothing of its seed is finished
+        plan_seed(3, "new", 0.1),  # only its inputs differ
+        plan_seed(4, "new", 0.1),  # no run of its seed is finished
     ]
     assert progress.explain_unfinished([plan_seed(0, "old", 0.1)]) == progress.explain_unfinished(to_do[-1:]) == ""
     assert progress.explain_unfinished(to_do) == (
@@ -138,7 +138,7 @@ def test_a_line_says_in_what_runs_to_do_differ_from_finished_ones() -> None:
     )
 
 
-def test_what_unfinished_runs_still_cost_is_calculated_once_for_equal_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_unfinished_runs_is_calculated_once_for_equal_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quarter of the first run is done, and nothing of the others. Seeds differ in no setting."""
     asked = []
 
@@ -165,14 +165,14 @@ def test_a_calculation_needs_what_the_runs_read(capsys: pytest.CaptureFixture[st
 
 def test_totals_are_repeated_until_all_runs_are_done(capsys: pytest.CaptureFixture[str]) -> None:
     """The lines that Snakemake's own terminal gets."""
-    one, printed = run("fedavg"), ""
-    progress.report_totals([one], pause=0.01)
+    planned, printed = run("fedavg"), ""
+    progress.report_totals([planned], pause=0.01)
     (reports,) = (thread for thread in threading.enumerate() if thread.daemon and thread.name.endswith("(report)"))
     while printed.count("training: 1 run, 0 done, 0 running, 1 to do") < 2:
         printed += capsys.readouterr().err
-    Path(one.folder).mkdir(parents=True)
-    Path(one.folder, "cost.json").write_text(json.dumps({"seconds": 1.0}))
-    Path(one.folder, "SHA256SUMS").write_text("")
+    Path(planned.folder).mkdir(parents=True)
+    Path(planned.folder, "cost.json").write_text(json.dumps({"seconds": 1.0}))
+    Path(planned.folder, "SHA256SUMS").write_text("")
     reports.join(60)
     assert not reports.is_alive()
 
@@ -193,10 +193,10 @@ def test_watch_ends_at_an_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 def test_totals_are_of_the_configured_studies() -> None:
     """quick has two seeds, its smoke size one."""
-    whole, smoke = progress.plan_runs([], {}), progress.plan_runs([], {"scale": "smoke"})
-    assert progress.plan_runs(["quick"], {}) == whole
-    assert 2 * len(smoke["quick-smoke"]) == len(whole["quick"])
-    assert len({run.folder for run in whole["quick"]}) == len(whole["quick"])  # equal settings are one run
+    full, smoke = progress.plan_runs([], {}), progress.plan_runs([], {"scale": "smoke"})
+    assert progress.plan_runs(["quick"], {}) == full
+    assert 2 * len(smoke["quick-smoke"]) == len(full["quick"])
+    assert len({run.folder for run in full["quick"]}) == len(full["quick"])  # equal settings are one run
 
 
 def test_an_unknown_study_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

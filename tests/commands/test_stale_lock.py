@@ -23,5 +23,5 @@ def test_a_lock_goes_only_when_no_snakemake_works_in_the_folder(
     remove_stale_lock()
     assert not lock.exists()
     assert "left a lock" in capsys.readouterr().err
-    remove_stale_lock()  # nothing is left to do or to say
+    remove_stale_lock()  # nothing is left to do, and nothing is printed
     assert capsys.readouterr().err == ""

@@ -30,7 +30,7 @@ NAMES_FILE_AND_KEY = re.compile(r"config(/\S+\.yaml)?( at scale \S+)?: \S")
 DEEP: list[Any] = [[]]
 for _ in range(60):
     DEEP = [DEEP]
-# by each of these a value is replaced
+# replacements of a value
 VALUES = (None, "", "x" * 5000, "../../x", "a; touch x", "ünï\n", -1, 0, 10**9, 10**30, 1e308, -0.5, math.nan, math.inf)
 VALUES += (True, [], {}, {"a": {"b": 1}}, [1, "a"], DEEP, list(range(3000)), datetime.date(2026, 1, 1), b"\0")
 
@@ -66,7 +66,7 @@ def change(data: dict[str, Any], draw: random.Random) -> tuple[dict[str, Any], s
 
 
 def plan() -> None:
-    """Plan as the Snakefile does before it asks for jobs."""
+    """Plan all studies, as the Snakefile does first."""
     targets = Targets(Project(read_yaml("config/config.yaml")))
     assert targets.project.catalogue
     assert targets.named_targets(targets.project.study_files)

@@ -74,7 +74,7 @@ from fednoise_core.settings.declare import AlsoAccepts
 """
 FROZEN = f"{HEAD}@dataclass(frozen=True, kw_only=True)\nclass It(FedAvg):\n    'It.'\n    "
 RATED = f"{FROZEN}rate: Annotated[float | None, AlsoAccepts('oracle_nominal'), Field(description='Rate.')] = None\n"
-OWN = {  # module → its text, and what is wrong with it
+OWN = {  # module → its text, and the error
     "own_syntax": ("def", "name: 'own_syntax:It': SyntaxError: "),
     "own_zero": ("1 / 0", "name: 'own_zero:It': ZeroDivisionError: division by zero"),
     "own_exit": ("raise SystemExit(3)", "name: 'own_exit:It': SystemExit: 3"),
@@ -93,8 +93,8 @@ def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(
     (folder / "fednoise_core").symlink_to(ROOT / "fednoise_core")
 
     def planned(spec: dict[str, Any]) -> Any:
-        own = {"methods": {"own": spec}, "grid": [{**STUDY["grid"][0], "methods": ["own"]}]}
-        write(folder, "config/studies/toy.yaml", {**STUDY, **own, "figures": {}})
+        change = {"methods": {"own": spec}, "grid": [{**STUDY["grid"][0], "methods": ["own"]}]}
+        write(folder, "config/studies/toy.yaml", {**STUDY, **change, "figures": {}})
         return next(iter(Study(project(folder), "toy").runs))
 
     monkeypatch.syspath_prepend(folder)
@@ -123,9 +123,9 @@ def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(
 def test_every_study_of_the_repository_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     for config in [{}, *(read_yaml(path) for path in sorted((ROOT / "config/scales").glob("*.yaml")))]:
-        found = Project({**CONFIG, "studies": ["quick"], **config}, ROOT)
-        for name in found.study_files:
-            assert Study(found, name).runs
+        scaled = Project({**CONFIG, "studies": ["quick"], **config}, ROOT)
+        for name in scaled.study_files:
+            assert Study(scaled, name).runs
 
 
 def test_runs_and_paths(folder: Path) -> None:
@@ -159,7 +159,7 @@ def test_resolved_spec(folder: Path) -> None:
 
 
 def test_a_block_has_training_settings_of_its_own(folder: Path) -> None:
-    """Over the study's, below the scale's and a method's own; two blocks may not disagree about a run."""
+    """They override the study's; scales and methods override them. Two blocks may not disagree about a run."""
 
     def edit(data: dict[str, Any]) -> None:
         data["methods"]["own"] = {"name": "fedavg", "train": {"lr": 0.3}}
@@ -225,7 +225,7 @@ def test_a_scale_changes_options_of_a_blocks_net_and_the_page_tells_them(folder:
     assert (block["noises"], block["train"]) == (["levels"], {"lr": 0.2})
 
 
-def test_a_scales_word_that_does_not_fit_a_block_is_told_of_there(folder: Path) -> None:
+def test_a_scale_that_does_not_fit_a_block_is_named_there(folder: Path) -> None:
     def edit(data: dict[str, Any]) -> None:
         data["train"]["net"] = {"name": "resnet10"}
         data["scales"] = {"smoke": {"train": {"net": {"width": 4}}}}
@@ -237,8 +237,8 @@ def test_a_scales_word_that_does_not_fit_a_block_is_told_of_there(folder: Path) 
 
 
 def test_scale_may_leave_out_what_a_figure_names(folder: Path) -> None:
-    own = {"grid": [{**STUDY["grid"][0], "methods": ["fedavg"]}]}
-    write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": own})))
+    overlay = {"grid": [{**STUDY["grid"][0], "methods": ["fedavg"]}]}
+    write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": overlay})))
     assert list(Study(project(folder), "toy").figures) == ["curves"]
     study = Study(project(folder, scale="smoke"), "toy")
     assert study.figures == {}  # its only method has no run at this scale
@@ -455,8 +455,8 @@ BAD = {
 def test_bad_study(folder: Path, case: str) -> None:
     edit, message = BAD[case]
     write(folder, "config/studies/toy.yaml", edited(edit))
-    found = yaml.safe_load((folder / "config/datasets.yaml").read_text())
-    write(folder, "config/datasets.yaml", {**found, "tiny": {"source": "npz", "path": "tiny.npz"}})
+    datasets = yaml.safe_load((folder / "config/datasets.yaml").read_text())
+    write(folder, "config/datasets.yaml", {**datasets, "tiny": {"source": "npz", "path": "tiny.npz"}})
     small, y = np.zeros((9, 2, 2), np.uint8), np.arange(9) % 3
     np.savez(folder / "tiny.npz", x_train=small, y_train=y, x_test=small, y_test=y)
     with pytest.raises(SpecError) as error:
@@ -473,16 +473,16 @@ def test_a_study_with_another_ending_is_named(folder: Path) -> None:
 
 
 def test_a_study_declares_its_own_data_sets(folder: Path) -> None:
-    own = {"digits": {"source": "digits", "test": 200}, "few": {"source": "digits", "subset": {"train": 600}}}
+    datasets = {"digits": {"source": "digits", "test": 200}, "few": {"source": "digits", "subset": {"train": 600}}}
     block = {**STUDY["grid"][0], "datasets": ["digits", "few"]}
-    write(folder, "config/studies/toy.yaml", {**STUDY, "datasets": own, "grid": [block]})
+    write(folder, "config/studies/toy.yaml", {**STUDY, "datasets": datasets, "grid": [block]})
     write(folder, "config/studies/other.yaml", STUDY)
-    here, other = Study(project(folder), "toy"), Study(project(folder), "other")
-    assert {run.dataset: run.spec["dataset"] for run in here.runs} == own
-    assert all(run.spec["dataset"] == {"source": "digits"} for run in other.runs)
-    folders = [study.plan_setting("digits", "mine", "open", 0)[0].folder for study in (here, other)]
+    toy_study, other_study = Study(project(folder), "toy"), Study(project(folder), "other")
+    assert {run.dataset: run.spec["dataset"] for run in toy_study.runs} == datasets
+    assert all(run.spec["dataset"] == {"source": "digits"} for run in other_study.runs)
+    folders = [study.plan_setting("digits", "mine", "open", 0)[0].folder for study in (toy_study, other_study)]
     assert folders[0] != folders[1]
-    assert here.page_metadata()["datasets"] == own
+    assert toy_study.page_metadata()["datasets"] == datasets
 
 
 def test_overrides_make_other_runs_in_a_folder_of_their_own(folder: Path) -> None:
@@ -548,7 +548,7 @@ def test_all_mistakes_of_tables_figures_and_config_are_named_at_once(folder: Pat
 
 
 def edit_everywhere(study: dict[str, Any]) -> None:
-    """Every place in which a study may name something."""
+    """Use every key in which a study may name something."""
     study["settings"] = {"cot": {"ramp": 2}}
     study["grid"][0] |= {"settings": {"fedavg": {"weighting": "uniform"}}, "train": {"batch": 9}}
     lists = {"datasets": ["digits"], "noises": ["mine"], "partitions": ["open"]}
@@ -572,7 +572,7 @@ def edit_everywhere(study: dict[str, Any]) -> None:
 
 
 def find_names(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], bool]]:
-    """Where a text stands, and whether it is a key."""
+    """The position of every text (its keys), with true if it is a key."""
     if isinstance(value, str):
         yield keys, False
     for key, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
@@ -596,7 +596,7 @@ FREE |= {("scales", "smoke", "tables", "main"), ("scales", "smoke", "methods", "
 
 
 def test_a_misspelt_key_or_id_anywhere_in_a_study_is_refused(folder: Path) -> None:
-    """With the file and the nearest name, whatever the scale, also in what another scale lays over it."""
+    """The message has the file and the nearest name. Overlays of other scales are checked, too."""
     write(folder, "config/studies/toy.yaml", edited(edit_everywhere))
     assert Study(project(folder), "toy").runs
     assert Study(project(folder, scale="smoke"), "toy").runs
@@ -604,12 +604,12 @@ def test_a_misspelt_key_or_id_anywhere_in_a_study_is_refused(folder: Path) -> No
     assert len(places) > 100
     scales, missed = [project(folder), project(folder, scale="smoke")], []
     refusal = re.compile(r"config/studies/toy\.yaml( at scale smoke)?: .*(did you mean|is missing|nominal\", got)")
-    for (keys, is_key), made in product(places, scales):
+    for (keys, is_key), scaled in product(places, scales):
         study = edited(edit_everywhere)
         misspell(study, keys, is_key=is_key)
         write(folder, "config/studies/toy.yaml", study)
         try:
-            Study(made, "toy")
+            Study(scaled, "toy")
             missed.append((keys, "taken"))
         except SpecError as error:
             if not refusal.match(str(error)):
@@ -649,22 +649,22 @@ def test_bad_config(folder: Path, config: dict[str, Any], message: str) -> None:
     ],
 )
 def test_broken_config_file(folder: Path, text: str, message: str) -> None:
-    """Also where the command line replaces what is wrong."""
+    """It is refused even if the command line replaces the wrong value."""
     (folder / "config/config.yaml").write_text(text)
     with pytest.raises(SpecError, match=f"^config/config.yaml: {re.escape(message)}"):
         Project(CONFIG)
 
 
 def test_mistakes_name_their_file(folder: Path) -> None:
-    """Of a scale, of two files of one name, and of a data set."""
+    """Mistakes in a scale, in a data set, and two files of one name."""
     (folder / "config/scales/mine.yaml").write_text("scale: cpu\noverlai: {}\n")
     with pytest.raises(SpecError, match=r"^config/scales/mine.yaml: overlai: unknown key; did you mean 'overlay'\?$"):
         Project({**CONFIG, "overlai": {}}, folder, ("config/config.yaml", "config/scales/mine.yaml"))
     (folder / "config/scales/smoke.yaml").write_text("scale: smoke\noverlay: {seeds: [0\n")
     with pytest.raises(SpecError, match=r"config/scales/smoke.yaml: line 3: "):
         project(folder, scale="smoke")
-    found = yaml.safe_load((folder / "config/datasets.yaml").read_text())
-    write(folder, "config/datasets.yaml", {**found, "digits": {"source": "digits", "test": 360, "public": 5000}})
+    datasets = yaml.safe_load((folder / "config/datasets.yaml").read_text())
+    write(folder, "config/datasets.yaml", {**datasets, "digits": {"source": "digits", "test": 360, "public": 5000}})
     with pytest.raises(SpecError, match=r"datasets.yaml: digits: test and public images leave none to train on$"):
         Study(project(folder), "toy")
     (folder / "config/papers").mkdir(exist_ok=True)
@@ -674,7 +674,7 @@ def test_mistakes_name_their_file(folder: Path) -> None:
 
 
 def test_scales(folder: Path) -> None:
-    """Laid over a study: by a file, by the command line, and, last, by the study's own word."""
+    """Overlays of a study: from a file, from the command line and, last, from the study itself."""
     small = Study(project(folder, scale="smoke"), "toy")
     assert [(run.spec["train"]["rounds"], run.seed) for run in small.runs] == [(2, 0)] * 2  # config/scales/smoke.yaml
     overlay = {"train": {"rounds": 1, "lr": 0.2}, "seeds": [5]}
@@ -689,13 +689,13 @@ def test_scales(folder: Path) -> None:
     with pytest.raises(SpecError, match=r"^config/studies/toy.yaml at scale smoke: train.rounds: "):
         Study(project(folder, scale="smoke"), "toy")
     write(folder, "config/scales/small.yaml", {"scale": "small", "overlay": {"train": {"net": {"name": "mlp"}}}})
-    # right only over the scale's own overlay
+    # valid only over the scale's own overlay
     write(folder, "config/studies/toy.yaml", edited(at("scales", to={"small": {"train": {"net": {"hidden": 8}}}})))
     assert Study(project(folder, scale="small"), "toy").data == Study(project(folder), "toy").files["small"].data
 
 
 def test_words_that_yaml_1_1_takes_for_truth_values(folder: Path) -> None:
-    """An unquoted `on` is a word in our files; Snakemake, which reads config files itself, hands over True."""
+    """An unquoted `on` is a text in our files, but Snakemake reads config files itself and passes True."""
     text = yaml.safe_dump(edited(at("train", "augment", to={"name": "flip", "KEY": "image"})))
     (folder / "config/studies/toy.yaml").write_text(text.replace("KEY:", "on:"))
     study = Study(project(folder), "toy")
@@ -716,13 +716,13 @@ def test_missing_data_of_the_user(folder: Path) -> None:
         Study(project(folder), "toy")
     record = Path(project(folder).contents_folder("mine"), "contents.json")
     record.parent.mkdir(parents=True)
-    record.write_text('"0123"')  # of an earlier making: then the file may be elsewhere
-    write(folder, "config/studies/toy.yaml", edited(lambda s: (at("grid", 0, "datasets", to=["mine"])(s), told(s))))
+    record.write_text('"0123"')  # from when the arrays were made: the file may be elsewhere now
+    write(folder, "config/studies/toy.yaml", edited(lambda s: (at("grid", 0, "datasets", to=["mine"])(s), set_rate(s))))
     assert Study(project(folder), "toy").runs[0].row["arrays"].startswith("data/arrays/npz/")
 
 
-def told(study: dict[str, Any]) -> None:
-    """Co-teaching with a number: without the data nobody knows the number of classes, hence no nominal rate."""
+def set_rate(study: dict[str, Any]) -> None:
+    """Give Co-teaching a number: without the data the number of classes is unknown, and so is the nominal rate."""
     study["methods"]["cot"]["forget_rate"] = 0.3
 
 
@@ -731,17 +731,17 @@ def test_fingerprint_follows_the_users_file(folder: Path) -> None:
         folder, "config/datasets.yaml", {"digits": {"source": "digits"}, "mine": {"source": "npz", "path": "mine.npz"}}
     )
     arrays = {"x_train": np.zeros((9, 4, 4), np.uint8), "y_train": np.arange(9) % 3}
-    found = []
+    fingerprints = []
     for value in (0, 1):
         np.savez(folder / "mine.npz", x_test=np.full((3, 4, 4), value, np.uint8), y_test=np.arange(3), **arrays)
-        found.append(project(folder).dataset_fingerprint("mine"))
-    assert found[0] != found[1]
-    assert found[1] == project(folder).dataset_fingerprint("mine")
+        fingerprints.append(project(folder).dataset_fingerprint("mine"))
+    assert fingerprints[0] != fingerprints[1]
+    assert fingerprints[1] == project(folder).dataset_fingerprint("mine")
     assert project(folder).dataset_fingerprint("digits") == ""
 
 
 def test_a_label_or_another_name_of_the_study_is_no_part_of_what_identifies_a_run(folder: Path) -> None:
-    def found(name: str, edit: Edit) -> list[tuple[str, str, bool]]:
+    def planned(name: str, edit: Edit) -> list[tuple[str, str, bool]]:
         write(folder, f"config/studies/{name}.yaml", edited(edit))
         return [(json_digest(run.spec), run.label, run.oracle_rate) for run in Study(project(folder), name).runs]
 
@@ -751,15 +751,15 @@ def test_a_label_or_another_name_of_the_study_is_no_part_of_what_identifies_a_ru
         study["grid"][0].update(noises=["new"], partitions=["new"], methods=["fedavg", "new"])
         study["figures"] = {}
 
-    plain = found("toy", lambda s: None)
-    assert [one[0] for one in found("renamed", renamed)] == [one[0] for one in plain]
-    other = found("other", at("methods", "cot", "label", to="Ours"))
-    assert [one[0] for one in plain] == [one[0] for one in other]
-    assert {one[1] for one in other} == {"FedAvg", "Ours"}
-    told = found("told", at("methods", "cot", "forget_rate", to=0.3))  # what the oracle says, written out
-    assert [one[0] for one in told] == [one[0] for one in plain]
-    assert [one[2] for one in told] == [False] * 4
-    assert [one[2] for one in plain] == [False, False, True, True]
+    plain = planned("toy", lambda s: None)
+    assert [run[0] for run in planned("renamed", renamed)] == [run[0] for run in plain]
+    labelled = planned("other", at("methods", "cot", "label", to="Ours"))
+    assert [run[0] for run in plain] == [run[0] for run in labelled]
+    assert {run[1] for run in labelled} == {"FedAvg", "Ours"}
+    written = planned("told", at("methods", "cot", "forget_rate", to=0.3))  # the oracle's rate, written out
+    assert [run[0] for run in written] == [run[0] for run in plain]
+    assert [run[2] for run in written] == [False] * 4
+    assert [run[2] for run in plain] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("value", ["2024-01-01", "!!binary aGk=", "!!set {a, b}", "!!bool many", "!!int ''"])
@@ -774,8 +774,8 @@ def test_odd_yaml_in_the_data_sets_is_one_message(folder: Path, line: str, value
     "id", ["..", ".", ".hidden", "", "a b", "a/b", "*", "{x}", "$(touch x)", "a\n", "-x", "a" * 65, "ä"]
 )
 def test_ids_of_data_sets_are_checked(folder: Path, id: str) -> None:
-    found = yaml.safe_load((folder / "config/datasets.yaml").read_text())
-    write(folder, "config/datasets.yaml", {**found, id: {"source": "digits"}})
+    datasets = yaml.safe_load((folder / "config/datasets.yaml").read_text())
+    write(folder, "config/datasets.yaml", {**datasets, id: {"source": "digits"}})
     with pytest.raises(SpecError, match=r"^config/datasets.yaml: .*expected an id of at most 64 letters") as error:
         Study(project(folder), "toy")
     assert "\n" not in str(error.value)
@@ -814,14 +814,14 @@ def test_rules_names_are_reserved() -> None:
 
 
 def test_entries_of_the_catalogue_that_no_study_uses_are_checked(folder: Path) -> None:
-    found = yaml.safe_load((folder / "config/catalogue.yaml").read_text())
+    catalogue = yaml.safe_load((folder / "config/catalogue.yaml").read_text())
     for key, spec, message in (
         ("noises", {"kind": "symmetric", "rate": 2}, "noises.unused.rate: "),
         ("partitions", {"kind": "ii"}, "partitions.unused.kind: unknown partition 'ii'"),
         ("methods", {"name": "fedavg", "lr": 1}, "methods.unused.lr: unknown key"),
         ("methods", {"name": "fedavg", "train": {"net": "mpl"}}, "methods.unused.train.net: unknown net 'mpl'"),
     ):
-        write(folder, "config/catalogue.yaml", {**found, key: {**found[key], "unused": spec}})
+        write(folder, "config/catalogue.yaml", {**catalogue, key: {**catalogue[key], "unused": spec}})
         with pytest.raises(SpecError, match=f"^config/catalogue.yaml: {message}"):
             _ = project(folder).catalogue
 
@@ -836,11 +836,11 @@ def test_entries_of_the_catalogue_that_no_study_uses_are_checked(folder: Path) -
 )
 def test_a_mistake_in_an_overlay_names_study_and_scale(folder: Path, overlay: dict[str, Any], message: str) -> None:
     write(folder, "config/scales/mine.yaml", {"scale": "mine", "overlay": overlay})
-    made = Project(
+    scaled = Project(
         {**CONFIG, "scale": "mine", "overlay": overlay}, folder, ("config/config.yaml", "config/scales/mine.yaml")
     )
     with pytest.raises(SpecError, match=f"^config/studies/toy.yaml at scale mine: {re.escape(message)}"):
-        Study(made, "toy")
+        Study(scaled, "toy")
 
 
 def test_an_overlay_without_a_scale_of_its_own_is_refused(folder: Path) -> None:

@@ -29,11 +29,11 @@ def test_damaged_yaml_names_file_and_line(tmp_path: Path) -> None:
 def test_numbers_words_and_merge_keys(tmp_path: Path) -> None:
     text = "a: &a {x: 1e-4, y: 1E5, z: -2e+3}\nb: {<<: *a, x: 2}\nc: e5\nd: [yes, no, on, off, y, True, false]\n"
     (tmp_path / "a.yaml").write_text(text)
-    found = read_yaml(tmp_path / "a.yaml")
-    assert found["a"] == {"x": 1e-4, "y": 1e5, "z": -2e3}
-    assert found["b"] == {"x": 2, "y": 1e5, "z": -2e3}
-    assert found["c"] == "e5"
-    assert found["d"] == ["yes", "no", "on", "off", "y", True, False]
+    values = read_yaml(tmp_path / "a.yaml")
+    assert values["a"] == {"x": 1e-4, "y": 1e5, "z": -2e3}
+    assert values["b"] == {"x": 2, "y": 1e5, "z": -2e3}
+    assert values["c"] == "e5"
+    assert values["d"] == ["yes", "no", "on", "off", "y", True, False]
 
 
 def test_deep_merge_and_hint() -> None:
@@ -44,17 +44,17 @@ def test_deep_merge_and_hint() -> None:
 
 
 def test_schema_of_schemas() -> None:
-    """Every schema file is itself a sound JSON schema, and every setting says what it is."""
+    """Every schema file is a valid JSON schema, and every setting has a description."""
     from jsonschema import Draft202012Validator
 
     schemas = Schemas(ROOT / "config/schema")
     for name in ("config", "study", "catalogue", "train"):
         Draft202012Validator.check_schema(schemas.load(name))
     for family in ("dataset", "noise", "partition", "method", "table", "figure"):
-        for kind, found in schemas.load(family).items():
-            assert found["description"], f"{family} {kind}"
-            Draft202012Validator.check_schema({"type": "object", "properties": found.get("properties", {})})
-            for key, setting in found.get("properties", {}).items():
+        for kind, schema in schemas.load(family).items():
+            assert schema["description"], f"{family} {kind}"
+            Draft202012Validator.check_schema({"type": "object", "properties": schema.get("properties", {})})
+            for key, setting in schema.get("properties", {}).items():
                 assert setting.get("description"), f"{family} {kind}.{key}"
 
 
@@ -76,7 +76,7 @@ def test_schema_of_schemas() -> None:
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_what_is_no_plain_yaml_is_one_message(tmp_path: Path, content: str | bytes, message: str) -> None:
+def test_unsupported_yaml_is_one_message(tmp_path: Path, content: str | bytes, message: str) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(SpecError) as error:
@@ -86,7 +86,7 @@ def test_what_is_no_plain_yaml_is_one_message(tmp_path: Path, content: str | byt
     assert "\n" not in str(error.value)
 
 
-def test_what_is_no_file_is_one_message(tmp_path: Path) -> None:
+def test_a_path_without_a_file_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
     for name, message in (("folder", "Is a directory"), ("loop", "Too many levels of symbolic links")):
@@ -116,14 +116,14 @@ def test_a_list_for_a_name_is_refused(family: str, key: str) -> None:
 
 def test_equal_settings_have_one_normal_form() -> None:
     schemas = Schemas(ROOT / "config/schema")
-    for family, one, other in (
+    for family, short, full in (
         ("noise", {"kind": "symmetric", "rate": 1}, {"rate": 1.0, "kind": "symmetric", "inclusive": False}),
         ("partition", {"kind": "iid", "clients": 3}, {"kind": "iid", "clients": 3, "validation": 0}),
         ("method", {"name": "fedavg"}, {"name": "fedavg", "server_lr": 1, "weighting": "samples"}),
         ("dataset", {"source": "digits"}, {"source": "digits", "test": 360, "public": 250}),
         ("dataset", {"source": "mnist", "mean": [0]}, {"source": "mnist", "mean": [0.0], "public": 0}),
     ):
-        assert schemas.normalize_kind(family, one) == schemas.normalize_kind(family, other)
+        assert schemas.normalize_kind(family, short) == schemas.normalize_kind(family, full)
     assert schemas.normalize_kind("noise", {"kind": "symmetric", "rate": 0.5, "inclusive": True})["inclusive"] is True
     plain = schemas.normalize_train({"net": "mlp", "lr": 1})
     assert plain == {"net": "mlp", "lr": 1.0}

@@ -29,8 +29,8 @@ def numbers(n: int, draws: int, seed: int = 1) -> torch.Tensor:
 def test_normalise_is_torchvisions():
     x, mean, std = images(), (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
     expected = functional().normalize(x / 255, mean, std)
-    for given in (x, x.float()):
-        out = A.normalise(given, channel_tensor(mean), channel_tensor(std))
+    for batch in (x, x.float()):
+        out = A.normalise(batch, channel_tensor(mean), channel_tensor(std))
         assert out.dtype == torch.float32
         assert out.is_contiguous(memory_format=torch.channels_last)
         torch.testing.assert_close(out, expected, rtol=0, atol=2e-6)
@@ -42,11 +42,11 @@ def test_crop_and_flip_are_torchvisions_exactly():
     out = A.CropFlip()(x, u)
     assert out.dtype == torch.uint8
     flips = 0
-    for image, mine, (top, left, mirror) in zip(x, out, u.tolist(), strict=True):
+    for image, cropped, (top, left, mirror) in zip(x, out, u.tolist(), strict=True):
         expected = tv.crop(tv.pad(image, [4]), int(top * 9), int(left * 9), 32, 32)
         if mirror < 0.5:
             expected, flips = tv.hflip(expected), flips + 1
-        assert torch.equal(mine, expected)
+        assert torch.equal(cropped, expected)
     assert 0 < flips < len(x)
     assert torch.equal(A.CropFlip(flip=False)(x, u[:, :2])[0], out[0] if u[0, 2] >= 0.5 else tv.hflip(out[0]))
     assert torch.equal(A.Flip()(x, torch.tensor([[0.4]] * 12 + [[0.5]] * 12)), torch.cat([tv.hflip(x[:12]), x[12:]]))
@@ -54,7 +54,7 @@ def test_crop_and_flip_are_torchvisions_exactly():
 
 def test_crops_reach_every_offset_and_none_beyond():
     x = torch.zeros(1, 1, 9, 9, dtype=torch.uint8)
-    x[0, 0, 4, 4] = 1  # its place in the output tells the offset
+    x[0, 0, 4, 4] = 1  # its position in the output is the offset
     grid = torch.linspace(0, 1, 10)[:-1] + 1 / 18
     u = torch.cartesian_prod(grid, grid)
     seen = A.CropFlip(flip=False)(x.expand(81, -1, -1, -1), u).flatten(1).argmax(1)
@@ -108,11 +108,11 @@ def test_colour_jitter_is_torchvisions(space):
     off = (out - expected).abs()
     assert (off > 1e-4).float().mean() < 1e-4  # hue divides by the spread of the channels: nearly gray pixels round
     assert off.median() < 1e-6
-    kept = u[:, 8] >= 0.8
-    torch.testing.assert_close(out[kept], x[kept], rtol=1e-6, atol=0)
-    assert 0 < kept.sum() < 40
-    assert out[~kept].min() >= 0
-    assert out[~kept].max() <= 1
+    unchanged = u[:, 8] >= 0.8
+    torch.testing.assert_close(out[unchanged], x[unchanged], rtol=1e-6, atol=0)
+    assert 0 < unchanged.sum() < 40
+    assert out[~unchanged].min() >= 0
+    assert out[~unchanged].max() <= 1
 
 
 def test_colour_jitter_of_gray_and_black_pixels_is_finite():
@@ -135,11 +135,11 @@ def test_grayscale_is_torchvisions():
 
 @pytest.mark.parametrize("name", [name for name in A.AUGMENTS if name != "none"])
 def test_per_batch_uses_one_draw_for_all(name):
-    how = A.make_augmentation({"name": name, "per": "batch"})
+    augment = A.make_augmentation({"name": name, "per": "batch"})
     x = images(n=1).expand(6, -1, -1, -1)
-    u = numbers(6, how.draws)
+    u = numbers(6, augment.draws)
     mean, std = channel_tensor([0.0] * 3), channel_tensor([1.0] * 3)
-    out = A.prepare_images(x, u, how, mean, std)
+    out = A.prepare_images(x, u, augment, mean, std)
     assert torch.equal(out, out[:1].expand(6, -1, -1, -1))
     each = A.prepare_images(x, u, A.AUGMENTS[name], mean, std)
     assert not torch.equal(each, each[:1].expand(6, -1, -1, -1))
@@ -148,10 +148,10 @@ def test_per_batch_uses_one_draw_for_all(name):
 @pytest.mark.parametrize("name", list(A.AUGMENTS))
 def test_nothing_depends_on_values_in_python(name):
     """On the meta device there are no values: `.item()`, `if` on a tensor or a boolean index would raise."""
-    how = A.AUGMENTS[name]
+    augment = A.AUGMENTS[name]
     x = torch.empty((5, 3, 32, 32), dtype=torch.uint8, device="meta")
     stats = torch.empty((3, 1, 1), device="meta")
-    out = A.prepare_images(x, torch.empty((5, how.draws), device="meta"), how, stats, stats + 1)
+    out = A.prepare_images(x, torch.empty((5, augment.draws), device="meta"), augment, stats, stats + 1)
     assert out.shape == (5, 3, 32, 32)
     assert out.dtype == torch.float32
 
@@ -164,7 +164,7 @@ def test_normalisation_comes_before_what_works_on_normalised_images():
     assert torch.equal(A.prepare_images(x, u, late, mean, std), expected)
     parity = A.make_augmentation({"name": "colour", "on": "normalised", "per": "batch"})
     u = numbers(24, parity.draws)
-    u[0, 9] = 0  # the first row decides, and says: jitter
+    u[0, 9] = 0  # the first row decides: jitter
     assert A.prepare_images(x, u, parity, mean, std).min() >= 0  # the clamp of the jitter came last
     assert A.prepare_images(x, u, A.make_augmentation({"name": "colour", "per": "batch"}), mean, std).min() < 0
     with pytest.raises(ValueError, match="cannot come before"):
@@ -172,9 +172,9 @@ def test_normalisation_comes_before_what_works_on_normalised_images():
 
 
 def test_settings_are_replaced_in_every_part_and_unknown_ones_refused():
-    how = A.make_augmentation({"name": "colour", "p": 1.0, "gray": 0.5, "per": "batch"})
-    assert [part.per for part in how.parts] == ["batch"] * 3
-    assert (how.parts[1].p, how.parts[2].gray) == (1.0, 0.5)
+    augment = A.make_augmentation({"name": "colour", "p": 1.0, "gray": 0.5, "per": "batch"})
+    assert [part.per for part in augment.parts] == ["batch"] * 3
+    assert (augment.parts[1].p, augment.parts[2].gray) == (1.0, 0.5)
     assert A.make_augmentation("none").draws == 0
     none = channel_tensor([0.0] * 3), channel_tensor([1.0] * 3)
     assert torch.equal(

@@ -55,8 +55,8 @@ def test_big_images_go_to_a_memory_mapped_file(tmp_path):
     same(arrays, back)
     np.testing.assert_array_equal(back.x_train[np.array([599, 3])], arrays.x_train[[599, 3]])
     side = tmp_path / "a.x_train.npy"
-    whole = side.read_bytes()
-    side.write_bytes(whole[:-1])
+    data = side.read_bytes()
+    side.write_bytes(data[:-1])
     with pytest.raises(ArtifactError, match=r"a\.x_train\.npy: missing or damaged: \d+ bytes"):
         Arrays.load(tmp_path / "a.npz")
 
@@ -92,12 +92,12 @@ def test_big_images_go_to_a_memory_mapped_file(tmp_path):
         ({"classes": 1}, "at least 2"),
     ],
 )
-def test_what_does_not_fit_together_cannot_be_made(change, message):
+def test_inconsistent_arrays_are_refused(change, message):
     with pytest.raises(ArraysError, match=message):
         example(**change)
 
 
-def test_what_does_not_fit_together_in_a_file_is_refused_by_the_files_name(tmp_path):
+def test_inconsistent_arrays_in_a_file_are_refused_with_its_name(tmp_path):
     example().save(tmp_path / "a.npz")
     for key, value, message in (
         ("y_train", np.full(30, 3), r"y_train holds 3\.\.3; labels are 0\.\.2"),
@@ -140,19 +140,19 @@ def test_shares_are_largest_remainders():
 
 def test_public_and_subset_are_disjoint_stratified_and_independent(tmp_path):
     arrays = example(n=300, x_train=_numbered(300))
-    both = splits.apply_split(arrays, {"public": 60, "subset": {"train": 90, "test": 3}, "split_seed": 4})
+    split = splits.apply_split(arrays, {"public": 60, "subset": {"train": 90, "test": 3}, "split_seed": 4})
     public = splits.apply_split(arrays, {"public": 60, "split_seed": 4})
-    np.testing.assert_array_equal(both.x_public, public.x_public)  # a subset does not move the public part
-    taken, kept = _numbers(both.x_public), _numbers(both.x_train)
+    np.testing.assert_array_equal(split.x_public, public.x_public)  # a subset does not move the public part
+    taken, private = _numbers(split.x_public), _numbers(split.x_train)
     assert len(set(taken)) == 60
-    assert len(set(kept)) == 90
-    assert not set(taken) & set(kept)
+    assert len(set(private)) == 90
+    assert not set(taken) & set(private)
     np.testing.assert_array_equal(np.bincount(taken % 3), [20, 20, 20])
-    np.testing.assert_array_equal(np.bincount(both.y_train), [30, 30, 30])
-    np.testing.assert_array_equal(both.y_train, kept % 3)
-    np.testing.assert_array_equal(both.given["worst"], (kept + 1) % 3)
-    np.testing.assert_array_equal(both.client, kept // 10)
-    np.testing.assert_array_equal(np.bincount(both.y_test), [1, 1, 1])
+    np.testing.assert_array_equal(np.bincount(split.y_train), [30, 30, 30])
+    np.testing.assert_array_equal(split.y_train, private % 3)
+    np.testing.assert_array_equal(split.given["worst"], (private + 1) % 3)
+    np.testing.assert_array_equal(split.client, private // 10)
+    np.testing.assert_array_equal(np.bincount(split.y_test), [1, 1, 1])
     other = splits.apply_split(arrays, {"public": 60, "split_seed": 5})
     assert not np.array_equal(_numbers(other.x_public), taken)
 

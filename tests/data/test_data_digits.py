@@ -36,8 +36,8 @@ def test_every_digit_is_in_exactly_one_part_and_parts_are_stratified():
 def test_the_split_depends_on_its_seed_only():
     first, again = sources.read({"source": "digits"}), sources.read({"source": "digits", "split_seed": 0})
     np.testing.assert_array_equal(first.x_train, again.x_train)
-    other = sources.read({"source": "digits", "split_seed": 1})
-    assert not np.array_equal(first.x_test, other.x_test)
+    reseeded = sources.read({"source": "digits", "split_seed": 1})
+    assert not np.array_equal(first.x_test, reseeded.x_test)
 
 
 def test_the_command_writes_the_artifact(tmp_path, capsys):

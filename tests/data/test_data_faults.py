@@ -1,4 +1,4 @@
-"""What users' own data can be like: each mistake is one error that names the file and says what to do."""
+"""Mistakes in users' own data: each is one error that names the file and says what to do."""
 
 import shutil
 import zipfile
@@ -17,7 +17,7 @@ N = 40
 
 
 def npz(path: Path, **change) -> dict[str, str]:
-    """The settings of an npz with four classes, changed."""
+    """Write an npz with four classes and these changes; return its settings."""
     content = toy((6, 7, 3), N, 10, classes=4) | change
     np.savez(path / "mine.npz", **{name: array for name, array in content.items() if array is not None})
     return {"source": "npz", "path": str(path / "mine.npz")}
@@ -71,7 +71,7 @@ def test_arrays_that_cannot_be_right_are_refused_by_name(tmp_path, change, messa
 
 @pytest.mark.parametrize(("descr", "filling"), [("<f4", 1 << 20), ("<U0", 0)])
 def test_headers_that_lie_are_refused(tmp_path, descr, filling):
-    """A header of a megabyte is not read whole, and elements without bytes count."""
+    """A header of a megabyte is not read to its end. Elements of zero bytes are refused, too."""
     text = repr({"descr": descr, "fortran_order": False, "shape": (10**13,)}).encode() + b" " * filling + b"\n"
     with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", b"\x93NUMPY\x02\x00" + len(text).to_bytes(4, "little") + text)
@@ -89,7 +89,7 @@ def test_a_file_that_is_no_npz_is_told_what_one_is(tmp_path):
 
 
 def test_nothing_is_unpacked_that_cannot_fit(tmp_path, monkeypatch):
-    """A header of an array of 10**15 bytes, and labels that are not as many as the images."""
+    """An array of 10**15 bytes by its header, and labels that are not as many as the images."""
     spec = npz(tmp_path)
     monkeypatch.setattr(np, "load", None)  # would unpack
     with zipfile.ZipFile(tmp_path / "mine.npz", "a") as archive, archive.open("x_public.npy", "w") as member:
@@ -162,8 +162,8 @@ def folder(tmp_path):
     return tmp_path / "photos"
 
 
-def spec_of(folder: Path, **more) -> dict[str, str]:
-    return {"source": "imagefolder", "path": str(folder), "given": "labels.csv", **more}
+def spec_of(folder: Path, **settings) -> dict[str, str]:
+    return {"source": "imagefolder", "path": str(folder), "given": "labels.csv", **settings}
 
 
 def test_links_are_followed_only_to_images_inside(folder, tmp_path):

@@ -1,4 +1,4 @@
-"""A data set without a trusted test set: refused with its cure before any work, or a held-out share stands in."""
+"""A data set without a trusted test set is refused before any work, with the remedy, or a share is held out."""
 
 import json
 import re
@@ -41,14 +41,14 @@ def test_a_share_of_every_class_is_held_out(arrays, tmp_path) -> None:
     assert np.bincount(data.y_test).tolist() == [8, 7, 3]  # rounded down
     assert np.bincount(data.y_train).tolist() == [32, 32, 15]
     assert sources.read_facts({**spec, **HELD})[0] == data.n == 79
-    held, kept = data.x_test[:, 0, 0].tolist(), data.x_train[:, 0, 0].tolist()
-    assert sorted(held + kept) == list(range(97))
-    assert data.origin.tolist() == kept
-    assert data.client.tolist() == [k % 4 for k in kept]
-    assert data.y_test.tolist() == arrays["given"][held].tolist()
+    test_images, train_images = data.x_test[:, 0, 0].tolist(), data.x_train[:, 0, 0].tolist()
+    assert sorted(test_images + train_images) == list(range(97))
+    assert data.origin.tolist() == train_images
+    assert data.client.tolist() == [k % 4 for k in train_images]
+    assert data.y_test.tolist() == arrays["given"][test_images].tolist()
     assert not data.test_known
-    again, other = (sources.read({**spec, **HELD, "split_seed": seed}).x_test[:, 0, 0].tolist() for seed in (0, 1))
-    assert again == held != other
+    again, reseeded = (sources.read({**spec, **HELD, "split_seed": seed}).x_test[:, 0, 0].tolist() for seed in (0, 1))
+    assert again == test_images != reseeded
 
 
 def test_held_out_labels_of_known_truth_are_trusted(arrays, tmp_path) -> None:
@@ -99,20 +99,20 @@ def test_folders_without_a_test_folder(tmp_path) -> None:
     shutil.rmtree(tmp_path / "photos" / "test")
 
 
-def test_what_comes_of_held_out_labels_says_so(arrays, tmp_path) -> None:
+def test_results_on_held_out_labels_say_so(arrays, tmp_path) -> None:
     data = sources.read({**saved(tmp_path / "mine.npz", arrays, "x_test", "y_test"), **HELD})
     labels, owners = fn.inject(data, {"kind": "given"}, 0), fn.partition_of(data, {"kind": "natural"}, 0)
     train = {"net": {"name": "mlp", "hidden": 4}, "rounds": 1}
-    said = open(tmp_path / "console.txt", "w+")  # noqa: SIM115
-    with said:
-        made = fn.run(data, labels, owners, "fedavg", train, out=tmp_path / "out", console=said)
-        said.seek(0)
-        assert "no trusted test set: numbers are agreement with given labels" in said.read()
-    assert "agreement with given labels 0." in repr(made)
+    console = open(tmp_path / "console.txt", "w+")  # noqa: SIM115
+    with console:
+        run = fn.run(data, labels, owners, "fedavg", train, out=tmp_path / "out", console=console)
+        console.seek(0)
+        assert "no trusted test set: numbers are agreement with given labels" in console.read()
+    assert "agreement with given labels 0." in repr(run)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["test_known"] is False
 
 
-def frame(known: list[int] | None) -> pd.DataFrame:
+def frame(test_known: list[int] | None) -> pd.DataFrame:
     row = {
         **{"dataset": "mine", "noise": "given", "partition": "owners", "method": "fedavg"},
         **{"dataset_label": "Mine", "noise_label": "given", "partition_label": "owners", "method_label": "FedAvg"},
@@ -120,12 +120,12 @@ def frame(known: list[int] | None) -> pd.DataFrame:
         **{f"{name}_mean": 50.0 for name in ("best", "last", "last10_mean", "round0", "gain")},
         **{f"{name}_std": 1.0 for name in ("best", "last", "last10_mean", "round0", "gain")},
     }
-    made = pd.DataFrame([row, {**row, "dataset": "theirs", "dataset_label": "Theirs"}])
-    return made if known is None else made.assign(test_known=known)
+    rows = pd.DataFrame([row, {**row, "dataset": "theirs", "dataset_label": "Theirs"}])
+    return rows if test_known is None else rows.assign(test_known=test_known)
 
 
-def grid(known: list[int] | None) -> Grid:
-    return registry.lay_out_table(frame(known), {"kind": "accuracy"})
+def grid(test_known: list[int] | None) -> Grid:
+    return registry.lay_out_table(frame(test_known), {"kind": "accuracy"})
 
 
 def test_tables_say_what_their_numbers_are() -> None:

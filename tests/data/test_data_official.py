@@ -78,9 +78,9 @@ def test_data_root_is_searched_first_npz_or_raw(tmp_path, mnist, web):
         same(sources.read({"source": "mnist"}, [tmp_path / "nothing", place], tmp_path / "cache"), mnist)
     assert web.asked == []
     assert not (tmp_path / "cache").exists()
-    one, two = (sources.read({"source": "mnist"}, [place], tmp_path / "cache") for place in (raw, packed))
-    one.save(tmp_path / "one.npz")
-    two.save(tmp_path / "two.npz")
+    from_raw, from_npz = (sources.read({"source": "mnist"}, [place], tmp_path / "cache") for place in (raw, packed))
+    from_raw.save(tmp_path / "one.npz")
+    from_npz.save(tmp_path / "two.npz")
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
 
 
@@ -116,8 +116,8 @@ def test_files_that_are_not_what_they_are_called_are_refused(tmp_path, mnist):
     np.savez(tmp_path / "mnist.npz", **{**mnist, "x_train": mnist["x_train"][:, 1:]})
     with pytest.raises(ArtifactError, match=r"mnist: x_train has shape \(30, 5, 5\), not \(30, 6, 5\)"):
         sources.read({"source": "mnist"}, [tmp_path], tmp_path / "cache")
-    whole = (tmp_path / "mnist.npz").read_bytes()
-    (tmp_path / "mnist.npz").write_bytes(whole[:-100])
+    data = (tmp_path / "mnist.npz").read_bytes()
+    (tmp_path / "mnist.npz").write_bytes(data[:-100])
     with pytest.raises(ArtifactError, match=r"mnist\.npz: damaged, or not plain arrays"):
         sources.read({"source": "mnist"}, [tmp_path], tmp_path / "cache")
     np.savez(tmp_path / "mnist.npz", **{**mnist, "y_test": np.array([object()] * 20)})
@@ -209,8 +209,8 @@ def test_svhn_counts_its_zero_as_zero(tmp_path, monkeypatch, web):
 
 def test_public_images_of_another_data_set_are_stratified_and_unlabelled(tmp_path, mnist):
     np.savez(tmp_path / "mnist.npz", **mnist)
-    other = sources.read({"source": "digits", "subset": {"train": 50}, "public": {"dataset": "digits", "n": 90}})
-    assert (other.n, len(other.x_public)) == (50, 90)
+    digits = sources.read({"source": "digits", "subset": {"train": 50}, "public": {"dataset": "digits", "n": 90}})
+    assert (digits.n, len(digits.x_public)) == (50, 90)
     assert sources.read_facts({"source": "mnist", "public": {"dataset": "digits", "n": 9}})[0] == 30
     with pytest.raises(ArtifactError, match=r"x_public has images \(6, 5\), x_train \(8, 8\)"):
         sources.read({"source": "digits", "public": {"dataset": "mnist", "n": 10}}, [tmp_path])
@@ -229,10 +229,10 @@ def cifar10n(tmp_path, monkeypatch, cifar10, web):
     np.savez(tmp_path / "cifar10.npz", **cifar10)
     labels = pretend_human(monkeypatch, "cifar10", cifar10)
 
-    def publish(clean: np.ndarray, **more) -> bytes:
+    def publish(clean: np.ndarray, **extra) -> bytes:
         buffer = io.BytesIO()
         wide = {key: value.astype(np.int64) for key, value in {"clean_label": clean, **labels}.items()}
-        torch.save({**wide, **more}, buffer)
+        torch.save({**wide, **extra}, buffer)
         body = buffer.getvalue()
         name = human.FILES["cifar10"][0]
         monkeypatch.setitem(human.FILES, "cifar10", (name, hashlib.sha256(body).hexdigest()))
@@ -319,4 +319,4 @@ def test_fn_dataset_looks_where_the_environment_says(monkeypatch: pytest.MonkeyP
     with pytest.raises(ArtifactError, match=f"looked in {tmp_path / 'here'}"):
         sources.read("mnist", cache=tmp_path)
     with pytest.raises(ArtifactError, match=f"looked in {tmp_path}[,.;]"):
-        sources.read("mnist", (), cache=tmp_path)  # a list of folders that is given is taken as it is
+        sources.read("mnist", (), cache=tmp_path)  # a given list of folders replaces the environment's

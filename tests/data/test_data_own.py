@@ -27,14 +27,14 @@ def write(path, **arrays) -> dict[str, str]:
 
 
 def test_an_npz_is_read_with_given_labels_owners_and_names(tmp_path):
-    mine = content()
-    given, client = (mine["y_train"] + 1) % 4, np.arange(40) // 8
-    more = {"given": given, "client": client, "names": np.array(list("abcd")), "other": np.zeros(3)}
-    spec = write(tmp_path / "mine.npz", **mine, **more)
+    toy_data = content()
+    labels, client = (toy_data["y_train"] + 1) % 4, np.arange(40) // 8
+    optional = {"given": labels, "client": client, "names": np.array(list("abcd")), "other": np.zeros(3)}
+    spec = write(tmp_path / "mine.npz", **toy_data, **optional)
     arrays = sources.read(spec)
-    np.testing.assert_array_equal(arrays.x_train, mine["x_train"])
-    np.testing.assert_array_equal(arrays.y_train, mine["y_train"])
-    np.testing.assert_array_equal(arrays.given["given"], given)
+    np.testing.assert_array_equal(arrays.x_train, toy_data["x_train"])
+    np.testing.assert_array_equal(arrays.y_train, toy_data["y_train"])
+    np.testing.assert_array_equal(arrays.given["given"], labels)
     np.testing.assert_array_equal(arrays.client, client)
     assert (arrays.classes, arrays.names, arrays.clean_known) == (4, ("a", "b", "c", "d"), True)
     assert sources.read_facts(spec) == (
@@ -43,7 +43,7 @@ def test_an_npz_is_read_with_given_labels_owners_and_names(tmp_path):
         arrays.x_train.shape[1:3],
     )
     assert sources.list_files(spec) == [tmp_path / "mine.npz"]
-    x = mine["x_train"] / 255
+    x = toy_data["x_train"] / 255
     np.testing.assert_allclose(arrays.mean, x.mean((0, 1, 2)), atol=1e-4)
     np.testing.assert_allclose(arrays.std, x.std((0, 1, 2)), atol=1e-4)
     part = sources.read({**spec, "subset": {"train": 20, "test": 4}, "public": 8})
@@ -65,26 +65,26 @@ def test_a_path_is_looked_up_in_the_data_root_too(tmp_path, monkeypatch):
 
 
 def test_labels_may_be_as_collected(tmp_path):
-    mine = content()
-    given = (mine["y_train"] + 1) % 4
-    trusted = write(tmp_path / "trusted.npz", **mine)
+    images = content()
+    labels = (images["y_train"] + 1) % 4
+    trusted = write(tmp_path / "trusted.npz", **images)
     assert sources.read(trusted).clean_known
     unsure = sources.read({**trusted, "clean_known": False})
     assert not unsure.clean_known
-    np.testing.assert_array_equal(unsure.y_train, mine["y_train"])
-    without = {name: array for name, array in mine.items() if name != "y_train"}
-    spec = write(tmp_path / "given.npz", **without, given=given)
+    np.testing.assert_array_equal(unsure.y_train, images["y_train"])
+    without = {name: array for name, array in images.items() if name != "y_train"}
+    spec = write(tmp_path / "given.npz", **without, given=labels)
     arrays = sources.read(spec)
     assert not arrays.clean_known
     assert arrays.given == {}
-    np.testing.assert_array_equal(arrays.y_train, given)
+    np.testing.assert_array_equal(arrays.y_train, labels)
     with pytest.raises(ArtifactError, match=r"given\.npz: it needs y_train, or clean_known: false"):
         sources.read({**spec, "clean_known": True})
-    both = write(tmp_path / "both.npz", **mine, given=given)
+    ambiguous = write(tmp_path / "both.npz", **images, given=labels)
     with pytest.raises(SpecError, match=r"has y_train and given labels \(given\): keep one"):
-        sources.read({**both, "clean_known": False})
+        sources.read({**ambiguous, "clean_known": False})
     with pytest.raises(ArtifactError, match="exactly one set of given labels"):
-        sources.read(write(tmp_path / "two.npz", **without, given_a=given, given_b=given))
+        sources.read(write(tmp_path / "two.npz", **without, given_a=labels, given_b=labels))
 
 
 def test_a_damaged_npz_is_named(tmp_path):
@@ -97,12 +97,12 @@ def test_a_damaged_npz_is_named(tmp_path):
 
 
 def test_counting_reads_no_image(tmp_path):
-    """The images' bytes are spoiled behind their header: a count still works, a read does not."""
+    """With damaged image bytes behind an intact header, counting works and reading fails."""
     path = tmp_path / "mine.npz"
     spec = write(path, **content(n=2000))
-    whole = bytearray(path.read_bytes())
-    whole[50_000] ^= 1  # x_train is the first member
-    path.write_bytes(whole)
+    data = bytearray(path.read_bytes())
+    data[50_000] ^= 1  # x_train is the first member
+    path.write_bytes(data)
     assert sources.read_facts(spec)[:2] == (2000, 4)
     with pytest.raises(ArtifactError, match="CRC-32"):
         sources.read(spec)
@@ -121,7 +121,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def trained(folder):
-    """The same without a class that training images lack."""
+    """The folder without the class that has no training image."""
     shutil.rmtree(folder / "test" / "emu")
     return folder
 

@@ -81,9 +81,9 @@ def test_every_example_validates_and_is_made(source, tmp_path, monkeypatch, caps
 def test_every_entry_of_the_config_validates_and_knows_its_size(name):
     spec = DATASETS[name]
     check(spec)
-    whole = {"digits": 1437, "mnist": 60000, "fashion_mnist": 60000, "cifar10": 50000, "cifar100": 50000, "svhn": 73257}
-    if spec["source"] in whole:
+    sizes = {"digits": 1437, "mnist": 60000, "fashion_mnist": 60000, "cifar10": 50000, "cifar100": 50000, "svhn": 73257}
+    if spec["source"] in sizes:
         public = spec.get("public", 0) if isinstance(spec.get("public"), int) else 0  # of the training images
-        train = spec.get("subset", {}).get("train", whole[spec["source"]] - public)
+        train = spec.get("subset", {}).get("train", sizes[spec["source"]] - public)
         assert sources.read_facts(spec)[0] == train
         assert sources.read_facts(spec)[1] == (20 if "coarse" in name else 100 if "cifar100" in name else 10)

@@ -35,7 +35,7 @@ def test_a_file_arrives_whole_from_the_next_address_and_is_not_asked_for_again(w
         (2.0, "timed out"),
     ],
 )
-def test_what_fails_is_named_and_leaves_nothing(web: Any, tmp_path: Path, answer: bytes | float, message: str) -> None:
+def test_a_failure_is_named_and_leaves_nothing(web: Any, tmp_path: Path, answer: bytes | float, message: str) -> None:
     web.files["/bad"] = answer
     with pytest.raises(ArtifactError, match=rf"file\.bin could not be downloaded \(http.*/bad: .*{message}"):
         get(web, tmp_path / "file.bin", "bad")

@@ -1,4 +1,4 @@
-"""Odd images and odd CSVs of labels: read right, or refused in one line that names the file. Never passed over."""
+"""Odd images and odd CSVs of labels are read correctly, or refused in one line that names the file."""
 
 import base64
 import io
@@ -28,10 +28,11 @@ def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
 
 
 def converted(kind: str, modes: str, **options: object) -> dict[str, tuple[bytes, np.ndarray]]:
-    """The picture in modes of 8 bits and less: file by name, with what is in it."""
-    made = {mode: PICTURE.convert(mode) for mode in modes.split()}
+    """The picture in modes of 8 bits and less: file name → (file, pixels)."""
+    images = {mode: PICTURE.convert(mode) for mode in modes.split()}
     return {
-        f"{mode}.{kind}": (encoded(one, kind, **options), np.asarray(one.convert("RGB"))) for mode, one in made.items()
+        f"{mode}.{kind}": (encoded(image, kind, **options), np.asarray(image.convert("RGB")))
+        for mode, image in images.items()
     }
 
 
@@ -139,8 +140,8 @@ def test_a_page_shows_a_turned_photo_upright(tmp_path: Path) -> None:
     assert data.source(0) == "cat/0.png"
     assert data.x_train[0, :, 4:].min() == 200 > data.x_train[0, :, :4].max() == 0
     sheet = pack_sheets(iter(data.x_train[:1]), 1, 8)
-    (shown,) = [np.asarray(Image.open(io.BytesIO(base64.b64decode(text)))) for text in sheet.texts]
-    assert shown[4, [0, 7], 0].tolist() == [0, 200]
+    (pixels,) = [np.asarray(Image.open(io.BytesIO(base64.b64decode(text)))) for text in sheet.texts]
+    assert pixels[4, [0, 7], 0].tolist() == [0, 200]
 
 
 @pytest.mark.parametrize("name", REFUSED)

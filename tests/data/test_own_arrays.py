@@ -29,30 +29,30 @@ class Uneven(Dataset[Any]):
 
 
 def test_numbers_are_taken_as_they_are_and_the_rest_is_worked_out():
-    made = fn.arrays(X, Y.astype(np.uint8), test=TEST)
-    np.testing.assert_array_equal(made.y_train, Y)
-    assert made.y_train.dtype == np.int64
-    assert (made.mean, made.std) == mean_and_std(X)
-    assert (made.classes, made.names, made.clean_known, made.client) == (3, (), False, None)
+    data = fn.arrays(X, Y.astype(np.uint8), test=TEST)
+    np.testing.assert_array_equal(data.y_train, Y)
+    assert data.y_train.dtype == np.int64
+    assert (data.mean, data.std) == mean_and_std(X)
+    assert (data.classes, data.names, data.clean_known, data.client) == (3, (), False, None)
     wide = fn.arrays(X.astype(np.int32), torch.from_numpy(Y), test=TEST, classes=3, clean_known=True)
     assert wide.x_train.dtype == np.uint8
     np.testing.assert_array_equal(wide.x_train, X)
     assert fn.inject(wide, {"kind": "symmetric", "rate": 0.5}).clean is not None
-    assert made.source_sha256 == wide.source_sha256
+    assert data.source_sha256 == wide.source_sha256
 
 
 def test_names_of_classes_and_owners_are_numbered():
     names = np.array(["cat", "emu", "dog"])
-    made = fn.arrays(X, names[Y], test=(TEST[0], names[TEST[1]]), owner=[f"site {'ba'[i % 2]}" for i in range(12)])
-    assert made.names == ("cat", "dog", "emu")  # sorted
-    np.testing.assert_array_equal(made.y_train, np.array([0, 2, 1])[Y])
-    np.testing.assert_array_equal(made.client, [1, 0] * 6)
-    assert made.sites == ("site a", "site b")
-    told = fn.arrays(X, names[Y], test=TEST, classes=["cat", "emu", "dog"], owner=np.arange(12) - 50)
-    np.testing.assert_array_equal(told.y_train, Y)
-    np.testing.assert_array_equal(told.y_test, TEST[1])
-    assert fn.partition_of(told, "natural").clients == 12
-    assert fn.partition_of(made, "natural").of(1).tolist() == [0, 2, 4, 6, 8, 10]
+    data = fn.arrays(X, names[Y], test=(TEST[0], names[TEST[1]]), owner=[f"site {'ba'[i % 2]}" for i in range(12)])
+    assert data.names == ("cat", "dog", "emu")  # sorted
+    np.testing.assert_array_equal(data.y_train, np.array([0, 2, 1])[Y])
+    np.testing.assert_array_equal(data.client, [1, 0] * 6)
+    assert data.sites == ("site a", "site b")
+    ordered = fn.arrays(X, names[Y], test=TEST, classes=["cat", "emu", "dog"], owner=np.arange(12) - 50)
+    np.testing.assert_array_equal(ordered.y_train, Y)
+    np.testing.assert_array_equal(ordered.y_test, TEST[1])
+    assert fn.partition_of(ordered, "natural").clients == 12
+    assert fn.partition_of(data, "natural").of(1).tolist() == [0, 2, 4, 6, 8, 10]
 
 
 @pytest.mark.parametrize(
@@ -96,17 +96,17 @@ def test_names_of_classes_and_owners_are_numbered():
         ({"clean_known": "no"}, "clean_known: expected"),
     ],
 )
-def test_what_does_not_fit_is_named(change: dict[str, Any], message: str):
-    given = {"x": X, "y": Y, "test": TEST, **change}
+def test_arrays_that_do_not_fit_are_named(change: dict[str, Any], message: str):
+    arguments = {"x": X, "y": Y, "test": TEST, **change}
     with pytest.raises(SpecError, match=message):
-        fn.arrays(given.pop("x"), given.pop("y"), **given)
+        fn.arrays(arguments.pop("x"), arguments.pop("y"), **arguments)
 
 
 def test_a_held_out_share_stands_in_for_a_test_set():
-    many = np.repeat(X, 5, axis=0), np.repeat(Y, 5)
-    made = fn.arrays(*many, test={"holdout": 0.2}, owner=np.repeat(["b", "a"], 30))
-    assert (made.n, len(made.y_test), made.test_known) == (48, 12, False)
-    np.testing.assert_array_equal(made.x_train, many[0][made.origin])  # each image is still found in the user's array
-    np.testing.assert_array_equal(made.client, (made.origin < 30).astype(int))
+    labelled = np.repeat(X, 5, axis=0), np.repeat(Y, 5)
+    data = fn.arrays(*labelled, test={"holdout": 0.2}, owner=np.repeat(["b", "a"], 30))
+    assert (data.n, len(data.y_test), data.test_known) == (48, 12, False)
+    np.testing.assert_array_equal(data.x_train, labelled[0][data.origin])  # origin: rows of the user's array
+    np.testing.assert_array_equal(data.client, (data.origin < 30).astype(int))
     with pytest.raises(SpecError, match="test"):
-        fn.arrays(*many, test={"holdout": 2})
+        fn.arrays(*labelled, test={"holdout": 2})

@@ -20,7 +20,7 @@ from fednoise_core.testing import world
 SITES = range(len(world.SIZES))
 
 
-def make_message(content, node: int, *rest, **more) -> SimpleNamespace:
+def make_message(content, node: int, *args, **options) -> SimpleNamespace:
     """A message without the run's number, which Flower gives its processes."""
     return SimpleNamespace(content=content, node=node, has_content=lambda: content is not None)
 
@@ -68,8 +68,8 @@ def test_other_versions_are_printed_once_or_refused(connected, monkeypatch):
     monkeypatch.setattr(apps, "describe_versions", lambda: {"python": "2.7", "torch": torch.__version__})
     exchange.wait_for_all(1.0)
     exchange.wait_for_all(1.0)
-    said = f"site 3 has python {platform.python_version()} (server: 2.7): last digits may differ"
-    assert console.getvalue().count(said) == 1
+    line = f"site 3 has python {platform.python_version()} (server: 2.7): last digits may differ"
+    assert console.getvalue().count(line) == 1
     strict = apps.GridExchange(grid, exchange._settings, 1.0, console, strict=True)
     with pytest.raises(SiteError, match="sites 0, 1"):
         strict.wait_for_all(0.1)

@@ -30,12 +30,12 @@ NINE = ["fedavg", "scaffold", "coteaching", "feddpcont", "fedcorr", "fednoro", "
 OWN = "contract_methods:Pulled"  # in tests/support, which server and sites have on their path
 
 
-def simulate_digits(name: str, out: Path, rounds: int = 5, fraction: float = 0.5, sites: int = SITES, **more):
+def simulate_digits(name: str, out: Path, rounds: int = 5, fraction: float = 0.5, sites: int = SITES, **settings):
     """The simulation's run, and the folders of the same run."""
     arrays = fn.dataset("digits")
     labels = fn.inject(arrays, {"kind": "symmetric", "rate": 0.4}, seed=0)
     partition = fn.partition_of(arrays, {"kind": "iid", "clients": sites}, seed=0)
-    method, train = toy.settings(name, rounds=rounds, fraction=fraction, batch=32, **more)
+    method, train = toy.settings(name, rounds=rounds, fraction=fraction, batch=32, **settings)
     write_folders(out, arrays, labels.noisy, partition, method, train, 0)
     return run_federation(arrays, labels, partition, method, train, 0)
 
@@ -56,8 +56,8 @@ def assert_same_as_simulated(out: Path, expected: State) -> None:
     assert state.round == expected.round
     assert same_state(state.server, expected.server)
     assert same_state(state.notes, expected.notes)
-    held = {c: Site(out / f"site-{c}").load_state(state.store.copy_for(c)["version"])[0] for c in state.store}
-    assert same_state(held, {c: expected.store.copy_for(c) for c in expected.store})
+    client_states = {c: Site(out / f"site-{c}").load_state(state.store.copy_for(c)["version"])[0] for c in state.store}
+    assert same_state(client_states, {c: expected.store.copy_for(c) for c in expected.store})
 
 
 @pytest.mark.parametrize(("name", "rounds"), [*((name, 5) for name in NINE), (OWN, 3)])
@@ -103,15 +103,15 @@ def test_a_node_that_dies_and_one_that_hangs_are_left_out_until_they_are_back(tm
         os.killpg(running.nodes[2].pid, signal.SIGCONT)
         running.start_node(3)
         assert run.wait(400) == 0
-        told = running.read_log("run")
-    assert "client 3: no answer before the deadline" in told
+        log = running.read_log("run")
+    assert "client 3: no answer before the deadline" in log
     state = load_state(tmp_path)
     assert state.round == 9
-    last = told.partition("round 8/9")[2]
+    last = log.partition("round 8/9")[2]
     assert "left out" not in last, "both are back"
 
 
-def test_a_killed_server_goes_on_where_it_was(tmp_path: Path):
+def test_a_killed_server_resumes(tmp_path: Path):
     simulated = simulate_digits("scaffold", tmp_path, rounds=4, sites=2)
     for killed in (True, False):
         with Processes(tmp_path) as running:

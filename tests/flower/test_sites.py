@@ -41,13 +41,13 @@ ROOT = Path(__file__).parents[2]
 
 
 class Desk:
-    """Carries requests to sites in this process, each made anew for each request, and counts bytes."""
+    """Carries requests to sites in this process and counts bytes. Each site is built anew for each request."""
 
     def __init__(self, out: Path):
         self.out, self.down, self.up = out, 0, 0
 
     def __call__(self, requests, wait):
-        answers = {client: answer_request(self.out / f"site-{client}", one) for client, one in requests.items()}
+        answers = {client: answer_request(self.out / f"site-{client}", request) for client, request in requests.items()}
         self.down += sum(map(len, requests.values()))
         self.up += sum(map(len, answers.values()))
         return answers
@@ -58,20 +58,21 @@ def write_toy_sites(out: Path, method, train) -> None:
 
 
 def collect_client_states(out: Path, state: State) -> dict:
-    """What the sites hold, by the versions that the server names."""
+    """The clients' states at the sites, in the versions that the server names."""
     return {c: Site(out / f"site-{c}").load_state(state.store.copy_for(c)["version"])[0] for c in state.store}
 
 
 def assert_equal_to_simulation(subject: Subject, out: Path) -> None:
-    whole = subject.play()
+    simulated = subject.play()
     write_toy_sites(out, subject.method, subject.train)
-    made = run_on_sites(out / "server", Desk(out), dict(enumerate(world.SIZES)))
-    expected = whole.outcome.state
-    assert same_state(made.state.server, expected.server)
-    assert same_state(made.state.notes, expected.notes)
-    kept = {c: expected.store.copy_for(c) for c in expected.store}
-    assert same_state(collect_client_states(out, made.state), kept)
-    assert (made.fed.bytes_down, made.fed.bytes_up) == (whole.outcome.fed.bytes_down, whole.outcome.fed.bytes_up)
+    outcome = run_on_sites(out / "server", Desk(out), dict(enumerate(world.SIZES)))
+    expected = simulated.outcome.state
+    assert same_state(outcome.state.server, expected.server)
+    assert same_state(outcome.state.notes, expected.notes)
+    client_states = {c: expected.store.copy_for(c) for c in expected.store}
+    assert same_state(collect_client_states(out, outcome.state), client_states)
+    fed, expected_fed = outcome.fed, simulated.outcome.fed
+    assert (fed.bytes_down, fed.bytes_up) == (expected_fed.bytes_down, expected_fed.bytes_up)
 
 
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"centralised"}))
@@ -93,22 +94,23 @@ def test_a_method_of_ones_own_is_bit_equal_to_the_simulation(tmp_path: Path, mon
 
 @pytest.mark.parametrize("name", ["fedbn", "dividemix", "rhfl"])
 @pytest.mark.parametrize("net", ["toy_norm_drop", "toy_norm_point"])
-def test_statistics_and_dropout_are_too(name: str, net: str, toy_nets: None, tmp_path: Path):
+def test_statistics_and_dropout_are_bit_equal_to_the_simulation(name: str, net: str, toy_nets: None, tmp_path: Path):
     assert_equal_to_simulation(Subject(*toy.settings(name, net=net, lr=0.05)), tmp_path)
 
 
 def test_a_site_lists_its_labels_by_models_that_have_not_seen_them(tmp_path: Path):
-    """Labels that somebody has corrected are judged by what was given at first."""
+    """Corrected labels are judged by the labels given at first."""
     now = world.arrays().y_train
     arrays = dataclasses.replace(world.arrays(), first=world.toy_labels().noisy, clean_known=False)
     fields, train = toy.settings("cross_fitted", rounds=20, fraction=1.0)
     write_folders(tmp_path, arrays, now, world.toy_partition(), fields, train, 0)
     run_on_sites(tmp_path / "server", Desk(tmp_path), dict(enumerate(world.SIZES)))
     labels = Labels.of(now, now, arrays.classes, False)
-    whole = run_federation(arrays, labels, world.toy_partition(), fields, train, 0)
-    method = make_method(fields, whole.world.train)
-    held_out = method.predict_held_out(Client(whole.world, 5, whole.outcome.state.store.copy_for(5), None, 20), {})
-    (expected,) = judge_held_out(whole.outcome.fed, {5: held_out})
+    simulated = run_federation(arrays, labels, world.toy_partition(), fields, train, 0)
+    method = make_method(fields, simulated.world.train)
+    client = Client(simulated.world, 5, simulated.outcome.state.store.copy_for(5), None, 20)
+    held_out = method.predict_held_out(client, {})
+    (expected,) = judge_held_out(simulated.outcome.fed, {5: held_out})
     listed = pd.read_csv(tmp_path / "site-5/suspects.csv").sort_values("sample")
     np.testing.assert_allclose(listed["p_wrong"], expected.p_wrong[expected.samples.argsort()], atol=1e-6)
     assert {"out_of_scope", "near_copy"} < set(listed.columns)
@@ -121,14 +123,14 @@ def test_a_site_keeps_its_own_model_and_says_how_good_it_is(tmp_path: Path):
     fields, train = toy.settings("local", rounds=5, fraction=1.0)
     write_folders(tmp_path, world.arrays(), world.toy_labels().noisy, partition, fields, train, 0)
     run_on_sites(tmp_path / "server", Desk(tmp_path), sizes)
-    whole = fn.run(world.arrays(), world.toy_labels(), partition, fields, train, progress=False)
-    expected = whole.summary["valid_accuracy"]
+    simulated = fn.run(world.arrays(), world.toy_labels(), partition, fields, train, progress=False)
+    expected = simulated.summary["valid_accuracy"]
     right = total = 0
     for client in (0, 3, 4, 5, 6, 7):
         site, images = fn.load(tmp_path / f"site-{client}"), world.arrays().x_test
-        assert (site.predict(images, client=client).labels == whole.predict(images, client=client).labels).all()
-        held = int(partition.valid[slice(*partition.offsets[client : client + 2])].sum())
-        right, total = right + site.summary["accuracy"]["last"] * held, total + held
+        assert (site.predict(images, client=client).labels == simulated.predict(images, client=client).labels).all()
+        count = int(partition.valid[slice(*partition.offsets[client : client + 2])].sum())
+        right, total = right + site.summary["accuracy"]["last"] * count, total + count
     assert right / total == pytest.approx(expected)
 
 
@@ -137,9 +139,9 @@ def test_sites_may_have_feature_vectors(tmp_path: Path):
     arrays = dataclasses.replace(world.arrays(), **vectors, mean=(0.3,) * 64, std=(0.2,) * 64)
     fields, train = toy.settings("fedavg", net="linear")
     write_folders(tmp_path, arrays, world.toy_labels().noisy, world.toy_partition(), fields, train, 0)
-    made = run_on_sites(tmp_path / "server", Desk(tmp_path), dict(enumerate(world.SIZES)))
-    whole = run_federation(arrays, world.toy_labels(), world.toy_partition(), fields, train, 0)
-    assert same_state(made.state.server, whole.outcome.state.server)
+    outcome = run_on_sites(tmp_path / "server", Desk(tmp_path), dict(enumerate(world.SIZES)))
+    simulated = run_federation(arrays, world.toy_labels(), world.toy_partition(), fields, train, 0)
+    assert same_state(outcome.state.server, simulated.outcome.state.server)
 
 
 # failures
@@ -175,7 +177,7 @@ def send_times(factor):
 
 
 def send_strange_type(answer):
-    """Of a type that torch cannot test for NaN."""
+    """An answer of a type that torch cannot test for NaN."""
     return encode_message({**answer, "answer": torch.zeros(3).to(torch.float8_e4m3fn)})
 
 
@@ -198,35 +200,36 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("told", HOSTILE)
-def test_an_answer_that_is_missing_or_hostile_is_left_out_and_the_round_goes_on(told: str, tmp_path: Path):
+@pytest.mark.parametrize("message", HOSTILE)
+def test_an_answer_that_is_missing_or_hostile_is_left_out_and_the_round_goes_on(message: str, tmp_path: Path):
     fields, train = toy.settings("fedavg", fraction=1.0)
     write_toy_sites(tmp_path, fields, train)
     console = io.StringIO()
-    desk = FaultyDesk(tmp_path, {("fit", 3): HOSTILE[told]})
-    made = run_on_sites(tmp_path / "server", desk, dict(enumerate(world.SIZES)), console)
-    assert told in console.getvalue() or "has the shapes" in console.getvalue()
+    desk = FaultyDesk(tmp_path, {("fit", 3): HOSTILE[message]})
+    outcome = run_on_sites(tmp_path / "server", desk, dict(enumerate(world.SIZES)), console)
+    assert message in console.getvalue() or "has the shapes" in console.getvalue()
     assert "the update of clients 3" in console.getvalue() or "left out: clients 3" in console.getvalue()
-    dropped = [value for *_, metric, value in made.record.metrics if metric == "dropped_updates"]
+    dropped = [value for *_, metric, value in outcome.record.metrics if metric == "dropped_updates"]
     assert dropped == [1.0] * train["rounds"]
 
 
-@pytest.mark.parametrize("told", sorted(HOSTILE.keys() - {"has the shapes", NAN}))
-def test_a_hostile_answer_is_refused_too_if_there_is_no_other(told: str, tmp_path: Path):
+@pytest.mark.parametrize("message", sorted(HOSTILE.keys() - {"has the shapes", NAN}))
+def test_a_hostile_answer_is_refused_too_if_there_is_no_other(message: str, tmp_path: Path):
     write_toy_sites(tmp_path, *toy.settings("fedavg", fraction=1.0))
     console = io.StringIO()
-    faults = {("fit", client): lambda answer: None for client in range(len(world.SIZES))} | {("fit", 3): HOSTILE[told]}
+    faults = {("fit", client): lambda answer: None for client in range(len(world.SIZES))}
+    faults[("fit", 3)] = HOSTILE[message]
     with pytest.raises(SiteError, match="round 1: no site gave an update"):
         run_on_sites(tmp_path / "server", FaultyDesk(tmp_path, faults), dict(enumerate(world.SIZES)), console)
     (line,) = (line for line in console.getvalue().splitlines() if line.startswith("client 3: "))
-    assert told in line
+    assert message in line
 
 
 def test_weights_have_the_layout_that_the_server_knows():
-    """A stranger's says 2.0 rows, which is equal to 2, but no tensor has them."""
-    known = Layout([Entry("bias", (2,))])
+    """A hostile layout has 2.0 rows. That is equal to 2, but no tensor has such a shape."""
+    layout = Layout([Entry("bias", (2,))])
     sent = encode_message({"model": Weights(Layout([Entry("bias", (2.0,))]), torch.zeros(2))})
-    assert decode_message(sent, {known})["model"]["bias"].shape == (2,)
+    assert decode_message(sent, {layout})["model"]["bias"].shape == (2,)
 
 
 def test_of_two_answers_that_differ_neither_is_used(tmp_path: Path):
@@ -244,21 +247,21 @@ def test_of_two_answers_that_differ_neither_is_used(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (lambda answer: torch.ones(2), "its answer has the shapes"),
         (lambda answer: {**answer, "counts": answer["counts"] * 10.0**20}, "a number is beyond 1e+15"),
         (lambda answer: {**answer, "counts": answer["counts"] * math.nan}, "a number is not finite"),
     ],
 )
-def test_a_hostile_answer_of_a_function_ends_the_run(answer, told: str, tmp_path: Path):
-    """Its method needs the answers of all. An answer that is refused once is not taken when it comes again alone."""
+def test_a_hostile_answer_of_a_function_ends_the_run(answer, message: str, tmp_path: Path):
+    """The method needs the answers of all. An answer that was refused once is refused again when it comes alone."""
     write_toy_sites(tmp_path, *toy.settings("feddpcont"))
     console = io.StringIO()
     faults = {("call", 3): lambda reply: encode_message({**reply, "answer": answer(reply["answer"])})}
     with pytest.raises(SiteError, match="the round needs the answers of clients 3"):
         run_on_sites(tmp_path / "server", FaultyDesk(tmp_path, faults), dict(enumerate(world.SIZES)), console)
-    assert console.getvalue().count(f"client 3: {told}") == executor.ATTEMPTS
+    assert console.getvalue().count(f"client 3: {message}") == executor.ATTEMPTS
 
 
 def test_a_hostile_result_of_fits_in_lockstep_is_left_out(tmp_path: Path):
@@ -285,8 +288,8 @@ def test_a_lost_answer_that_the_round_needs_is_asked_for_again(tmp_path: Path):
     write_toy_sites(tmp_path, fields, train)
     lost = iter([None] * 2)
     again = {("judge", 0): lambda answer: next(lost, encode_message(answer))}
-    made = run_on_sites(tmp_path / "server", FaultyDesk(tmp_path, again), dict(enumerate(world.SIZES)))
-    assert same_state(made.state.server, simulated.server)
+    outcome = run_on_sites(tmp_path / "server", FaultyDesk(tmp_path, again), dict(enumerate(world.SIZES)))
+    assert same_state(outcome.state.server, simulated.server)
 
 
 class Killed(Exception):
@@ -295,7 +298,7 @@ class Killed(Exception):
 
 @pytest.mark.parametrize("name", ["scaffold", "fedcorr", "rhfl", "local"])
 def test_a_killed_server_resumes_bit_equal(name: str, tmp_path: Path):
-    """Sites hold newer versions of what they keep by then."""
+    """By then the sites hold newer versions of their states."""
     simulated = toy.play(name).outcome.state
     write_toy_sites(tmp_path, *toy.settings(name))
     calls = itertools.count(1)
@@ -309,14 +312,14 @@ def test_a_killed_server_resumes_bit_equal(name: str, tmp_path: Path):
 
     while True:
         try:
-            made = run_on_sites(tmp_path / "server", exchange, dict(enumerate(world.SIZES)))
+            outcome = run_on_sites(tmp_path / "server", exchange, dict(enumerate(world.SIZES)))
             break
         except Killed:
             kills += 1
     assert kills
-    assert same_state(made.state.server, simulated.server)
-    kept = {c: simulated.store.copy_for(c) for c in simulated.store}
-    assert same_state(collect_client_states(tmp_path, made.state), kept)
+    assert same_state(outcome.state.server, simulated.server)
+    client_states = {c: simulated.store.copy_for(c) for c in simulated.store}
+    assert same_state(collect_client_states(tmp_path, outcome.state), client_states)
     files = list(tmp_path.glob("site-3/states/0*"))
     assert len(files) < 4, "old versions are removed"
 
@@ -325,11 +328,11 @@ def test_a_killed_server_resumes_bit_equal(name: str, tmp_path: Path):
 
 
 def test_the_server_does_not_know_the_noise_of_released_labels(tmp_path: Path):
-    """With the noise of the run's seed it could take the noise off."""
+    """If the noise came from the run's seed, the server could subtract it."""
     write_toy_sites(tmp_path, *toy.settings("feddpcont"))
     settings = RunSettings.load(tmp_path / "server")
     a, b = world.client_bounds(0)
-    own = world.arrays().x_train[a:b], world.toy_labels().noisy[a:b]
+    samples = world.arrays().x_train[a:b], world.toy_labels().noisy[a:b]
     where = {"kind": "call", "digest": settings.digest, "client": 0, "round": 0, "state": None, "oldest": None}
     epsilon, rounds = settings.make_method().plan_release(world.CLASSES)
     assert list(rounds) == [0]
@@ -341,12 +344,12 @@ def test_the_server_does_not_know_the_noise_of_released_labels(tmp_path: Path):
     answers = []
     for folder, seed in (("site-0", None), ("own", None), ("own", None), ("other", None), ("known", settings.seed)):
         if not (tmp_path / folder).exists():
-            write_site(tmp_path / folder, settings, 0, *own, world.arrays().x_public, release_seed=seed)
+            write_site(tmp_path / folder, settings, 0, *samples, world.arrays().x_public, release_seed=seed)
         answers.append(decode_message(answer_request(tmp_path / folder, encode_message(request)))["answer"]["counts"])
-    rehearsed, own, again, other, known = (counts.tolist() for counts in answers)
-    assert own == again, "a request that is repeated learns nothing more"
-    assert rehearsed == known
-    assert len({tuple(rehearsed), tuple(own), tuple(other)}) == 3
+    rehearsed, released, repeated, fresh, seeded = (counts.tolist() for counts in answers)
+    assert released == repeated, "a request that is repeated learns nothing more"
+    assert rehearsed == seeded
+    assert len({tuple(rehearsed), tuple(released), tuple(fresh)}) == 3
 
 
 @pytest.mark.parametrize("release", ["once", "every_round"])
@@ -361,8 +364,8 @@ def test_labels_are_released_as_agreed_only(release: str, tmp_path: Path):
     for round in (-1, 0, 1, train["rounds"], train["rounds"] + 1):
         answer = ask_site(tmp_path, **call, round=round, broadcast={"epsilon": epsilon})
         assert (answer is None) == (round in rounds)
-    told = ask_site(tmp_path, **call, round=rounds[0], broadcast={"epsilon": 2 * epsilon})
-    assert "in the rounds and with the budget of run.json only" in told
+    problem = ask_site(tmp_path, **call, round=rounds[0], broadcast={"epsilon": 2 * epsilon})
+    assert "in the rounds and with the budget of run.json only" in problem
     exact = describe_function(method._count_labels, method.train)
     assert "with dp none only" in ask_site(tmp_path, kind="call", function=exact, round=0)
     exact["local"]["fields"] |= {"dp": "none", "release": "once"}
@@ -388,7 +391,7 @@ def ask_site(tmp_path: Path, **changed) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"digest": "0" * 16}, "other settings or other code"),
         ({"client": 1}, "a request for client 1, this is 0"),
@@ -413,23 +416,23 @@ def ask_site(tmp_path: Path, **changed) -> str | None:
         ({"kind": "step", "step": 0, "fit": {"on": "train"}}, "for public images only"),
     ],
 )
-def test_a_site_refuses(changed, told: str, tmp_path: Path):
-    assert told in ask_site(tmp_path, **changed)
+def test_a_site_refuses(changed, message: str, tmp_path: Path):
+    assert message in ask_site(tmp_path, **changed)
 
 
 def test_a_site_with_other_settings_has_another_digest(tmp_path: Path):
     fields, train = toy.settings("fedavg")
     for name, lr in (("one", 0.1), ("two", 0.2)):
         write_toy_sites(tmp_path / name, fields, {**train, "lr": lr})
-    one, two = (RunSettings.load(tmp_path / name / "site-0") for name in ("one", "two"))
-    assert one.digest == RunSettings.load(tmp_path / "one" / "server").digest != two.digest
+    first, second = (RunSettings.load(tmp_path / name / "site-0") for name in ("one", "two"))
+    assert first.digest == RunSettings.load(tmp_path / "one" / "server").digest != second.digest
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("centralised", "all samples in one place"), ("mine:Own", "No module named")]
+    ("name", "message"), [("centralised", "all samples in one place"), ("mine:Own", "No module named")]
 )
-def test_methods_that_cannot_run_at_sites_are_refused_by_name(name: str, told: str, tmp_path: Path):
-    with pytest.raises(SpecError, match=told):
+def test_methods_that_cannot_run_at_sites_are_refused_by_name(name: str, message: str, tmp_path: Path):
+    with pytest.raises(SpecError, match=message):
         write_toy_sites(tmp_path, {"name": name}, {})
 
 
@@ -459,7 +462,7 @@ FACTS = make_settings().data
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"method": {"name": "fedavgg"}}, "did you mean 'fedavg'?"),
         ({"method": {"name": "centralised"}}, "centralised needs all samples in one place"),
@@ -481,16 +484,16 @@ FACTS = make_settings().data
         ({"method": {"name": "fedmd"}}, "public: fedmd needs public images, the same at"),
     ],
 )
-def test_settings_that_do_not_fit_are_not_written(changed, told: str, tmp_path: Path):
+def test_settings_that_do_not_fit_are_not_written(changed, message: str, tmp_path: Path):
     settings = make_settings(**changed)
-    with pytest.raises(SpecError, match=re.escape(told)):
+    with pytest.raises(SpecError, match=re.escape(message)):
         write_server(tmp_path, settings, X, Y)
-    with pytest.raises(SpecError, match=re.escape(told)):
+    with pytest.raises(SpecError, match=re.escape(message)):
         write_site(tmp_path, settings, 0, X, Y)
 
 
 @pytest.mark.parametrize(
-    ("images", "labels", "more", "told"),
+    ("images", "labels", "options", "message"),
     [
         (X, Y[:-1], {}, "labels has shape (39,); (40,) is needed"),
         (X, Y + 1, {}, "labels holds 1..5; labels are 0..4; classes are counted from 0: subtract 1"),
@@ -502,15 +505,15 @@ def test_settings_that_do_not_fit_are_not_written(changed, told: str, tmp_path: 
         (X, Y, {"public": X[:, :4]}, "public has images (4, 8), images (8, 8)"),
     ],
 )
-def test_arrays_that_do_not_fit_are_not_written(images, labels, more, told: str, tmp_path: Path):
-    with pytest.raises(SpecError, match=re.escape(told)):
-        write_server(tmp_path, make_settings(), images, labels, **more)
-    with pytest.raises(SpecError, match=re.escape(told)):
-        write_site(tmp_path, make_settings(), 0, images, labels, **more)
+def test_arrays_that_do_not_fit_are_not_written(images, labels, options, message: str, tmp_path: Path):
+    with pytest.raises(SpecError, match=re.escape(message)):
+        write_server(tmp_path, make_settings(), images, labels, **options)
+    with pytest.raises(SpecError, match=re.escape(message)):
+        write_site(tmp_path, make_settings(), 0, images, labels, **options)
 
 
 @pytest.mark.parametrize(
-    ("client", "more", "told"),
+    ("client", "options", "message"),
     [
         (2, {}, "client: expected the site's number, 0 (a), 1 (b), got 2"),
         (-1, {}, "client: expected the site's number, 0 (a), 1 (b), got -1"),
@@ -521,9 +524,9 @@ def test_arrays_that_do_not_fit_are_not_written(images, labels, more, told: str,
         (0, {"valid": Y[:-1] > 2}, "valid: expected a value for each of 40 images, got 39"),
     ],
 )
-def test_what_does_not_fit_a_site_is_not_written(client, more, told: str, tmp_path: Path):
-    with pytest.raises(SpecError, match=re.escape(told)):
-        write_site(tmp_path, make_settings(), client, X, Y, **more)
+def test_wrong_arguments_of_a_site_are_not_written(client, options, message: str, tmp_path: Path):
+    with pytest.raises(SpecError, match=re.escape(message)):
+        write_site(tmp_path, make_settings(), client, X, Y, **options)
 
 
 def test_a_site_has_its_own_rows_only(tmp_path: Path):
@@ -532,13 +535,13 @@ def test_a_site_has_its_own_rows_only(tmp_path: Path):
         a, b = world.client_bounds(client)
         site = tmp_path / f"site-{client}"
         assert site.stat().st_mode & 0o777 == 0o700
-        with np.load(site / "site.npz") as held:
-            assert set(held.keys()) == {"x", "labels", "valid", "public", "origin", "spec"}
-            assert len(held["x"]) == size
-            assert (held["x"] == world.arrays().x_train[a:b]).all()
-    with np.load(tmp_path / "server" / "server.npz") as held:
-        assert not len(held["x"])
-        assert "labels" not in held
+        with np.load(site / "site.npz") as content:
+            assert set(content.keys()) == {"x", "labels", "valid", "public", "origin", "spec"}
+            assert len(content["x"]) == size
+            assert (content["x"] == world.arrays().x_train[a:b]).all()
+    with np.load(tmp_path / "server" / "server.npz") as content:
+        assert not len(content["x"])
+        assert "labels" not in content
 
 
 def test_bytes_are_those_that_the_simulation_counts_and_a_frame(tmp_path: Path):
@@ -554,9 +557,9 @@ def test_bytes_are_those_that_the_simulation_counts_and_a_frame(tmp_path: Path):
             fits["up"] += sum(map(len, answers.values()))
         return answers
 
-    made = run_on_sites(tmp_path / "server", exchange, dict(enumerate(world.SIZES)))
-    messages = train["rounds"] * len(made.fed.all)
-    for name, counted in (("down", made.fed.bytes_down), ("up", made.fed.bytes_up)):
+    outcome = run_on_sites(tmp_path / "server", exchange, dict(enumerate(world.SIZES)))
+    messages = train["rounds"] * len(outcome.fed.all)
+    for name, counted in (("down", outcome.fed.bytes_down), ("up", outcome.fed.bytes_up)):
         frame = (fits[name] - counted) / messages
         assert 0 < frame < 1500, f"{frame} bytes {name} a message"
 
@@ -577,13 +580,13 @@ def test_the_code_of_the_page_finds_and_corrects_wrong_labels(tmp_path: Path, mo
         shutil.copy(f"mine{client}.npz", "mine.npz")
         exec(at_site.replace("2, mine", f"{client}, mine"), {})
         Path("site").rename(f"federation/site-{client}")
-    made = run_on_sites(Path("federation/server"), Desk(Path("federation")), sizes)
-    assert made.state.round == 8
+    outcome = run_on_sites(Path("federation/server"), Desk(Path("federation")), sizes)
+    assert outcome.state.round == 8
     site, out = "federation/site-2", "mine2-2.npz"
     assert labels_page.main(["--site", site, "--out", "labels.html"]) == 0
-    at_server, here = fn.load("federation/server"), fn.load(site)
+    at_server, site_run = fn.load("federation/server"), fn.load(site)
     assert at_server.summary["accuracy"]["last"] > 0.8
-    assert (at_server.predict(arrays.x_test).labels == here.predict(arrays.x_test).labels).all()
+    assert (at_server.predict(arrays.x_test).labels == site_run.predict(arrays.x_test).labels).all()
     assert "<title>" in Path("labels.html").read_text()
     assert apply_decisions.main(["--accept-all", f"{site}/suspects.csv", "--data", "mine2.npz", "--out", out]) == 0
     with np.load(out) as corrected:

@@ -1,4 +1,4 @@
-"""Which GPU a process takes: by UUID, one run at a time, nobody else's word obeyed, and a message instead of a hang."""
+"""The GPU that a process takes: by UUID, one run at a time, and a message instead of a hang."""
 
 import os
 import select
@@ -39,16 +39,17 @@ def nvidia_smi(folder: Path, *uuids: str) -> Path:
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts processes that claim a GPU on a machine with these, and ends them."""
     begun: list[subprocess.Popen[str]] = []
-    kept = {key: value for key, value in os.environ.items() if key not in ("CUDA_VISIBLE_DEVICES", *device.SCHEDULERS)}
+    removed = ("CUDA_VISIBLE_DEVICES", *device.SCHEDULERS)
+    base_env = {key: value for key, value in os.environ.items() if key not in removed}
 
-    def one(*uuids: str, **env: str) -> subprocess.Popen[str]:
+    def claim(*uuids: str, **env: str) -> subprocess.Popen[str]:
         path = nvidia_smi(tmp_path / f"bin{len(begun)}", *uuids)
-        env = {**kept, "XDG_CACHE_HOME": str(tmp_path), "PATH": f"{path}{os.pathsep}{os.environ['PATH']}", **env}
+        env = {**base_env, "XDG_CACHE_HOME": str(tmp_path), "PATH": f"{path}{os.pathsep}{os.environ['PATH']}", **env}
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         begun.append(subprocess.Popen([sys.executable, "-c", CODE], cwd=ROOT, env=env, **pipes))
         return begun[-1]
 
-    yield one
+    yield claim
     for process in begun:
         process.kill()
         process.communicate()
@@ -61,17 +62,17 @@ def answer(process: subprocess.Popen[str]) -> list[str]:
 
 
 def waits(process: subprocess.Popen[str]) -> str:
-    """What a process says that it waits for; it must not have a GPU."""
+    """The line in which a process says what it waits for. It must not have a GPU."""
     assert process.stdout is not None
     assert process.stderr is not None
     ready, _, _ = select.select([process.stderr], [], [], 60.0)
-    said = process.stderr.readline() if ready else ""
+    line = process.stderr.readline() if ready else ""
     assert not select.select([process.stdout], [], [], 1.0)[0]
-    return said
+    return line
 
 
 def test_numbers_become_uuids_and_no_gpu_is_given_twice(start: Start) -> None:
-    """A killed holder frees its GPU, and who waits says so."""
+    """A killed process frees its GPU. A process that waits says so."""
     first = start("GPU-a", "GPU-b", CUDA_VISIBLE_DEVICES="0")
     assert answer(first) == ["cuda", "GPU-a"]
     assert answer(start("GPU-a", "GPU-b")) == ["cuda", "GPU-b"]
@@ -84,11 +85,11 @@ def test_numbers_become_uuids_and_no_gpu_is_given_twice(start: Start) -> None:
 
 
 def test_a_scheduler_s_gpu_is_taken_as_it_is(start: Start) -> None:
-    """It may give one GPU to several jobs on purpose; of several GPUs each run still takes another."""
+    """A scheduler may give one GPU to several jobs on purpose. Of several GPUs each run still takes another."""
     for _ in range(2):
         assert answer(start("GPU-a", **SCHEDULED)) == ["cuda", "GPU-a"]
-    two = {**SCHEDULED, "CUDA_VISIBLE_DEVICES": "0,1"}
-    assert [answer(start("GPU-c", "GPU-d", **two))[1] for _ in range(2)] == ["GPU-c", "GPU-d"]
+    allocation = {**SCHEDULED, "CUDA_VISIBLE_DEVICES": "0,1"}
+    assert [answer(start("GPU-c", "GPU-d", **allocation))[1] for _ in range(2)] == ["GPU-c", "GPU-d"]
 
 
 def test_slots(start: Start) -> None:
@@ -128,24 +129,24 @@ def test_gpus_are_the_allowed_ones_else_those_listed(bare: pytest.MonkeyPatch, t
     tool = tmp_path / "bin/nvidia-smi"
     tool.write_text("#!/bin/sh\necho 'GPU 0: Card (UUID: GPU-1-a)'\necho '  MIG 1g.10gb Device 0: (UUID: MIG-3-c)'\n")
     bare.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert device.visible_gpus() == ["0"]  # which part a number means is not for us to say
+    assert device.visible_gpus() == ["0"]  # the part that a number means is unknown
     bare.delenv("CUDA_VISIBLE_DEVICES")
-    assert device.visible_gpus() == ["MIG-3-c"]  # a GPU cut into parts is used by its parts
+    assert device.visible_gpus() == ["MIG-3-c"]  # of a partitioned GPU the parts are used
     tool.unlink()
     for bus in ("0000:01:00.0", "0000:02:00.0"):
         (tmp_path / "driver/gpus" / bus).mkdir(parents=True)
-    assert device.visible_gpus() == ["0", "1"]  # in a container without the tool
+    assert device.visible_gpus() == ["0", "1"]  # as in a container without nvidia-smi
 
 
-@pytest.mark.parametrize("told", ["0", "two", "1.5"])
-def test_slots_are_a_number_from_1_on(bare: pytest.MonkeyPatch, told: str) -> None:
-    bare.setenv(device.SLOTS, told)
+@pytest.mark.parametrize("slots", ["0", "two", "1.5"])
+def test_slots_are_a_number_from_1_on(bare: pytest.MonkeyPatch, slots: str) -> None:
+    bare.setenv(device.SLOTS, slots)
     with pytest.raises(SpecError, match=r"^FEDNOISE_GPU_SLOTS: expected a whole number from 1 on, got .*$"):
         device.slots_per_gpu()
 
 
 def test_a_lock_is_held_by_forked_children_to_their_end(tmp_path: Path) -> None:
-    """A run's workers live a moment longer than a killed run: until then its folder is not free."""
+    """The workers of a killed run live a moment longer. Until they end its folder is not free."""
     code = (
         "import os, sys, time\nfrom pathlib import Path\nfrom workflow_scripts.machine.locks import acquire_lock\n"
         "assert acquire_lock(Path(sys.argv[1])) is not None\n"

@@ -93,7 +93,7 @@ def hash_of(folder: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize("edit", SAME)
-def test_what_decides_nothing_keeps_the_hash(edit: str, tmp_path: Path) -> None:
+def test_edits_without_effect_keep_the_hash(edit: str, tmp_path: Path) -> None:
     old, new = SAME[edit]
     assert old in PLAIN
     before = PLAIN.replace(old, old + METHODS if edit == "line of a registry" else old)
@@ -101,15 +101,15 @@ def test_what_decides_nothing_keeps_the_hash(edit: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("edit", OTHER)
-def test_what_decides_changes_the_hash(edit: str, tmp_path: Path) -> None:
+def test_edits_with_effect_change_the_hash(edit: str, tmp_path: Path) -> None:
     old, new = OTHER[edit]
     assert old in PLAIN
     assert hash_of(tmp_path / "b", PLAIN) != hash_of(tmp_path / "a", PLAIN.replace(old, new))
 
 
 def test_files_that_are_not_imported_do_not_count(root: Path, tmp_path: Path) -> None:
-    other = write(tmp_path / "other", {**FILES, "fednoise_core/unused.py": "x = 2\n"})
-    assert closure_hash(other, "fednoise_core/a.py") == closure_hash(root, "fednoise_core/a.py")
+    extended = write(tmp_path / "other", {**FILES, "fednoise_core/unused.py": "x = 2\n"})
+    assert closure_hash(extended, "fednoise_core/a.py") == closure_hash(root, "fednoise_core/a.py")
 
 
 def test_the_version_of_python_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,8 +177,8 @@ def test_imports_for_type_checkers_do_not_count(root: Path) -> None:
 def test_other_conditions_for_type_checkers_count(root: Path, tmp_path: Path) -> None:
     text = "from typing import TYPE_CHECKING\nif not TYPE_CHECKING:\n    x = 1\n"
     (root / "fednoise_core/b.py").write_text(text)
-    other = write(tmp_path / "other", {**FILES, "fednoise_core/b.py": text.replace("= 1", "= 2")})
-    assert closure_hash(other, "fednoise_core/a.py") != closure_hash(root, "fednoise_core/a.py")
+    changed = write(tmp_path / "other", {**FILES, "fednoise_core/b.py": text.replace("= 1", "= 2")})
+    assert closure_hash(changed, "fednoise_core/a.py") != closure_hash(root, "fednoise_core/a.py")
 
 
 def test_two_modules_whose_contents_are_exchanged_count(root: Path, tmp_path: Path) -> None:
@@ -229,8 +229,8 @@ def test_steps_depend_on_their_own_kind_only() -> None:
     project = Path(__file__).parents[2]
     steps = StepCode(project)
     training = set(read_modules(project, steps.step_entries("training_run", method=["fedcorr"], net=["small_cnn"])))
-    own = {"fednoise_core/noise/labels.py", "fednoise_core/methods/fedcorr.py", "fednoise_core/nets/small.py"}
-    assert own <= training
+    needed = {"fednoise_core/noise/labels.py", "fednoise_core/methods/fedcorr.py", "fednoise_core/nets/small.py"}
+    assert needed <= training
     others = {
         *(f"fednoise_core/noise/{name}.py" for name in ("registry", "models", "asymmetric", "levels")),
         *(f"fednoise_core/partition/{name}.py" for name in ("registry", "schemes", "skew")),
@@ -248,13 +248,13 @@ def test_steps_depend_on_their_own_kind_only() -> None:
 
 
 def test_a_further_line_of_a_registry_changes_no_other_hash(tmp_path: Path) -> None:
-    """Adding a method must not make every result stale; pointing a name elsewhere must make its own."""
+    """A new method must not make every result stale. A name with another class must make its own results stale."""
     table = "fednoise_core/methods/__init__.py"
     lines = {"one": "fednoise_core.methods.m:One", "two": "fednoise_core.methods.m:Two"}
 
-    def code(folder: str, known: dict[str, str], method: str) -> str:
+    def code(folder: str, entries: dict[str, str], method: str) -> str:
         for name, text in {
-            table: f"METHODS = {known!r}\n",
+            table: f"METHODS = {entries!r}\n",
             "workflow_scripts/steps/training_run.py": "import fednoise_core.methods\n",
             "fednoise_core/methods/m.py": "",
             "fednoise_core/nets/__init__.py": "NETS = {}\n",

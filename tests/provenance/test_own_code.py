@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def run_words(inputs: dict[str, str], out: Path) -> list[str]:
-    """The training command's words for a short run."""
-    method, how = toy.settings("fedavg")
-    spec = json.dumps({"method": method, "train": {**how, "net": "mlp"}, "seed": 0})
+    """The training command's arguments for a short run."""
+    method, settings = toy.settings("fedavg")
+    spec = json.dumps({"method": method, "train": {**settings, "net": "mlp"}, "seed": 0})
     files = [word for name, file in inputs.items() for word in (f"--{name}", file)]
     return ["--spec", spec, *files, "--out", str(out / "run"), "--work", str(out / "work"), "--device", "cpu"]
 
@@ -30,7 +30,7 @@ def run_words(inputs: dict[str, str], out: Path) -> list[str]:
 def test_every_step_refuses_other_code(step, inputs, tmp_path, capsys) -> None:
     out = str(tmp_path / "out")
     report = ["--runs-list", str(tmp_path)]
-    words = {
+    arguments = {
         "setting_page": [f"--{name}={inputs[name]}" for name in ("arrays", "labels", "partition")],
         "download": ["--spec", '{"source": "digits"}'],
         "noise": ["--spec", '{"kind": "symmetric", "rate": 0.5}', "--seed=0", "--arrays", inputs["arrays"]],
@@ -42,21 +42,21 @@ def test_every_step_refuses_other_code(step, inputs, tmp_path, capsys) -> None:
         "metrics": [*report, *(f"--{name}={out}" for name in ("headline", "accuracy", "curves"))],
         "train": run_words(inputs, tmp_path),
     }[step.__name__.split(".")[2]]
-    words = words if "--out" in words or "--out-prefix" in words else [*words, "--out", out]
-    assert step.main([*words, "--code", "0" * 16]) == 2
-    said = capsys.readouterr().err
-    assert "the code has changed since this job was planned" in said
-    assert said.count("\n") == 1
+    arguments = arguments if "--out" in arguments or "--out-prefix" in arguments else [*arguments, "--out", out]
+    assert step.main([*arguments, "--code", "0" * 16]) == 2
+    message = capsys.readouterr().err
+    assert "the code has changed since this job was planned" in message
+    assert message.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_planned_code_is_accepted(inputs, tmp_path) -> None:
     steps = StepCode(ROOT)
-    words = ["--spec", '{"kind": "iid", "clients": 3}', "--seed=0", "--arrays", inputs["arrays"]]
+    arguments = ["--spec", '{"kind": "iid", "clients": 3}', "--seed=0", "--arrays", inputs["arrays"]]
     assert (
         split.main(
             [
-                *words,
+                *arguments,
                 "--out",
                 str(tmp_path / "p.npz"),
                 "--code",
@@ -67,8 +67,8 @@ def test_the_planned_code_is_accepted(inputs, tmp_path) -> None:
     )
 
 
-def test_what_keeps_the_books_is_in_no_closure() -> None:
-    """Else an edit of the code hash itself would rerun everything."""
+def test_bookkeeping_modules_are_in_no_closure() -> None:
+    """Otherwise an edit of the code hash itself would rerun everything."""
     steps = StepCode(ROOT)
     for entries in (
         steps.step_entries("training_run", method=["fedavg"], net=["mlp"]),

@@ -35,8 +35,8 @@ def split() -> fn.Partition:
 
 
 def run(**change: Any) -> Any:
-    given = {"arrays": data(), "labels": labels(), "partition": split(), "method": "fedavg", "train": ONE_ROUND}
-    return fn.run(**given | change)
+    defaults = {"arrays": data(), "labels": labels(), "partition": split(), "method": "fedavg", "train": ONE_ROUND}
+    return fn.run(**defaults | change)
 
 
 def refused(call: Any, name: str, wrong: list[Any]) -> None:
@@ -49,7 +49,7 @@ def refused(call: Any, name: str, wrong: list[Any]) -> None:
 
 
 def without(*right: Any) -> list[Any]:
-    return [value for value in WRONG if not any(value is one for one in right)]
+    return [value for value in WRONG if not any(value is item for item in right)]
 
 
 def make_arrays(**change: Any) -> fn.Arrays:
@@ -129,7 +129,7 @@ def test_a_name_stands_for_its_settings():
     np.testing.assert_array_equal(fn.inject(data(), "none", 0).noisy, data().y_train)
     by_numpy = fn.inject(data(), {"kind": "symmetric", "rate": np.float64(0.2), "noise_seed": np.int64(3)}, np.int64(0))
     assert by_numpy.spec["noise"] == {"kind": "symmetric", "rate": 0.2, "noise_seed": 3}
-    assert type(by_numpy.spec["noise"]["noise_seed"]) is int  # else the file could not be written
+    assert type(by_numpy.spec["noise"]["noise_seed"]) is int  # otherwise the file could not be written
     with pytest.raises(SpecError, match="noise: the key 'rate' is missing"):
         fn.inject(data(), "symmetric", 0)
     with pytest.raises(SpecError, match=r"noise: the key 'sparsity' is missing: Share .* are kind semantic\."):
@@ -142,7 +142,7 @@ def test_a_name_stands_for_its_settings():
 
 def test_whole_numbers_as_keys_are_those_of_yaml():
     labels = [fn.inject(data(), {"kind": "semantic", "rate": 1, "map": {key: 1}}, 0) for key in (0, np.int64(0), "0")]
-    assert all(np.array_equal(one.noisy, labels[2].noisy) and one.spec == labels[2].spec for one in labels)
+    assert all(np.array_equal(result.noisy, labels[2].noisy) and result.spec == labels[2].spec for result in labels)
     with pytest.raises(SpecError, match="the keys 0, '0' are not all different"):
         fn.inject(data(), {"kind": "semantic", "rate": 1, "map": {0: 1, "0": 2}}, 0)
     with pytest.raises(SpecError, match="expected texts as keys"):
@@ -166,7 +166,7 @@ def test_bf16_on_a_processor_without_it_is_warned_of(monkeypatch, setting):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     with pytest.warns(UserWarning, match=r"^train\.precision: this processor has no instructions for bf16"):
         run(train={**ONE_ROUND, "net": "mlp", setting: "bf16"})
-    run(train={**ONE_ROUND, "net": "mlp"})  # pytest makes an error of a warning
+    run(train={**ONE_ROUND, "net": "mlp"})  # pytest turns a warning into an error
     capabilities["avx512_bf16"] = True
     run(train={**ONE_ROUND, "net": "mlp", setting: "bf16"})
 
@@ -185,21 +185,21 @@ def test_an_unknown_argument_and_device_are_named():
 
 
 def test_a_plain_array_is_taken_as_labels():
-    mine = (data().y_train + 1) % 10
-    made = dataclasses.replace(data(), given={"mine": mine})
-    by_set = run(arrays=made, labels=fn.inject(made, "given", 0))
-    by_hand = run(labels=mine.astype(np.uint8))
+    array = (data().y_train + 1) % 10
+    with_set = dataclasses.replace(data(), given={"mine": array})
+    by_set = run(arrays=with_set, labels=fn.inject(with_set, "given", 0))
+    by_hand = run(labels=array.astype(np.uint8))
     assert by_hand.summary["diagnostics"] == by_set.summary["diagnostics"]
     assert by_hand.summary["diagnostics"]["noise_rate"] == 1.0
     assert by_hand.curve == by_set.curve
     drawn = fn.partition_of(data(), OPENSET, 0, labels().noisy)
     np.testing.assert_array_equal(drawn.index, fn.partition_of(data(), OPENSET, 0, labels()).index)
     unsure = dataclasses.replace(data(), clean_known=False)
-    assert run(arrays=unsure, labels=mine).summary["diagnostics"]["noise_rate"] is None
+    assert run(arrays=unsure, labels=array).summary["diagnostics"]["noise_rate"] is None
     for wrong, message in (
-        (mine[:-1], r"labels: got an array int64 \[199\]; integers \[200\], one per image"),
-        (mine + 1, r"labels: they are 1\.\.10; this data set's classes are 0\.\.9"),
-        (mine / 2, r"labels: got an array float64"),
+        (array[:-1], r"labels: got an array int64 \[199\]; integers \[200\], one per image"),
+        (array + 1, r"labels: they are 1\.\.10; this data set's classes are 0\.\.9"),
+        (array / 2, r"labels: got an array float64"),
     ):
         with pytest.raises(SpecError, match=message):
             run(labels=wrong)
@@ -208,22 +208,25 @@ def test_a_plain_array_is_taken_as_labels():
 
 
 def test_labels_and_partition_of_other_data_are_refused():
-    other = fn.dataset({"source": "digits", "subset": {"train": 200, "test": 20}, "split_seed": 5})
+    other_data = fn.dataset({"source": "digits", "subset": {"train": 200, "test": 20}, "split_seed": 5})
     unsure, iid = dataclasses.replace(data(), clean_known=False), {"kind": "iid", "clients": 4}
-    given = fn.inject(unsure, "given", 0)
-    assert run(arrays=unsure, labels=given).summary["rounds"] == 1
+    given_labels = fn.inject(unsure, "given", 0)
+    assert run(arrays=unsure, labels=given_labels).summary["rounds"] == 1
     for change, message in (
-        ({"arrays": other}, r"labels: made for other arrays: \d+ of 200 clean labels differ"),
-        ({"arrays": dataclasses.replace(other, clean_known=False), "labels": given}, "labels: made for other arrays"),
+        ({"arrays": other_data}, r"labels: made for other arrays: \d+ of 200 clean labels differ"),
+        (
+            {"arrays": dataclasses.replace(other_data, clean_known=False), "labels": given_labels},
+            "labels: made for other arrays",
+        ),
         ({"partition": fn.partition_of(data().take(np.arange(100)), iid, 0)}, "partition: made for 100 training"),
-        ({"partition": fn.partition_of(other, iid, 0)}, "partition: made for other arrays"),
+        ({"partition": fn.partition_of(other_data, iid, 0)}, "partition: made for other arrays"),
         ({"partition": dataclasses.replace(split(), offsets=split().offsets[::-1])}, "partition: .*offsets must rise"),
         ({"labels": dataclasses.replace(labels(), rate=0.9)}, "labels: rate says"),
     ):
         with pytest.raises(SpecError, match=message):
             run(**change)
     with pytest.raises(SpecError, match="partition: made for other arrays"):
-        fn.inject(data(), "none", 0, fn.partition_of(other, iid, 0))
+        fn.inject(data(), "none", 0, fn.partition_of(other_data, iid, 0))
 
 
 def test_the_commands_say_a_wrong_spec_in_one_line(tmp_path, capsys):
@@ -246,7 +249,7 @@ def test_a_run_leaves_torchs_switches_as_they_were():
     assert torch.get_num_threads() == threads
 
 
-def test_what_a_session_shows_is_a_line():
+def test_reprs_are_one_line():
     assert repr(data()) == "<Arrays digits 200 training and 20 test images 8x8, 250 public, 10 classes>"
     assert repr(labels()) == f"<Labels symmetric: 200 of 10 classes, {100 * labels().rate:.1f} % wrong>"
     assert repr(split()) == "<Partition iid: 4 clients with 50 to 50 of 200 samples>"

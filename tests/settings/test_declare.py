@@ -1,4 +1,4 @@
-"""A setting is declared once: what its annotation says is checked and listed in the schema.
+"""A setting is declared once: its annotation is both the check and the entry of the schema.
 
 The wording of messages is tested here; other tests ask for the key that a message names.
 """
@@ -59,22 +59,22 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_one_line_makes_check_and_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for made in (make_method({"name": "pull", "mu": 1}, Train()), Pull(train=Train(), mu=1)):
-        assert type(made.mu) is float  # type: ignore[attr-defined]
-    told = "mu: expected number, 0 ≤ x < 2, got 2"
+    for method in (make_method({"name": "pull", "mu": 1}, Train()), Pull(train=Train(), mu=1)):
+        assert type(method.mu) is float  # type: ignore[attr-defined]
+    message = "mu: expected number, 0 ≤ x < 2, got 2"
     for wrong in (lambda: make_method({"name": "pull", "mu": 2}, Train()), lambda: Pull(train=Train(), mu=2)):
-        with pytest.raises(SpecError, match=f"^method.{told}$"):
+        with pytest.raises(SpecError, match=f"^method.{message}$"):
             wrong()
     monkeypatch.setattr(config_schema, "FOLDER", tmp_path)
     monkeypatch.setattr(config_schema.pages, "list_pages", list)
     assert config_schema.main([]) == 0
-    known = yaml.safe_load((tmp_path / "method.yaml").read_text())
-    entry = known["pull"]
+    schemas = yaml.safe_load((tmp_path / "method.yaml").read_text())
+    entry = schemas["pull"]
     assert entry["description"] == "A pull towards the broadcast model (nobody, 2000)."
     assert entry["example"] == {"name": "pull"}
     mu = {"type": "number", "minimum": 0, "exclusiveMaximum": 2, "default": 0.01}
     assert entry["properties"]["mu"] == {**mu, "description": "Strength of the pull."}
-    with pytest.raises(SpecError, match=f"^study: {told}$"):  # in the same words, though from the file
+    with pytest.raises(SpecError, match=f"^study: {message}$"):  # the same message, from the schema file
         Schemas(tmp_path).check_kind("method", {"name": "pull", "mu": 2}, ConfigPath("study"))
 
 
@@ -86,7 +86,7 @@ class Group(Settings):
 
 
 def example(
-    handed: Any = None,
+    data: Any = None,
     *,
     word: Annotated[Literal["paper", "code", 1], NoBool, Field(description="One of these.")] = "paper",
     count: Annotated[int, Field(ge=1, description="A whole number.")] = 1,
@@ -124,13 +124,13 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("cuont", 1, ".cuont: unknown key; did you mean 'count'?"),
     ("x", 1, ".x: unknown key; known: count, either, flag, groups, map, rate, rows, some, word"),
     ("beside", 1, ".beside: unknown key; did you mean 'either'?"),
-    *(("count", wrong, f".count: expected integer ≥ 1, got {told}") for wrong, told in (
+    *(("count", wrong, f".count: expected integer ≥ 1, got {text}") for wrong, text in (
         (0, "0"), (1.5, "1.5"), (2.0, "2.0"), (True, "true"), ("5", '"5"'), (None, "null"), (b"x", "b'x'"))),
     ("flag", 1, ".flag: expected true | false, got 1"),
-    *(("rate", wrong, f".rate: expected {SHARE}, got {told}") for wrong, told in (
+    *(("rate", wrong, f".rate: expected {SHARE}, got {text}") for wrong, text in (
         (0, "0"), (True, "true"), (".5", '".5"'), (float("nan"), "NaN"), (float("inf"), "Infinity"))),
     ("rate", 10**400, f".rate: expected {SHARE}, got 1{'0' * 58}…"),
-    *(("some", wrong, f".some: expected {SOME}, got {told}") for wrong, told in (
+    *(("some", wrong, f".some: expected {SOME}, got {text}") for wrong, text in (
         (1.0, "1.0"), (2.5, "2.5"), (0.0, "0.0"), (-1, "-1"), (True, "true"), ("half", '"half"'))),
     ("rows", [[1, -1]], ".rows[0][1]: expected number ≥ 0, got -1"),
     ("rows", [1], ".rows[0]: expected list of numbers ≥ 0, got 1"),
@@ -148,9 +148,9 @@ REFUSED: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("key", "value", "taken"), TAKEN)
 def test_values_are_taken_in_the_settings_type(key: str, value: Any, taken: Any) -> None:
-    found = getattr(check_value(model_of(example), {key: value}, "here"), key)
-    assert found == taken
-    assert type(found) is type(taken)
+    result = getattr(check_value(model_of(example), {key: value}, "here"), key)
+    assert result == taken
+    assert type(result) is type(taken)
 
 
 @pytest.mark.parametrize(("key", "value", "message"), REFUSED)
@@ -186,11 +186,11 @@ def test_the_schema_has_all_types_and_takes_the_word_that_the_workflow_replaces(
         "groups": {"type": "array", "items": group},
         "either": {"anyOf": [{"type": "integer", "minimum": 0}, group]},
     }
-    made = json_schema(model_of(example))["properties"]
-    for name, one in made.items():
-        assert {key: value for key, value in one.items() if key not in ("default", "description")} == expected[name]
-    assert made["rate"]["default"] is None
-    assert "default" not in made["map"]
+    properties = json_schema(model_of(example))["properties"]
+    for name, schema in properties.items():
+        assert {key: value for key, value in schema.items() if key not in ("default", "description")} == expected[name]
+    assert properties["rate"]["default"] is None
+    assert "default" not in properties["map"]
     either = json_schema(Annotated[float, AlsoAccepts("oracle"), Field(ge=0)])
     assert either == {"anyOf": [{"type": "number", "minimum": 0}, {"const": "oracle"}]}
     assert describe_schema(either) == 'number ≥ 0, or "oracle"'

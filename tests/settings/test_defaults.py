@@ -1,4 +1,4 @@
-"""A setting at its default, left out or written out, is the same: what identifies a run leaves it out.
+"""A setting at its default is the same, left out or written out. The identity of a run leaves it out.
 
 The schemas of methods, nets, noises, partitions and training settings are made from the code's own defaults; an
 augmentation may be a chain, in which a setting goes to several parts.
@@ -20,8 +20,8 @@ def written_out(family: str) -> list[tuple[str, dict[str, Any]]]:
     kinds = read_yaml(ROOT / f"config/schema/{family}.yaml")
     return [
         (kind, {key: schema["default"]})
-        for kind, found in kinds.items()
-        for key, schema in found["properties"].items()
+        for kind, entry in kinds.items()
+        for key, schema in entry["properties"].items()
         if "default" in schema
     ]
 

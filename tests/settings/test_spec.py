@@ -39,7 +39,7 @@ def entries(family: str) -> dict[str, Any]:
 
 
 def refusal(family: str, name: str, values: Mapping[str, Any], *, by_schema: bool) -> str:
-    """What is wrong with settings, "" if nothing is."""
+    """The message about wrong settings; "" if they are right."""
     try:
         if not by_schema:
             check_value(model(family, name), values, "")
@@ -71,11 +71,11 @@ def test_old_schemas_and_pages_are_noticed_and_written_anew(tmp_path, monkeypatc
 
 
 def test_the_pages_of_the_repository_are_up_to_date():
-    made = pages.list_pages()
-    assert len(made) >= 9
-    for page in made:
-        text = page.read_text()
-        assert pages.fill_page(text) == text, f"{page}: run `fednoise schema`"
+    files = pages.list_pages()
+    assert len(files) >= 9
+    for file in files:
+        text = file.read_text()
+        assert pages.fill_page(text) == text, f"{file}: run `fednoise schema`"
 
 
 KINDS = [(family, name) for family in config_schema.FAMILIES for name in entries(family)]
@@ -83,15 +83,15 @@ KINDS = [(family, name) for family in config_schema.FAMILIES for name in entries
 
 @pytest.mark.parametrize(("family", "name"), KINDS)
 def test_schema_has_the_settings_and_defaults_of_the_model(family, name):
-    known, entry = model(family, name).model_fields, entries(family)[name]
-    assert entry["properties"].keys() == known.keys()
-    for key, field in known.items():
+    fields, entry = model(family, name).model_fields, entries(family)[name]
+    assert entry["properties"].keys() == fields.keys()
+    for key, field in fields.items():
         described = entry["properties"][key]
         assert described["description"]
         assert ("default" in described) == (not field.is_required() and field.default is not MISSING)
         if "default" in described:
             assert (described["default"], type(described["default"])) == (field.default, type(field.default)), key
-    assert entry.get("required", []) == [key for key, field in known.items() if field.is_required()]
+    assert entry.get("required", []) == [key for key, field in fields.items() if field.is_required()]
 
 
 @pytest.mark.parametrize("family", METHODS)
@@ -106,21 +106,21 @@ NUMBERS += [float("inf"), float("-inf"), float("nan")]
 OTHERS = ["x", "", True, None, [], {}, [1], "0.5", 2.5]
 
 
-@pytest.mark.parametrize(("family", "name"), [one for one in KINDS if one[0] in (*config_schema.REGISTRIES, "train")])
+@pytest.mark.parametrize(("family", "name"), [k for k in KINDS if k[0] in (*config_schema.REGISTRIES, "train")])
 def test_schema_and_model_take_and_refuse_the_same(family, name):
     """Every setting with numbers on, inside and beyond every bound, and with values of other types."""
     entry = entries(family)[name]
     needed = {key: entry["example"][key] for key in entry.get("required", []) if key in entry["example"]}
     for key, described in entry["properties"].items():
         options = [described, *described.get("anyOf", [])]
-        values = [*NUMBERS, *OTHERS, *(value for one in options for value in one.get("enum", []))]
+        values = [*NUMBERS, *OTHERS, *(value for option in options for value in option.get("enum", []))]
         refused = [refusal(family, name, {**needed, key: value}, by_schema=False) for value in values]
-        for value, words in zip(values, refused, strict=True):
+        for value, message in zip(values, refused, strict=True):
             by_schema = refusal(family, name, {**needed, key: value}, by_schema=True)
-            assert bool(by_schema) == bool(words), (key, value, words, by_schema)
-            if not isinstance(value, float) or math.isfinite(value):  # the workflow has words of its own for these
-                assert by_schema == words, (key, value)
-        assert "" in refused or "list" in words or "{" in words or key in ("map", "rows"), (key, "takes nothing")
+            assert bool(by_schema) == bool(message), (key, value, message, by_schema)
+            if not isinstance(value, float) or math.isfinite(value):  # the workflow words these differently
+                assert by_schema == message, (key, value)
+        assert "" in refused or "list" in message or "{" in message or key in ("map", "rows"), (key, "takes nothing")
         assert any(refused), (key, "takes everything")
 
 
@@ -182,8 +182,8 @@ def test_shares_of_the_prestop_and_of_the_ramp():
     assert [teaching.forget_rate_at(t) for t in (5, 10)] == [0.1, 0.2]
     for latest, start, stops in ((0.5, 0.25, [0, 0, 20]), (0, 0.25, [0, 12, 20]), (0, 0.5, [0, 0, 0])):
         method = make_method({"name": "forward_prestop", "latest": latest, "start": start, "patience": 1}, train)
-        found = []
+        rounds = []
         for round in (10, 12, 20):
             state = State(notes={"prestop": {"round": 0, "reference": 0.5, "misses": 0}}, round=round)
-            found.append(method._count_watched(state, 0.5 if latest == 0 else 0.6)["round"])
-        assert found == stops, latest
+            rounds.append(method._count_watched(state, 0.5 if latest == 0 else 0.6)["round"])
+        assert rounds == stops, latest

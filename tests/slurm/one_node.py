@@ -1,6 +1,6 @@
 """A Slurm cluster of one node on the loopback, for as long as a `with` lasts. Debian, as root.
 
-What it installs stays; the daemons that it starts and the configuration that it writes go at the end, however it comes.
+Installed packages stay. The daemons and the configuration are removed at the end, also after an error.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-CONFIG = Path("/etc/slurm/slurm.conf")  # the only place where jobs look for it, too
+CONFIG = Path("/etc/slurm/slurm.conf")  # jobs look for it there only
 MARK = "# one node on the loopback, for a test"
 PATIENCE = 60.0  # seconds until daemons answer
 
@@ -73,7 +73,7 @@ def one_node() -> Iterator[Path]:
 
 
 def _install() -> None:
-    """Slurm and munge, unless they are there."""
+    """Install Slurm and munge, unless they are there."""
     if os.getuid() != 0:
         sys.exit("this test starts the daemons of a cluster: run it as root, in a container for example")
     if all(map(shutil.which, ("slurmctld", "slurmd", "sbatch", "srun", "munged"))):
@@ -86,7 +86,7 @@ def _install() -> None:
 
 
 def _munge(folder: Path, end: contextlib.ExitStack) -> None:
-    """munged, which Slurm's programs know each other by, unless one answers already."""
+    """Start munged, by which Slurm's programs authenticate, unless one answers already."""
     if subprocess.run(["munge", "-n"], capture_output=True, check=False).returncode == 0:
         return
     key = Path("/etc/munge/munge.key")
@@ -103,7 +103,7 @@ def _munge(folder: Path, end: contextlib.ExitStack) -> None:
 
 
 def _start(command: list[str], folder: Path, end: contextlib.ExitStack) -> None:
-    """A daemon in the foreground, ended with the test."""
+    """Start a daemon in the foreground. It ends with the test."""
     with open(folder / f"{Path(command[-2]).name}.out", "wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     end.callback(_stop, process)
@@ -119,10 +119,10 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _wait_for(command: list[str], word: str, folder: Path) -> None:
-    """Until a command's answer holds `word`."""
+    """Repeat a command until its output holds `word`."""
     end = time.monotonic() + PATIENCE
-    while word not in (told := subprocess.run(command, capture_output=True, text=True, check=False).stdout):
+    while word not in (answer := subprocess.run(command, capture_output=True, text=True, check=False).stdout):
         if time.monotonic() > end:
             logs = "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in sorted(folder.glob("*.[lo][ou]*")))
-            sys.exit(f"{' '.join(command)}: {told.strip() or 'no answer'} after {PATIENCE:.0f} s\n{logs}")
+            sys.exit(f"{' '.join(command)}: {answer.strip() or 'no answer'} after {PATIENCE:.0f} s\n{logs}")
         time.sleep(0.5)

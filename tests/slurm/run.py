@@ -41,16 +41,16 @@ SCALE = ("--configfile", "config/scales/smoke.yaml")
 # as the page says for a cluster without accounting; the last two make a test short
 SLURM = ("--profile", "profiles/slurm", "--slurm-no-account", "--slurm-status-command", "squeue")
 QUICKLY = ("--slurm-init-seconds-before-status-checks", "3", "--seconds-between-status-checks", "2")
-TIMED = ("cost.json", "report.html", "SHA256SUMS")  # hold seconds, or digests of what does
+TIMED = ("cost.json", "report.html", "SHA256SUMS")  # hold seconds, or digests of files with seconds
 PATIENCE = 900.0
 
 
 def main() -> int:
-    """Exit code 0: as it should be."""
+    """Run the test. Exit code 0: passed."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the daemons are stopped then, too
     with tempfile.TemporaryDirectory(prefix="slurm-test-") as place:
         local, cluster = (_laid_out(Path(place, name)) for name in ("local", "cluster"))
-        told("a local run, to compare with")
+        report("a local run, to compare with")
         local("snakemake", "--cores", "2", *SCALE, "--config", "device=cpu")
         with one_node() as logs:
             try:
@@ -63,8 +63,8 @@ def main() -> int:
         different = sorted(file for file in first.keys() | second.keys() if first.get(file) != second.get(file))
         if different:
             sys.exit(f"not as in the local run: {', '.join(different)}")
-        told(f"{len(first)} result files are byte for byte those of the local run")
-    told("passed")
+        report(f"{len(first)} result files are byte for byte those of the local run")
+    report("passed")
     return 0
 
 
@@ -78,7 +78,7 @@ def _laid_out(folder: Path) -> Workflow:
 def _through_slurm(flow: Workflow) -> None:
     """Submit, kill the submitting Snakemake when a run is under way and another done, cancel, continue."""
     command = ["snakemake", *SLURM, *QUICKLY, *SCALE, "--config", "device=cpu"]
-    told(f"through Slurm: {' '.join(command)}")
+    report(f"through Slurm: {' '.join(command)}")
     with open(flow.path("first.log"), "wb") as log:
         first = subprocess.Popen(command, cwd=flow.folder, env=ENV, stdout=log, stderr=log, start_new_session=True)
     try:
@@ -87,7 +87,7 @@ def _through_slurm(flow: Workflow) -> None:
         first.kill()
         first.wait()
     before = finished(flow)
-    told(f"killed with {before} of {RUNS} runs finished; cancelled are: {'; '.join(queue())}")
+    report(f"killed with {before} of {RUNS} runs finished; cancelled are: {'; '.join(queue())}")
     if not 0 < before < RUNS:
         sys.exit("the kill did not come in the middle")
     subprocess.run(["scancel", "-u", "root"], check=True)
@@ -95,23 +95,23 @@ def _through_slurm(flow: Workflow) -> None:
     flow("snakemake", "--unlock", *SCALE)
     output = flow(*command)
     went_on = len(re.findall(r"resumed from round", logs(flow)))
-    told(f"continued: {finished(flow)} of {RUNS} runs finished, {went_on} of them from a checkpoint")
+    report(f"continued: {finished(flow)} of {RUNS} runs finished, {went_on} of them from a checkpoint")
     if finished(flow) != RUNS:
         sys.exit(f"runs are missing\n{output}")
     if "Nothing to be done" not in flow("snakemake", "-n", *SCALE, "--config", "device=cpu"):
         sys.exit("a dry run on the submitting machine finds work left to do")
     if flow.audit():
         sys.exit(f"the audit finds {flow.audit()}")
-    told("nothing is left to do, and the audit finds nothing")
+    report("nothing is left to do, and the audit finds nothing")
 
 
-def told(text: str) -> None:
-    """A line of what the test does."""
+def report(text: str) -> None:
+    """Print a line about the test's progress."""
     print(f"test-slurm: {text}", flush=True)
 
 
 def wait_until(done, process: subprocess.Popen[bytes] | None = None, log: Path | None = None) -> None:  # type: ignore[no-untyped-def]
-    """Until done(), with patience; a process that ends first is a failure."""
+    """Wait until done() is true. It fails if the process ends first or PATIENCE is over."""
     end = time.monotonic() + PATIENCE
     while not done():
         ended = process is not None and process.poll() is not None
@@ -127,7 +127,7 @@ def finished(flow: Workflow) -> int:
 
 
 def under_way(flow: Workflow) -> bool:
-    """Whether a run has got through some rounds."""
+    """True if a run has finished some rounds."""
     return any(path.read_text().count("\n") > 3 for path in flow.path("work").rglob("progress.jsonl"))
 
 
@@ -138,12 +138,12 @@ def queue() -> list[str]:
 
 
 def logs(flow: Workflow) -> str:
-    """What the training runs said."""
+    """The text of the training runs' logs."""
     return "".join(path.read_text() for path in flow.path("logs/train").rglob("*.log"))
 
 
 def digests(flow: Workflow) -> dict[str, str]:
-    """File → SHA-256, for all results and data but what holds seconds."""
+    """File → SHA-256 of all results and data, except files that hold seconds."""
     files = [path for folder in ("store", ROOT) for path in flow.path(folder).rglob("*") if path.is_file()]
     return {
         path.relative_to(flow.folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()

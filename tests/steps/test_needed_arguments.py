@@ -28,11 +28,11 @@ def test_a_step_names_the_arguments_that_it_needs(module: str, needed: str, caps
     assert capsys.readouterr().err.endswith(f"required: {needed}\n")
 
 
-@pytest.mark.parametrize(("words", "status"), [([], 2), (["trian"], 2), (["--help"], 0)])
+@pytest.mark.parametrize(("arguments", "status"), [([], 2), (["trian"], 2), (["--help"], 0)])
 def test_without_a_step_the_steps_are_listed(
-    words: list[str], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["steps", *words])
+    monkeypatch.setattr(sys, "argv", ["steps", *arguments])
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("workflow_scripts.steps", run_name="__main__")
     listed = "".join(capsys.readouterr()).partition("steps: ")[2].strip().split(", ")

@@ -1,4 +1,4 @@
-"""The numbers that git keeps: what each is the mean of."""
+"""The summary numbers that git keeps, and the runs that each is the mean of."""
 
 import configparser
 import json
@@ -53,22 +53,22 @@ def fields(template: Any) -> set[str]:
         return set().union(*map(fields, template))
     if not isinstance(template, dict):
         return set(re.findall(r"datum\.(\w+)", template)) if isinstance(template, str) else set()
-    own = {template["field"]} if isinstance(template.get("field"), str) else set()
-    return own.union(*map(fields, template.values()))
+    names = {template["field"]} if isinstance(template.get("field"), str) else set()
+    return names.union(*map(fields, template.values()))
 
 
 def test_dvcs_templates_name_columns_of_the_csvs_and_methods_have_their_marks(tmp_path: Path) -> None:
     grid = [{"noises": ["sym40", "clean"], "partitions": ["iid"], "methods": ["fedavg", "local", "feddpcont"]}]
     write_study(tmp_path, grid=grid, rounds=3)
     runs = load(listed_runs(tmp_path / "runs.json"))
-    made = {"curves": metrics_step.curves_table(runs), "dots": metrics_step.accuracy_table(tabulate_results(runs))}
-    for name, frame in made.items():
+    frames = {"curves": metrics_step.curves_table(runs), "dots": metrics_step.accuracy_table(tabulate_results(runs))}
+    for name, frame in frames.items():
         template = json.loads((ROOT / f".dvc/plots/fednoise_{name}.json").read_text(encoding="utf-8"))
         assert fields(template) - {"rev"} <= set(frame.columns), name  # rev is DVC's own
     marked = {"FedAvg", "Local only §", "FedDPCont ‡"}
-    assert set(made["dots"]["method"]) == marked
-    assert list(made["dots"]["noise"]) == 3 * ["sym40", "clean"]  # in the order of the list of runs
-    assert set(made["curves"]["method"]) == marked | {f"{name}, no noise" for name in marked}
+    assert set(frames["dots"]["method"]) == marked
+    assert list(frames["dots"]["noise"]) == 3 * ["sym40", "clean"]  # in the order of the list of runs
+    assert set(frames["curves"]["method"]) == marked | {f"{name}, no noise" for name in marked}
     dvc = configparser.ConfigParser()
     dvc.read(ROOT / ".dvc/config")
     page = (ROOT / ".dvc" / dvc["plots"]["html_template"]).read_text(encoding="utf-8")
@@ -79,5 +79,5 @@ def test_dvcs_templates_name_columns_of_the_csvs_and_methods_have_their_marks(tm
 def test_a_filter_on_numbers_reads_texts_as_numbers() -> None:
     """DVC hands over the cells of a CSV as texts, and "9.1" >= "70" is true of texts."""
     text = (ROOT / ".dvc/plots/fednoise_curves.json").read_text(encoding="utf-8")
-    (said,) = re.findall(r'"filter": "(.*)"', text)
-    assert re.sub(r"toNumber\(datum\.\w+\)", "", said).strip() == ">="
+    (condition,) = re.findall(r'"filter": "(.*)"', text)
+    assert re.sub(r"toNumber\(datum\.\w+\)", "", condition).strip() == ">="

@@ -1,4 +1,4 @@
-"""`python -m workflow_scripts.steps train`: what stops it, what it refuses, what it records."""
+"""`python -m workflow_scripts.steps train`: interrupts, refusals and records."""
 
 import contextlib
 import errno
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def as_it_was() -> Iterator[None]:
-    """The command takes SIGTERM and SIGINT for itself, and keeps them."""
+    """Restore the handlers of SIGTERM and SIGINT, which the command replaces."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():
@@ -39,28 +39,28 @@ def as_it_was() -> Iterator[None]:
 
 
 def words(
-    folder: Path, inputs: dict[str, str], *more: str, name: str = "fedavg", **changes: dict[str, Any]
+    folder: Path, inputs: dict[str, str], *options: str, name: str = "fedavg", **changes: dict[str, Any]
 ) -> list[str]:
     """The command line of a run. changes: of its spec."""
-    method, how = toy.settings(name)
-    spec = {"method": method, "train": how, "seed": 0, **changes}
+    method, settings = toy.settings(name)
+    spec = {"method": method, "train": settings, "seed": 0, **changes}
     files = [f"--{key}={file}" for key, file in inputs.items()]
     where = [f"--out={folder / 'out'}", f"--work={folder / 'work'}"]
-    return ["--device=cpu", "--checkpoint-seconds=1000", "--spec", json.dumps(spec), *files, *where, *more]
+    return ["--device=cpu", "--checkpoint-seconds=1000", "--spec", json.dumps(spec), *files, *where, *options]
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
     return {name: (folder / "out" / name).read_bytes() for name in FILES}
 
 
-def at_round(monkeypatch: pytest.MonkeyPatch, wanted: int, act: Any) -> None:
+def at_round(monkeypatch: pytest.MonkeyPatch, number: int, act: Any) -> None:
     """Call `act` when that many rounds were reported."""
     report, seen = loop.Progress.report_round, []
 
     def watched(self: Any, *args: Any) -> None:
         report(self, *args)
         seen.append(1)
-        if len(seen) == wanted:
+        if len(seen) == number:
             act()
 
     monkeypatch.setattr(loop.Progress, "report_round", watched)
@@ -72,9 +72,9 @@ def test_a_signal_stops_after_the_round_and_the_next_call_finishes(name, number,
     with monkeypatch.context() as patch:
         at_round(patch, 2, lambda: os.kill(os.getpid(), getattr(signal, f"SIG{number}")))
         assert train.main(words(tmp_path / "broken", inputs, name=name)) == train.INTERRUPTED
-    said = capsys.readouterr()
-    assert re.search(r"^\S+/broken/out: paused after round 2; run the same command to resume$", said.out, re.M)
-    assert said.err == ""
+    printed = capsys.readouterr()
+    assert re.search(r"^\S+/broken/out: paused after round 2; run the same command to resume$", printed.out, re.M)
+    assert printed.err == ""
     assert list(tmp_path.rglob("checkpoint.pt"))
     assert train.main(words(tmp_path / "broken", inputs, name=name)) == 0
     assert "resumed from round 2" in capsys.readouterr().out
@@ -84,9 +84,9 @@ def test_a_signal_stops_after_the_round_and_the_next_call_finishes(name, number,
 
 
 def test_ctrl_c_of_the_plain_command_is_one_line(inputs, tmp_path):
-    """Not a traceback, and the checkpoint is there."""
-    _, how = toy.settings("fedavg", rounds=5000)
-    command = [sys.executable, "-m", "workflow_scripts.steps", "train", *words(tmp_path, inputs, train=how)]
+    """There is no traceback, and the checkpoint is saved."""
+    _, settings = toy.settings("fedavg", rounds=5000)
+    command = [sys.executable, "-m", "workflow_scripts.steps", "train", *words(tmp_path, inputs, train=settings)]
     running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     progress = tmp_path / "work/progress.jsonl"
     while not (progress.exists() and progress.read_text().count("\n") > 2):
@@ -100,7 +100,7 @@ def test_ctrl_c_of_the_plain_command_is_one_line(inputs, tmp_path):
     assert (tmp_path / "work/checkpoint.pt").exists()
 
 
-def test_what_is_in_the_way_is_one_line(inputs, tmp_path, capsys):
+def test_blocked_paths_and_a_deep_spec_are_one_line(inputs, tmp_path, capsys):
     (tmp_path / "work/checkpoint.pt").mkdir(parents=True)
     assert train.main(words(tmp_path, inputs, "--checkpoint-rounds=1")) == 2
     (tmp_path / "b").mkdir()
@@ -124,9 +124,9 @@ def test_what_is_in_the_way_is_one_line(inputs, tmp_path, capsys):
 )
 def test_a_wrong_spec_is_one_line(change, message, inputs, tmp_path, capsys):
     assert train.main(words(tmp_path, inputs, **change)) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
     assert not (tmp_path / "out/summary.json").exists()
 
 
@@ -137,9 +137,9 @@ def test_a_wrong_executor_is_one_line(name, inputs, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("package", ["pyarrow", "safetensors"])
-def test_what_writing_the_results_needs_is_asked_for_first(package, inputs, tmp_path, capsys, monkeypatch):
+def test_packages_for_writing_results_are_checked_first(package, inputs, tmp_path, capsys, monkeypatch):
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == package else find(name, *rest))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *args: None if name == package else find(name, *args))
     assert train.main(words(tmp_path, inputs)) == 2
     assert f"pip install {package}" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -154,7 +154,7 @@ def test_a_second_process_in_a_work_folder_is_refused(inputs, tmp_path, capsys, 
 
 
 def test_a_run_that_another_process_finishes_meanwhile_is_left_alone(inputs, tmp_path, monkeypatch):
-    """The process of a Snakemake that was killed holds the lock, ends, and this one gets it."""
+    """The process of a killed Snakemake holds the lock and finishes the run; then this process gets the lock."""
     alone = train._training_lock
 
     @contextlib.contextmanager
@@ -171,7 +171,7 @@ def test_a_run_that_another_process_finishes_meanwhile_is_left_alone(inputs, tmp
 
 
 def test_a_finished_run_that_is_trained_again_is_unfinished_meanwhile(inputs, tmp_path, monkeypatch):
-    """Snakemake forces it. What was run by hand, without a planned code, records its own."""
+    """Snakemake forces it. A run by hand has no planned code and records its own."""
     assert train.main(words(tmp_path, inputs)) == 0
     steps, record = StepCode(ROOT), tmp_path / "out/spec.json"
     assert json.loads(record.read_text())["code"] == steps.hash_entries(
@@ -197,7 +197,7 @@ def test_executor_and_threads_are_those_asked_for(inputs, tmp_path, capsys, monk
 
 
 def fail_writing(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
-    """Let the disk be full from this file on, counted from 1."""
+    """Let the disk be full from this file on; files are counted from 1."""
     fsync, seen = os.fsync, []
 
     def sync(file: int) -> None:
@@ -237,9 +237,9 @@ def test_in_python_a_finished_run_is_not_lost(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         fail_writing(patch, 1)
         with pytest.warns(UserWarning, match=r"No space left on device: '.*metrics\.parquet'; the run is not lost"):
-            made = fn.run(*world, "fedavg", toy.TRAIN, out=tmp_path / "full")
-    made.save(tmp_path / "other")
-    assert fn.load(tmp_path / "other").curve == made.curve
+            run = fn.run(*world, "fedavg", toy.TRAIN, out=tmp_path / "full")
+    run.save(tmp_path / "other")
+    assert fn.load(tmp_path / "other").curve == run.curve
     monkeypatch.setattr(simulate, "run_loop", None)  # nothing is trained
     with pytest.raises(SpecError, match=r"out: expected a folder that can be written to, got .*No such file"):
         fn.run(*world, "fedavg", toy.TRAIN, out="/proc/nothing")
@@ -252,7 +252,7 @@ UNWANTED = {"pandas", "sklearn", "scipy", "torchvision", "matplotlib", "snakemak
 
 
 def test_a_training_process_imports_only_what_it_needs_until_its_results_are_written(inputs, tmp_path):
-    """Looked at after each round; parquet files, written at the end, need pyarrow."""
+    """Imports are checked after each round. The parquet files that are written at the end need pyarrow."""
     code = (
         "import sys, json; from fednoise_core.engine import loop; from workflow_scripts.steps import train\n"
         "report = loop.Progress.report_round\n"
@@ -263,7 +263,7 @@ def test_a_training_process_imports_only_what_it_needs_until_its_results_are_wri
     )
     command = [sys.executable, "-c", code, *words(tmp_path, inputs)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=ROOT).stdout
-    loaded = set(json.loads(next(line for line in said.splitlines() if line.startswith("LOADED")).split(" ", 1)[1]))
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=ROOT).stdout
+    loaded = set(json.loads(next(line for line in printed.splitlines() if line.startswith("LOADED")).split(" ", 1)[1]))
     assert "torch" in loaded
     assert not loaded & UNWANTED

@@ -19,19 +19,19 @@ from fednoise_core.testing.test_contract import FILES
 
 ROOT = Path(__file__).parents[2]
 KILLS = [(2, 0.0), (4, 0.01), (6, 0.03)]  # (round, seconds after it was reported): before, while or after it is saved
-KEEP = ("scaffold", "feddyn", "feddyn_efc", "ditto", "fedmd", "local")  # methods whose clients keep something
+KEEP = ("scaffold", "feddyn", "feddyn_efc", "ditto", "fedmd", "local")  # methods whose clients keep a state
 LONGER = {"fedcorr": {"iterations": 2, "tune_rounds": 3, "full_rounds": 4}}
 
 
 @dataclasses.dataclass
 class Setting:
-    """Where a run reads and writes."""
+    """The inputs and folders of a run."""
 
     folder: Path
     inputs: dict[str, str]
     name: str
     keep_mb: int = 2048
-    code: str | None = None  # the code's hash, as if the code were another
+    code: str | None = None  # a hash in place of the code's
     executor: str = "sequential"
 
     @property
@@ -67,7 +67,7 @@ class Setting:
         ]
 
     def order(self, kill: tuple[int, float] | None = None) -> dict[str, Any]:
-        """What the forking parent is told."""
+        """The order that the forking parent gets."""
         self.folder.mkdir(exist_ok=True, parents=True)
         return {
             "argv": self.argv(),
@@ -85,18 +85,19 @@ def parent() -> Iterator[Any]:
         yield lambda setting, kill=None: run(setting.order(kill))
 
 
-def assert_same_files(one: Path, other: Path) -> None:
-    assert {p.name for p in one.iterdir()} == {p.name for p in other.iterdir()} == {*FILES, "cost.json", "SHA256SUMS"}
+def assert_same_files(first: Path, second: Path) -> None:
+    expected = {*FILES, "cost.json", "SHA256SUMS"}
+    assert {p.name for p in first.iterdir()} == {p.name for p in second.iterdir()} == expected
     for name in FILES:
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
 
 
 @pytest.mark.parametrize("name", toy.KINDS)  # the others are resumed by the contract suite, in its own process
 def test_killed_at_three_rounds_and_resumed_equals_undisturbed(name, inputs, parent, tmp_path):
-    whole = Setting(tmp_path / "whole", inputs, name)
-    assert parent(whole) == 0, whole.log
+    undisturbed = Setting(tmp_path / "whole", inputs, name)
+    assert parent(undisturbed) == 0, undisturbed.log
     for trial in range(3):  # a busy machine may notice a round only when the run is over
-        broken = Setting(tmp_path / f"broken{trial}", inputs, name, keep_mb=0)  # what clients keep lies in a file
+        broken = Setting(tmp_path / f"broken{trial}", inputs, name, keep_mb=0)  # clients' states lie in a file
         reached = []
         for kill in KILLS:
             code = parent(broken, kill)
@@ -111,17 +112,17 @@ def test_killed_at_three_rounds_and_resumed_equals_undisturbed(name, inputs, par
     assert len(set(reached)) == len(KILLS), f"killed after rounds {reached}"
     assert parent(broken) == 0, broken.log
     assert broken.log.count("resumed from round") == len(KILLS)
-    assert whole.log.count("resumed from round") == 0
+    assert undisturbed.log.count("resumed from round") == 0
     assert json.loads((broken.out / "cost.json").read_text())["resumed"] >= reached[-1] - 1
-    assert_same_files(whole.out, broken.out)
+    assert_same_files(undisturbed.out, broken.out)
     assert [path.name for path in broken.progress.parent.iterdir()] == ["lock"]
 
 
 def test_a_plain_command_killed_and_given_again(inputs, parent, tmp_path):
     """python -m workflow_scripts.steps train, as a workflow starts it."""
     name = "fedavg"
-    whole, broken = Setting(tmp_path / "whole", inputs, name), Setting(tmp_path / "broken", inputs, name)
-    assert parent(whole) == 0
+    undisturbed, broken = Setting(tmp_path / "whole", inputs, name), Setting(tmp_path / "broken", inputs, name)
+    assert parent(undisturbed) == 0
     command = [sys.executable, "-m", "workflow_scripts.steps", "train", *broken.argv()]
     for _ in range(3):
         process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
@@ -135,7 +136,7 @@ def test_a_plain_command_killed_and_given_again(inputs, parent, tmp_path):
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "resumed from round" in done.stdout
-    assert_same_files(whole.out, broken.out)
+    assert_same_files(undisturbed.out, broken.out)
 
 
 def test_other_settings_or_code_start_afresh(inputs, parent, tmp_path):
@@ -145,15 +146,15 @@ def test_other_settings_or_code_start_afresh(inputs, parent, tmp_path):
     broken.code = "def"
     assert parent(broken) == 0
     assert "resumed" not in broken.log
-    whole = Setting(tmp_path / "whole", inputs, "fedavg", code="def")
-    assert parent(whole) == 0
-    assert_same_files(whole.out, broken.out)
+    undisturbed = Setting(tmp_path / "whole", inputs, "fedavg", code="def")
+    assert parent(undisturbed) == 0
+    assert_same_files(undisturbed.out, broken.out)
 
 
 def test_a_damaged_checkpoint_is_named_and_the_run_starts_over(inputs, parent, tmp_path):
     """Starting over gives the same bytes."""
-    whole = Setting(tmp_path / "whole", inputs, "fedavg")
-    assert parent(whole) == 0
+    undisturbed = Setting(tmp_path / "whole", inputs, "fedavg")
+    assert parent(undisturbed) == 0
     broken = Setting(tmp_path / "broken", inputs, "fedavg")
     assert parent(broken, (3, 0.02)) == -signal.SIGKILL
     content = broken.checkpoint.read_bytes()
@@ -161,14 +162,14 @@ def test_a_damaged_checkpoint_is_named_and_the_run_starts_over(inputs, parent, t
     assert parent(broken) == 0
     assert "checkpoint.pt: damaged checkpoint" in broken.log
     assert "the run starts from round 0" in broken.log
-    assert_same_files(whole.out, broken.out)
+    assert_same_files(undisturbed.out, broken.out)
 
 
-@pytest.mark.parametrize("what", ["arrays", "labels", "partition"])
-def test_a_damaged_input_is_named(what, inputs, parent, tmp_path):
-    damaged = tmp_path / f"{what}.npz"
-    damaged.write_bytes(Path(inputs[what]).read_bytes()[:-40])
-    setting = Setting(tmp_path / "run", {**inputs, what: str(damaged)}, "fedavg")
+@pytest.mark.parametrize("artifact", ["arrays", "labels", "partition"])
+def test_a_damaged_input_is_named(artifact, inputs, parent, tmp_path):
+    damaged = tmp_path / f"{artifact}.npz"
+    damaged.write_bytes(Path(inputs[artifact]).read_bytes()[:-40])
+    setting = Setting(tmp_path / "run", {**inputs, artifact: str(damaged)}, "fedavg")
     assert parent(setting) == 2
-    assert f"{what}.npz: damaged {what} artifact" in setting.log
+    assert f"{artifact}.npz: damaged {artifact} artifact" in setting.log
     assert "Traceback" not in setting.log

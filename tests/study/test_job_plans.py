@@ -1,4 +1,4 @@
-"""Planning goes without the packages that take long to import."""
+"""Planning does not import the slow packages."""
 
 import subprocess
 import sys

@@ -56,18 +56,18 @@ def project(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.delenv("FEDNOISE_DATA", raising=False)
     read = read_yaml("config/config.yaml")
-    return lambda scale="paper", folder=ROOT, **more: Project({**read, "scale": scale, **more}, folder)
+    return lambda scale="paper", folder=ROOT, **changes: Project({**read, "scale": scale, **changes}, folder)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_table_and_figure_has_its_runs(paper: str, project) -> None:
     study = Study(project(), paper)
     assert {run.name for run in study.runs if run.own} == {paper}
-    shown = {**study.tables, **study.figures}
+    specs = {**study.tables, **study.figures}
     for name, count in PAPERS[paper].items():
-        assert name in shown
+        assert name in specs
         if count is not None:
-            assert len(study.select_runs(shown[name])) == count, name
+            assert len(study.select_runs(specs[name])) == count, name
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -83,45 +83,45 @@ def test_the_papers_numbers_are_all_of_cells_that_the_study_has(paper: str, proj
         assert row["mean"] or "unreadable" in row["note"] or "dash" in row["note"]
         assert not row["mean"] or 1 < float(row["mean"]) < 100
     assert {f"table{row['table']}" for row in rows} == {
-        n for n, one in study.tables.items() if one["kind"] == "reproduction"
+        n for n, table in study.tables.items() if table["kind"] == "reproduction"
     }
 
 
 def test_all_papers_are_planned_in_seconds(project) -> None:
     before = time.process_time()
-    made = project()
-    runs = sum(len(Study(made, name).runs) for name in made.paper_names)
+    planned = project()
+    runs = sum(len(Study(planned, name).runs) for name in planned.paper_names)
     assert time.process_time() - before < 20  # CPU seconds; about 1 on an idle core
-    assert sorted(made.paper_names) == sorted(PAPERS)
+    assert sorted(planned.paper_names) == sorted(PAPERS)
     assert runs == 1122 + 468 + 72 + 372
 
 
 def test_smoke_is_small_and_shows_everything(project) -> None:
-    made = project("smoke")
+    smoke = project("smoke")
     runs = 0
     for paper in PAPERS:
-        study, whole = Study(made, paper), Study(project(), paper)
+        study, full = Study(smoke, paper), Study(project(), paper)
         runs += len(study.runs)
-        assert {*study.tables, *study.figures} == {*whole.tables, *whole.figures}
+        assert {*study.tables, *study.figures} == {*full.tables, *full.figures}
         for name, spec in study.tables.items():
-            found = study.select_runs(spec)
-            assert {run.seed for run in found} <= {0}
-            assert all(run.spec["train"]["rounds"] <= 4 for run in found)
-            assert spec.get("cells") == whole.tables[name].get("cells")  # what is left out reads "not run"
+            selected = study.select_runs(spec)
+            assert {run.seed for run in selected} <= {0}
+            assert all(run.spec["train"]["rounds"] <= 4 for run in selected)
+            assert spec.get("cells") == full.tables[name].get("cells")  # what is left out reads "not run"
     assert runs <= 40
 
 
 def test_cpu_keeps_the_protocol_of_the_paper(project) -> None:
-    """Scale cpu narrows the net. It may test less often and hold fewer images, never train less on each."""
+    """Scale cpu narrows the net. It may evaluate less often and use fewer images, but trains as much on each."""
     protocol = ("rounds", "epochs", "batch", "lr", "momentum", "weight_decay", "fraction", "augment", "optimiser")
     for paper in PAPERS:
-        whole, small = Study(project(), paper), Study(project("cpu"), paper)
-        own_id = {stand_in: own for own, stand_in in small.dataset_substitutes.items()}
-        papers = {(run.dataset, run.noise, run.partition, run.method): run.spec["train"] for run in whole.runs}
+        full, small = Study(project(), paper), Study(project("cpu"), paper)
+        own_id = {stand_in: original for original, stand_in in small.dataset_substitutes.items()}
+        papers = {(run.dataset, run.noise, run.partition, run.method): run.spec["train"] for run in full.runs}
         for run in small.runs:
             ours = run.spec["train"]
             dataset = own_id.get(run.dataset, run.dataset)
-            if dataset in whole.absent:
+            if dataset in full.absent:
                 continue
             printed = papers[dataset, run.noise, run.partition, run.method]
             assert {key: ours.get(key) for key in protocol} == {key: printed.get(key) for key in protocol}, run.folder
@@ -144,8 +144,8 @@ def test_a_figure_of_absent_data_says_so_in_the_page_and_is_an_error_by_its_own_
     config_copy: Path, project
 ) -> None:
     file = config_copy / "config/papers/feddpcont.yaml"
-    more = 'figures:\n  shop: {kind: curves, title: "Clothes", datasets: [clothing1m-public]}\n'
-    file.write_text(file.read_text().replace("figures:\n", more, 1))
+    figures = 'figures:\n  shop: {kind: curves, title: "Clothes", datasets: [clothing1m-public]}\n'
+    file.write_text(file.read_text().replace("figures:\n", figures, 1))
     study = Study(project(folder=config_copy), "feddpcont")
     assert study.page_metadata()["left_out"] == {"Clothes": "not run (data absent)"}
     with pytest.raises(SpecError, match=r"feddpcont.yaml: figures\.shop: shows only clothing1m-public"):
@@ -209,11 +209,11 @@ def test_setup_tables_say_what_this_study_uses(project) -> None:
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_a_subset_is_some_of_the_runs_in_the_same_folder(project, paper: str) -> None:
-    whole, some = Study(project("cpu"), paper), Study(project("cpu", subset="first"), paper)
-    runs = {run.folder for run in some.runs}
-    assert runs < {run.folder for run in whole.runs}
-    for name, spec in whole.tables.items():
-        assert spec.get("cells") == some.tables[name].get("cells"), "the cells stay, and read: not run"
+    full, subset = Study(project("cpu"), paper), Study(project("cpu", subset="first"), paper)
+    runs = {run.folder for run in subset.runs}
+    assert runs < {run.folder for run in full.runs}
+    for name, spec in full.tables.items():
+        assert spec.get("cells") == subset.tables[name].get("cells"), "the cells stay, and read: not run"
 
 
 def changed(folder: Path, old: str, new: str) -> None:
@@ -226,11 +226,11 @@ def changed(folder: Path, old: str, new: str) -> None:
 def test_a_subset_holds_what_lies_in_one_of_its_boxes(project, config_copy: Path) -> None:
     boxes = "[{noises: [sym20-seed0], methods: [fedhnl-hma], seeds: [1]}, {methods: [fedmd], seeds: [0]}]"
     changed(config_copy, "  first: [{seeds: [0]}]", f"  first: {boxes}")
-    kept = Study(project("cpu", config_copy, subset="first"), "fedhnl").runs
-    every = ["pair10-seed0", "pair20-seed0", "sym10-seed0", "sym20-seed0"]
-    assert sorted((run.method, run.noise, run.seed) for run in kept) == [
+    runs = Study(project("cpu", config_copy, subset="first"), "fedhnl").runs
+    noises = ["pair10-seed0", "pair20-seed0", "sym10-seed0", "sym20-seed0"]
+    assert sorted((run.method, run.noise, run.seed) for run in runs) == [
         ("fedhnl-hma", "sym20-seed0", 1),
-        *(("fedmd", noise, 0) for noise in every),
+        *(("fedmd", noise, 0) for noise in noises),
     ]
 
 
@@ -251,7 +251,7 @@ def test_a_subset_holds_what_lies_in_one_of_its_boxes(project, config_copy: Path
         ),
     ],
 )
-def test_a_subset_that_cannot_be(project, config_copy: Path, subset: str, box: str, message: str) -> None:
+def test_wrong_subsets_are_refused(project, config_copy: Path, subset: str, box: str, message: str) -> None:
     changed(config_copy, "  first: [{seeds: [0]}]", f"  first: [{box}]")
     with pytest.raises(SpecError, match=re.escape(message)):
         Study(project("cpu", config_copy, subset=subset), "fedhnl")
@@ -299,7 +299,7 @@ def test_a_subset_of_no_study_is_no_fault_of_the_first(project, config_copy: Pat
         ),
     ],
 )
-def test_a_claim_that_cannot_be(project, config_copy: Path, old: str, new: str, message: str) -> None:
+def test_wrong_claims_are_refused(project, config_copy: Path, old: str, new: str, message: str) -> None:
     file = config_copy / "config/papers/fedhnl.yaml"
     text = file.read_text()
     assert old in text

@@ -24,33 +24,33 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Project:
     """The project of somebody who has Clothing1M."""
     monkeypatch.chdir(ROOT)
     monkeypatch.delenv("FEDNOISE_DATA", raising=False)
-    whole = Project._read_facts
+    read_facts = Project._read_facts
     monkeypatch.setattr(Project, "is_absent", lambda self, dataset: False)
     monkeypatch.setattr(
         Project,
         "_read_facts",
-        lambda self, dataset: (1_000_000, 14, 224) if dataset.startswith("clothing1m") else whole(self, dataset),
+        lambda self, dataset: (1_000_000, 14, 224) if dataset.startswith("clothing1m") else read_facts(self, dataset),
     )
     return Project(read_yaml("config/config.yaml"))
 
 
-def test_every_table_and_figure_is_a_target_or_told_to_be_none(project: Project) -> None:
+def test_every_table_and_figure_is_a_target_or_listed_without_one(project: Project) -> None:
     text = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
     studies = {name: Study(project, name) for name in project.paper_names}
     listed = ROW.findall(text)
     for paper, kind, which, target, runs in listed:
         study, part = studies[paper.lower()], f"{kind}{which}"
         assert target == f"{study.name}_{part}"
-        shown = {**study.tables, **study.figures}[part]
+        spec = {**study.tables, **study.figures}[part]
         study.check_present(part)
         if runs != "–":
-            assert len(study.select_runs(shown)) == int(runs), target
+            assert len(study.select_runs(spec)) == int(runs), target
     without = " ".join(text[text.index("Without a target") :].split("##")[0].split())
     for name, (tables, figures) in IN_THE_PAPERS.items():
-        found = {(kind, int(which)) for paper, kind, which, *_ in listed if paper == name}
-        whole = {*(("table", one) for one in tables), *(("figure", one) for one in figures)}
-        assert found <= whole
-        for kind, which in whole - found:
+        rows = {(kind, int(which)) for paper, kind, which, *_ in listed if paper == name}
+        expected = {*(("table", number) for number in tables), *(("figure", number) for number in figures)}
+        assert rows <= expected
+        for kind, which in expected - rows:
             assert drawn(without, name, kind, which), (name, kind, which)
     assert {target for *_, target, _ in listed} == {
         f"{name}_{part}"
@@ -61,9 +61,9 @@ def test_every_table_and_figure_is_a_target_or_told_to_be_none(project: Project)
 
 
 def drawn(text: str, paper: str, kind: str, number: int) -> bool:
-    """Whether the sentence about what has no target names it: "FedDPCont figures 1 and 2"."""
-    for found in re.finditer(rf"{paper} {kind}s? (\d+)(?: (and|to) (\d+))?", text):
-        first, word, last = int(found[1]), found[2], int(found[3] or found[1])
+    """True if the sentence about parts without a target names this one, as in "FedDPCont figures 1 and 2"."""
+    for match in re.finditer(rf"{paper} {kind}s? (\d+)(?: (and|to) (\d+))?", text):
+        first, word, last = int(match[1]), match[2], int(match[3] or match[1])
         if number in (first, last) or (word == "to" and first <= number <= last):
             return True
     return False

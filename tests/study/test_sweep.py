@@ -1,4 +1,4 @@
-"""`sweep` in a method's definition: which variants it stands for; a mistake is one message with file and key."""
+"""`sweep` in a method's definition: the variants that it stands for. A mistake is one message with file and key."""
 
 import json
 from collections.abc import Callable
@@ -67,10 +67,10 @@ def test_an_option_of_the_net_can_be_swept(study: Callable[..., Study]) -> None:
 
 
 def test_a_variant_is_an_ordinary_run(study: Callable[..., Study]) -> None:
-    made = study()
-    methods = dict.fromkeys(run.method for run in made.runs)
+    planned = study()
+    methods = dict.fromkeys(run.method for run in planned.runs)
     assert list(methods) == ["fedavg", "prox@mu=0", "prox@mu=0.1", "prox@mu=1e-05"]
-    run = made.find_run("digits", "sym40", "held", "prox@mu=0.1", 1)
+    run = planned.find_run("digits", "sym40", "held", "prox@mu=0.1", 1)
     assert run.folder.startswith("store/runs/digits/symmetric-0.4/iid-5/fedprox/seed1/")
     assert (run.label, run.spec["method"]) == (
         "Prox, mu 0.1",
@@ -85,18 +85,17 @@ def test_a_variant_is_an_ordinary_run(study: Callable[..., Study]) -> None:
 
 
 def test_selections_name_methods_or_single_variants(study: Callable[..., Study]) -> None:
-    made = study()
-    assert {run.method for run in made.select_runs({"methods": ["prox"]})} == {run.method for run in made.runs} - {
-        "fedavg"
-    }
-    assert {run.method for run in made.select_runs({"methods": ["prox@mu=0", "fedavg"]})} == {"prox@mu=0", "fedavg"}
-    assert set(made.page_metadata()["methods"]) == {run.method for run in made.runs}
+    planned = study()
+    swept = {run.method for run in planned.runs} - {"fedavg"}
+    assert {run.method for run in planned.select_runs({"methods": ["prox"]})} == swept
+    assert {run.method for run in planned.select_runs({"methods": ["prox@mu=0", "fedavg"]})} == {"prox@mu=0", "fedavg"}
+    assert set(planned.page_metadata()["methods"]) == {run.method for run in planned.runs}
 
-    def one(data: dict[str, Any]) -> None:
+    def select_one(data: dict[str, Any]) -> None:
         data["grid"][0]["methods"] = ["prox@mu=0.1"]
         data["tables"], data["figures"] = {"one": {"kind": "accuracy", "methods": ["prox@mu=0.1"]}}, {}
 
-    assert {run.method for run in study(one).runs} == {"prox@mu=0.1"}
+    assert {run.method for run in study(select_one).runs} == {"prox@mu=0.1"}
 
 
 def test_every_combination_of_two_fields(study: Callable[..., Study]) -> None:
@@ -123,10 +122,10 @@ def test_training_settings_are_swept_too(study: Callable[..., Study]) -> None:
         }
         data["figures"] = {"rate": {"kind": "sweep", "field": "train.lr"}}
 
-    found = {run.method: run for run in study(edit).runs if run.seed == 0}
-    run = found["prox@mu=0.1@train.lr=0.01"]
+    runs = {run.method: run for run in study(edit).runs if run.seed == 0}
+    run = runs["prox@mu=0.1@train.lr=0.01"]
     assert [run.spec["train"][key] for key in ("lr", "epochs")] == [0.01, 2]
-    assert found["prox@mu=0.1@train.lr=0.1"].spec["train"]["lr"] == 0.1
+    assert runs["prox@mu=0.1@train.lr=0.1"].spec["train"]["lr"] == 0.1
     assert (run.label, run.spec["method"]["mu"]) == ("prox, mu 0.1, lr 0.01", 0.1)
     with pytest.raises(SpecError, match=r"prox.sweep.train.epochs: train.epochs has a value outside the sweep"):
         study(lambda data: (edit(data), data["methods"]["prox"]["sweep"].update({"train.epochs": [1]})))
@@ -137,12 +136,12 @@ def test_a_rate_that_only_an_oracle_knows(study: Callable[..., Study]) -> None:
         data["grid"][0]["methods"].append("cot")
         data["figures"] = {}
 
-    made = study(oracle)
-    found = [
-        made.find_run("digits", "sym40", "held", name, 0)
+    planned = study(oracle)
+    runs = [
+        planned.find_run("digits", "sym40", "held", name, 0)
         for name in ("cot@forget_rate=oracle_nominal", "cot@forget_rate=0.2")
     ]
-    assert [(run.spec["method"]["forget_rate"], run.oracle_rate) for run in found] == [(0.4, True), (0.2, False)]
+    assert [(run.spec["method"]["forget_rate"], run.oracle_rate) for run in runs] == [(0.4, True), (0.2, False)]
 
 
 def test_a_scale_may_have_fewer_values(study: Callable[..., Study]) -> None:
@@ -150,9 +149,9 @@ def test_a_scale_may_have_fewer_values(study: Callable[..., Study]) -> None:
         data["scales"] = {"smoke": {"methods": {"prox": {"sweep": {"mu": [0.1]}}}}}
         data["tables"]["zero"] = {"kind": "accuracy", "methods": ["prox@mu=0"]}
 
-    made = study(smaller, scale="smoke", overlay={"seeds": [0]})
-    assert [run.method for run in made.runs] == ["fedavg", "prox@mu=0.1"]
-    assert list(made.tables) == ["main"]  # the other has no run at this scale
+    planned = study(smaller, scale="smoke", overlay={"seeds": [0]})
+    assert [run.method for run in planned.runs] == ["fedavg", "prox@mu=0.1"]
+    assert list(planned.tables) == ["main"]  # the other has no run at this scale
 
 
 def test_mistakes_in_the_catalogue_name_it(config_copy: Path) -> None:
@@ -187,9 +186,9 @@ def test_mistakes_beside_a_sweep(study: Callable[..., Study], edit: Callable[[An
 
 
 def test_ids_are_read_back() -> None:
-    made = variant_id("prox", {"mu": 0.1, "weighting": "uniform", "on": True, "of": None})
-    assert made == "prox@mu=0.1@weighting=uniform@on=true@of=null"
-    assert (base_method(made), parse_settings(made)["weighting"]) == ("prox", "uniform")
+    variant = variant_id("prox", {"mu": 0.1, "weighting": "uniform", "on": True, "of": None})
+    assert variant == "prox@mu=0.1@weighting=uniform@on=true@of=null"
+    assert (base_method(variant), parse_settings(variant)["weighting"]) == ("prox", "uniform")
     assert format_settings(parse_settings(variant_id("a", {"forget_rate": 20}))) == "forget rate 20"
     assert strip_settings("Prox, mu 0.1", "prox@mu=0.1") == "Prox"
     assert (base_method("fedavg"), parse_settings("fedavg"), strip_settings("A, b", "fedavg")) == ("fedavg", {}, "A, b")
@@ -213,13 +212,13 @@ def test_random_search_draws_combinations(study: Callable[..., Study]) -> None:
     def search(draws: int) -> Callable[[Any], Any]:
         return lambda data: (data["methods"]["prox"].update(sweep=sweep, draws=draws), data.pop("figures"))
 
-    few, many = (
+    short, long = (
         dict.fromkeys(run.method for run in study(search(draws)).runs if run.method.startswith("prox"))
         for draws in (3, 12)
     )
-    assert list(many)[:3] == list(few)  # more draws keep the finished runs
-    assert len(many) == 12
-    drawn = [parse_settings(method) for method in many]
+    assert list(long)[:3] == list(short)  # more draws keep the finished runs
+    assert len(long) == 12
+    drawn = [parse_settings(method) for method in long]
     assert all(0.001 <= float(values["mu"]) <= 1 for values in drawn)
     assert sum(float(values["mu"]) < 0.03 for values in drawn) in range(2, 11)  # half of the draws by log
     assert {values["train.epochs"] for values in drawn} == {"1", "2", "3"}

@@ -1,4 +1,4 @@
-"""A headless Chromium for the tests of pages. Importing this skips the module where there is none."""
+"""A headless Chromium for the tests of pages. Importing this skips a test module if there is none."""
 
 import os
 import shutil
@@ -39,10 +39,10 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     service = webdriver.ChromeService(executable_path=str(DRIVER), log_output=os.devnull)
-    found = webdriver.Chrome(options=options, service=service)
-    found.set_network_conditions(offline=True, latency=0, throughput=0)
-    yield found
-    found.quit()
+    browser = webdriver.Chrome(options=options, service=service)
+    browser.set_network_conditions(offline=True, latency=0, throughput=0)
+    yield browser
+    browser.quit()
     service.stop()
 
 
@@ -58,11 +58,11 @@ def load(driver: Any, page: Path, width: int) -> None:
 
 
 def texts(page: Any, selector: str) -> list[str]:
-    return [one.text for one in page.find_elements(By.CSS_SELECTOR, selector)]
+    return [element.text for element in page.find_elements(By.CSS_SELECTOR, selector)]
 
 
 def click(page: Any, selector: str) -> None:
-    """With the mouse, where a person would have scrolled to before. Again if the page scrolled on meanwhile."""
+    """Scroll to the element and click it with the mouse. Try again if the page scrolled on meanwhile."""
     element = page.find_element(By.CSS_SELECTOR, selector)
     for tries_left in (2, 1, 0):
         page.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", element)
@@ -70,18 +70,18 @@ def click(page: Any, selector: str) -> None:
             return element.click()
         except ElementClickInterceptedException:
             if not tries_left:
-                raise  # it names what covers the element
+                raise  # the error names the covering element
             time.sleep(0.5)
 
 
 def find_violations(driver: Any) -> list[tuple[str, list[str]]]:
-    """What axe-core objects to on the page, as (rule, elements)."""
+    """The violations that axe-core finds on the page, as (rule, elements)."""
     axe = pytest.importorskip("axe_core_python")
     driver.execute_script(Path(axe.__file__).with_name("axe.min.js").read_text(encoding="utf-8"))
     driver.set_script_timeout(300)  # seconds; a busy machine
-    found = driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
-    assert len(found["passes"]) > 10
-    return [(one["id"], [node["html"][:120] for node in one["nodes"]]) for one in found["violations"]]
+    report = driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    assert len(report["passes"]) > 10
+    return [(fault["id"], [node["html"][:120] for node in fault["nodes"]]) for fault in report["violations"]]
 
 
 def prefer_dark(driver: Any, dark: bool) -> None:

@@ -1,10 +1,10 @@
-"""What the tests of all methods need to know of some: settings on the toy world, and unusual traffic."""
+"""Facts about single methods for the tests of all methods: settings on the toy world, and unusual traffic."""
 
 from typing import Any
 
 from fednoise_core.methods import method_class
 
-# Settings under which three short rounds on the toy world do all that the method can do.
+# Settings under which three short rounds on the toy world use all parts of the method.
 FIELDS: dict[str, dict[str, Any]] = {
     "confident_prestop": {"latest": 2},  # stopped after the second round, pruned in the third
     "coteaching": {"forget_rate": 0.4, "ramp": 2},
@@ -67,10 +67,10 @@ def traffic(name: str, run: Any) -> list[tuple[int, int]]:
     (`name?`).
     """
     if name in UNUSUAL:
-        known = UNUSUAL[name]
-        return known(run) if callable(known) else known
+        expected = UNUSUAL[name]
+        return expected(run) if callable(expected) else expected
     wire = method_class(name).wire
-    down, up = (sum(SIZES[one] for one in wire[side] if not one.endswith("?")) for side in ("broadcast", "update"))
+    down, up = (sum(SIZES[key] for key in wire[side] if not key.endswith("?")) for side in ("broadcast", "update"))
     return [(0, 0)] + [(4 * down, 4 * up)] * 3
 
 

@@ -73,8 +73,8 @@ class CNN9(nn.Module):
 
     def __init__(self, channels: int, side: int, classes: int, rate: float = 0.25, width: int = 128):
         super().__init__()
-        one, two, four = width, 2 * width, 4 * width
-        widths = [channels, one, one, one, two, two, two, four, two, one]
+        narrow, middle, wide = width, 2 * width, 4 * width
+        widths = [channels, narrow, narrow, narrow, middle, middle, middle, wide, middle, narrow]
         for k in range(1, 10):
             setattr(self, f"conv{k}", nn.Conv2d(widths[k - 1], widths[k], 3, padding=1 if k < 7 else 0))
             setattr(self, f"bn{k}", nn.BatchNorm2d(widths[k]))
@@ -110,8 +110,8 @@ class ResNet(nn.Module):
         into = width
         for stage, count in enumerate(blocks):
             out = width * 2**stage
-            made = [Basic(into if k == 0 else out, out, 2 if stage and k == 0 else 1) for k in range(count)]
-            setattr(self, f"layer{stage + 1}", nn.Sequential(*made))
+            units = [Basic(into if k == 0 else out, out, 2 if stage and k == 0 else 1) for k in range(count)]
+            setattr(self, f"layer{stage + 1}", nn.Sequential(*units))
             into = out
         self.pool = nn.AvgPool2d(4)
         self.head = nn.Linear(8 * width, classes)
@@ -175,8 +175,8 @@ class MobileNetV2(nn.Module):
         into = width
         for stage, (expansion, full, count, stride) in enumerate(self.STAGES, 1):
             out = full * width // 32
-            made = [Inverted(out if k else into, out, expansion, 1 if k else stride) for k in range(count)]
-            setattr(self, f"layer{stage}", nn.Sequential(*made))
+            units = [Inverted(out if k else into, out, expansion, 1 if k else stride) for k in range(count)]
+            setattr(self, f"layer{stage}", nn.Sequential(*units))
             into = out
         self.conv2, self.bn2 = conv_norm(10 * width, 40 * width, 1)
         self.pool = nn.AvgPool2d(4)
@@ -213,8 +213,8 @@ class ShuffleNet(nn.Module):
         self.conv1, self.bn1 = conv_norm(channels, 24, 1)
         into = 24
         for stage, (out, count) in enumerate(((width, 4), (2 * width, 8), (4 * width, 4)), 1):
-            made = [Unit(out if k else into, out, 1 if k else 2) for k in range(count)]
-            setattr(self, f"layer{stage}", nn.Sequential(*made))
+            units = [Unit(out if k else into, out, 1 if k else 2) for k in range(count)]
+            setattr(self, f"layer{stage}", nn.Sequential(*units))
             into = out
         self.pool = nn.AvgPool2d(4)
         self.head = nn.Linear(4 * width, classes)

@@ -30,7 +30,9 @@ METHODS: dict[str, dict[str, Any]] = {
 SWEPT: dict[str, dict[str, Any]] = {
     f"fedprox@mu={mu}": {"name": "fedprox", "label": f"FedProx, mu {mu}", "mu": mu} for mu in (0.01, 0.1)
 }
-STOPPED: dict[str, dict[str, Any]] = {"fedefc": {"name": "fedefc", "label": "FedEFC"}}  # two phases, the first watched
+STOPPED: dict[str, dict[str, Any]] = {
+    "fedefc": {"name": "fedefc", "label": "FedEFC"}
+}  # two phases, the first of which is watched
 NOISES: dict[str, dict[str, Any]] = {
     "clean": {"kind": "none"},
     "sym40": {"kind": "symmetric", "rate": 0.4},
@@ -93,7 +95,7 @@ def write_arrays(
 
 
 def write_labels(
-    path: Path, clean: np.ndarray, noise: dict[str, Any], *, classes: int = 10, seed: int = 0, known: bool = True
+    path: Path, clean: np.ndarray, noise: dict[str, Any], *, classes: int = 10, seed: int = 0, clean_known: bool = True
 ) -> np.ndarray:
     """Write a labels artifact with symmetric flips at the noise's rate. Returns the noisy labels."""
     rng, rate = stream(seed, "fake noise"), float(noise.get("rate", 0))
@@ -105,8 +107,8 @@ def write_labels(
     np.add.at(realised, (clean, noisy), 1)
     with np.errstate(invalid="ignore"):
         realised /= realised.sum(1, keepdims=True)
-    arrays = {"noisy": noisy, "rate": np.array(np.mean(noisy != clean) if known else math.nan)}
-    if known:
+    arrays = {"noisy": noisy, "rate": np.array(np.mean(noisy != clean) if clean_known else math.nan)}
+    if clean_known:
         arrays |= {"clean": clean, "T_nominal": nominal, "T_realised": realised}
     save_npz(
         path,
@@ -115,7 +117,7 @@ def write_labels(
             "artifact": "labels",
             "noise": noise,
             "seed": seed,
-            "nominal_rate": rate if known else None,
+            "nominal_rate": rate if clean_known else None,
             "classes": classes,
         },
     )
@@ -332,7 +334,7 @@ def write_study(
             place = f"{dataset}/{noise}/{partition}"
             labels = root / "labels" / dataset / noise / "any" / f"seed{seed}.npz"
             split = root / "partitions" / place / f"seed{seed}.npz"
-            noisy = write_labels(labels, clean, NOISES[noise], seed=seed, known=clean_known)
+            noisy = write_labels(labels, clean, NOISES[noise], seed=seed, clean_known=clean_known)
             write_partition(split, noisy, PARTITIONS[partition], seed=seed)
             for method in methods:
                 row = {**ids, "method": method, "seed": seed}
@@ -382,7 +384,7 @@ def write_study(
 
 
 def shown_files(root: Path) -> str:
-    """A study's tables and figures, as its page is told where they lie."""
+    """The paths of a study's tables and figures as JSON, the argument of its page."""
     files = [file for folder in ("tables", "figures") for file in root.glob(f"{folder}/*")]
     return json.dumps({f"{file.parent.name}/{file.name}": str(file) for file in files})
 

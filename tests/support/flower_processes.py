@@ -15,12 +15,12 @@ ROOT = Path(__file__).parents[2]
 
 
 class Processes:
-    """What a federation of processes consists of. Used as a context, which ends them.
+    """The processes of a federation. As a context it ends them.
 
     Args:
         out: Has the folders `server` and `site-<number>`.
         deadline: Seconds in which sites answer.
-        secure: Whether messages are encrypted and nodes authenticated.
+        secure: Encrypt messages and authenticate nodes.
     """
 
     def __init__(self, out: Path, deadline: float = 120.0, secure: bool = False):
@@ -116,8 +116,8 @@ class CountingProxy:
     def _accept_connections(self) -> None:
         with contextlib.suppress(OSError), self._server:  # of `close`
             while True:
-                near, far = self._server.accept()[0], socket.create_connection(self._target)
-                for source, sink, side in ((near, far, "up"), (far, near, "down")):
+                client, server = self._server.accept()[0], socket.create_connection(self._target)
+                for source, sink, side in ((client, server, "up"), (server, client, "down")):
                     threading.Thread(target=self._forward, args=(source, sink, side), daemon=True).start()
 
     def _forward(self, source: socket.socket, sink: socket.socket, side: str) -> None:
@@ -152,7 +152,7 @@ def kill_group(process: subprocess.Popen) -> None:
 
 def find_free_port() -> int:
     """Find a port of the loopback that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
     return port

@@ -28,18 +28,19 @@ def forking_parent() -> Iterator[Callable[[dict[str, Any]], int]]:
     """A function that runs one training process to its end, killed or not: a line of JSON in, its exit code out."""
     command = [sys.executable, __file__]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=SUPPORT.parents[1], env=ENVIRONMENT, text=True, stdin=pipe, stdout=pipe) as one:
-        assert one.stdin is not None
-        assert one.stdout is not None
-        assert one.stdout.readline() == "ready\n"
+    root = SUPPORT.parents[1]
+    with subprocess.Popen(command, cwd=root, env=ENVIRONMENT, text=True, stdin=pipe, stdout=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
 
         def train(order: dict[str, Any]) -> int:
-            one.stdin.write(json.dumps(order) + "\n")
-            one.stdin.flush()
-            return int(json.loads(one.stdout.readline())["code"])
+            process.stdin.write(json.dumps(order) + "\n")
+            process.stdin.flush()
+            return int(json.loads(process.stdout.readline())["code"])
 
         yield train
-        one.stdin.close()
+        process.stdin.close()
 
 
 def rounds(progress: Path) -> list[int]:
@@ -49,7 +50,7 @@ def rounds(progress: Path) -> list[int]:
 
 
 def train(argv: list[str], log: str, hash: str | None) -> None:
-    """The life of a training process."""
+    """Train in this process, which is a fork, and end it."""
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)

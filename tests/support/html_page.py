@@ -1,4 +1,4 @@
-"""What an HTML page holds, for the tests of pages."""
+"""The parts of an HTML page, for the tests of pages."""
 
 from html.parser import HTMLParser
 
@@ -22,10 +22,10 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.open += [] if tag in self.VOID else [tag]
-        given = dict(attrs)
-        self.ids += [given["id"]] if given.get("id") else []
-        self.refs += [value for key in ("href", "src") if (value := given.get(key)) is not None]
-        self.images += [given] if tag == "img" else []
+        attributes = dict(attrs)
+        self.ids += [attributes["id"]] if attributes.get("id") else []
+        self.refs += [value for key in ("href", "src") if (value := attributes.get(key)) is not None]
+        self.images += [attributes] if tag == "img" else []
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag

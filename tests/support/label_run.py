@@ -35,15 +35,15 @@ class LabelRun:
 
 
 def label_run(folder: Path, n: int = 120, side: int = 8, test: float = 0.1) -> LabelRun:
-    """n images of the user's own, three sites, a quarter of the labels wrong, of which all are found."""
+    """n images of the user's own, three sites, a quarter of the labels wrong, all of which are named."""
     draw = np.random.default_rng(5)
     clean = np.arange(n) % 3
     x = draw.integers(0, 90, (n, side, side), dtype=np.uint8)
     x[np.arange(n), 2 * clean + 1] += 150
     wrong = draw.random(n) < 0.25
-    given = np.where(wrong, (clean + 1) % 3, clean)
+    given_labels = np.where(wrong, (clean + 1) % 3, clean)
     owner = np.array(SITES)[draw.integers(0, 3, n)]
-    np.savez(folder / "mine.npz", x_train=x, given=given, client=owner, names=np.array(NAMES), note=np.arange(n))
+    np.savez(folder / "mine.npz", x_train=x, given=given_labels, client=owner, names=np.array(NAMES), note=np.arange(n))
     arrays = fn.dataset({"source": "npz", "path": str(folder / "mine.npz"), "test": {"holdout": test}})
     arrays.save(folder / "arrays.npz")
     labels = fn.inject(arrays, {"kind": "given"}, seed=0)

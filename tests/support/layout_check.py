@@ -1,4 +1,4 @@
-"""What a figure must obey to be readable: no text over another, none outside, none smaller than 7 pt."""
+"""Rules of a readable figure: no text over another, none outside, none smaller than 7 pt."""
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -35,18 +35,18 @@ def shown_texts(figure: Figure) -> list[tuple[Text, Bbox]]:
 
 def problems(figure: Figure) -> list[str]:
     """Overlapping, cut off or tiny texts, in words; empty if the figure is readable."""
-    found, texts = [], shown_texts(figure)
+    complaints, texts = [], shown_texts(figure)
     width, height = figure.get_size_inches() * figure.dpi
     for text, box in texts:
         name = repr(text.get_text())
         if text.get_fontsize() < 7:
-            found.append(f"{name} is {text.get_fontsize()} pt")
+            complaints.append(f"{name} is {text.get_fontsize()} pt")
         if box.x0 < -SLACK or box.y0 < -SLACK or box.x1 > width + SLACK or box.y1 > height + SLACK:
-            found.append(f"{name} leaves the figure: {box.extents.round(1)} of {width:.0f} × {height:.0f}")
+            complaints.append(f"{name} leaves the figure: {box.extents.round(1)} of {width:.0f} × {height:.0f}")
     edges = np.array([box.extents for _, box in texts]).reshape(-1, 2, 2)  # lower left and upper right corner
     shared = np.minimum(edges[:, None, 1], edges[:, 1]) - np.maximum(edges[:, None, 0], edges[:, 0])
-    for one, two in np.argwhere(np.triu((shared > SLACK).all(2), 1)):
-        wide, high = shared[one, two]
-        names = f"{texts[one][0].get_text()!r} and {texts[two][0].get_text()!r}"
-        found.append(f"{names} overlap by {wide:.1f} × {high:.1f} px")
-    return found
+    for first, second in np.argwhere(np.triu((shared > SLACK).all(2), 1)):
+        wide, high = shared[first, second]
+        names = f"{texts[first][0].get_text()!r} and {texts[second][0].get_text()!r}"
+        complaints.append(f"{names} overlap by {wide:.1f} × {high:.1f} px")
+    return complaints

@@ -15,9 +15,9 @@ def make(shape: tuple[int, int, int], classes: int, hidden: int = 64) -> nn.Modu
 
 def make_normed_head(shape: tuple[int, int, int], classes: int) -> nn.Module:
     """A linear layer after batch normalisation, both within a part that is called head."""
-    size, made = math.prod(shape), nn.Sequential(nn.Flatten())
-    made.add_module("head", nn.Sequential(nn.BatchNorm1d(size), nn.Linear(size, classes)))
-    return made
+    size, net = math.prod(shape), nn.Sequential(nn.Flatten())
+    net.add_module("head", nn.Sequential(nn.BatchNorm1d(size), nn.Linear(size, classes)))
+    return net
 
 
 class Normed(nn.Module):

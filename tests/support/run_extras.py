@@ -1,4 +1,4 @@
-"""The file of run folders that only a page reads: what a method says of its clients."""
+"""sites.csv of run folders, which only pages read: a method's verdicts about its clients."""
 
 import json
 from pathlib import Path
@@ -18,10 +18,10 @@ def write_sites(root: Path) -> None:
         if run["method"] in JUDGES:
             labels, split = Labels.load(Path(run["labels"])), Partition.load(Path(run["partition_file"]))
             for client in range(split.clients):
-                mine = split.index[split.offsets[client] : split.offsets[client + 1]]
-                truth = 0.3 * len(mine) if labels.wrong is None else float(labels.wrong[mine].sum())
-                wrong = min(len(mine), max(0.0, truth + rng.normal(0, 2)))
-                low, high = max(0.0, wrong - 4), min(len(mine), wrong + 4)
-                numbers = f"{wrong:.1f},{low:.1f},{high:.1f},{wrong / max(1, len(mine)):.4f},{wrong:.0f},2,1"
-                head += f"{client},{client},{len(mine)},{numbers}\n"
+                rows = split.index[split.offsets[client] : split.offsets[client + 1]]
+                truth = 0.3 * len(rows) if labels.wrong is None else float(labels.wrong[rows].sum())
+                wrong = min(len(rows), max(0.0, truth + rng.normal(0, 2)))
+                low, high = max(0.0, wrong - 4), min(len(rows), wrong + 4)
+                numbers = f"{wrong:.1f},{low:.1f},{high:.1f},{wrong / max(1, len(rows)):.4f},{wrong:.0f},2,1"
+                head += f"{client},{client},{len(rows)},{numbers}\n"
         (folder / "sites.csv").write_text(head, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Run the Python of the README outside of the clone, as somebody does who has installed the library alone."""
+"""Run the Python of the README outside of the clone, as with an installed library."""
 
 import re
 import subprocess

@@ -37,7 +37,7 @@ KINDS = ("fedavg", "scaffold", "coteaching", "sce", "fedcorr", "feddpcont", "fed
 
 
 def subject(name: str) -> Subject:
-    """A method with settings under which three rounds on the small world do all that it can do."""
+    """A method with settings under which three rounds on the small world use all its parts."""
     from cases import FIELDS
 
     net = {"net": PAIR} if method_class(name).several_nets else {}
@@ -46,13 +46,13 @@ def subject(name: str) -> Subject:
 
 def settings(name: str = "fedavg", **train: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Method and training settings of the same."""
-    made = subject(name)
-    return dict(made.method), {**made.train, **train}
+    case = subject(name)
+    return dict(case.method), {**case.train, **train}
 
 
-def play(name: str, **how: Any) -> FinishedRun:
-    """A whole run of a method on the small world; how: see Subject.play."""
-    return subject(name).play(**how)
+def play(name: str, **options: Any) -> FinishedRun:
+    """A whole run of a method on the small world. options: see Subject.play."""
+    return subject(name).play(**options)
 
 
 def started(name: str, fields: dict[str, Any] | None = None, **options: Any) -> tuple[Federation, Any, State]:
@@ -81,37 +81,37 @@ def toy_world(
     train: dict[str, Any] | None = None, seed: int = 0, net: Net | None = None, split: Partition | None = None
 ) -> World:
     """The World of the small world. train: what differs from `TRAIN`. net: one of the test's own for all clients."""
-    made = World(arrays(), toy_labels().noisy, split or toy_partition(), Train(**{**TRAIN, **(train or {})}), seed)
+    world = World(arrays(), toy_labels().noisy, split or toy_partition(), Train(**{**TRAIN, **(train or {})}), seed)
     if net is not None:
-        made.nets = [net]
-    return made
+        world.nets = [net]
+    return world
 
 
 def toy_federation(**options: Any) -> Federation:
     """A federation of the small world on the executor `sequential`. options: of `toy_world`."""
-    made = toy_world(**options)
-    return Federation(made, Sequential(made))
+    world = toy_world(**options)
+    return Federation(world, Sequential(world))
 
 
 @contextlib.contextmanager
 def federation_on(executor: str, **options: Any) -> Iterator[Federation]:
     """A federation of the small world on a named executor, which is ended afterwards. options: of `toy_world`."""
-    made = toy_world(**options)
-    with contextlib.closing(executor_for(made, executor)) as runner:
-        yield Federation(made, runner)
+    world = toy_world(**options)
+    with contextlib.closing(executor_for(world, executor)) as runner:
+        yield Federation(world, runner)
 
 
 def run_method(method: Any, executor: str = "sequential", split: Partition | None = None, **options: Any) -> Outcome:
     """Run a method object, which need not have a name, to its end. options: of `run_loop`."""
-    made = toy_world(dataclasses.asdict(method.train), split=split)
-    truth = Truth(toy_labels().clean, toy_labels().noisy, [rows.numpy() for rows in made.index], CLASSES)
+    world = toy_world(dataclasses.asdict(method.train), split=split)
+    truth = Truth(toy_labels().clean, toy_labels().noisy, [rows.numpy() for rows in world.index], CLASSES)
     test = Pool(arrays().x_test, arrays().mean, arrays().std)
-    with contextlib.closing(executor_for(made, executor)) as runner:
-        return run_loop(made, runner, method, truth, test, torch.from_numpy(arrays().y_test), **options)
+    with contextlib.closing(executor_for(world, executor)) as runner:
+        return run_loop(world, runner, method, truth, test, torch.from_numpy(arrays().y_test), **options)
 
 
 def count_passes(rounds: Iterable[int], per_sample: int = 2, fed: Federation | None = None) -> int:
-    """What these rounds (from 1) add to `fed.passes`, by hand. per_sample: passes over each sample of the cohort."""
+    """The passes that these rounds (from 1) add to `fed.passes`. per_sample: passes over each sample of the cohort."""
     fed = fed or toy_federation()
     return sum(per_sample * SIZES[c] for r in rounds for c in fed.sample_cohort(r))
 

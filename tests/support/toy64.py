@@ -84,15 +84,15 @@ def rounds(
 
 
 def train(
-    flat: Tensor, batches: list[tuple[Tensor, Tensor]], more: Callable[[Tensor], Tensor], lr: float, **how: float
+    flat: Tensor, batches: list[tuple[Tensor, Tensor]], penalty: Callable[[Tensor], Tensor], lr: float, **options: float
 ) -> Tensor:
-    """Torch's SGD on cross entropy plus more(theta), from and to flat numbers."""
+    """Torch's SGD on cross entropy plus penalty(theta), from and to flat numbers."""
     module = module_of(flat)
-    optimiser = torch.optim.SGD(module.parameters(), lr, **how)
+    optimiser = torch.optim.SGD(module.parameters(), lr, **options)
     for x, y in batches:
         optimiser.zero_grad()
         theta = nn.utils.parameters_to_vector(module.parameters())
-        (F.cross_entropy(module(x), y) + more(theta)).backward()
+        (F.cross_entropy(module(x), y) + penalty(theta)).backward()
         optimiser.step()
     return vector(module)
 
@@ -106,17 +106,17 @@ def step(flat: Tensor, loss: Callable[[nn.Module], Tensor], lr: float) -> Tensor
 
 
 def cohort(seen: Batches, round: int) -> list[int]:
-    return [client for at, client in seen if at == round]
+    return [client for number, client in seen if number == round]
 
 
 def mean(new: dict[int, Tensor], by: str = "samples") -> Tensor:
-    """Of clients' numbers, as FedAvg merges them."""
+    """The weighted mean of clients' numbers, as FedAvg merges them."""
     share = {c: toy.SIZES[c] if by == "samples" else 1 for c in new}
     return sum(share[c] * theta for c, theta in new.items()) / sum(share.values())  # type: ignore[return-value]
 
 
 def close(a: Tensor | Weights, b: Tensor) -> None:
-    """Equal within 1e-9."""
+    """Assert equality within 1e-9."""
     flat = a.flat if isinstance(a, Weights) else a
     assert flat.dtype == b.dtype == torch.float64
     torch.testing.assert_close(flat, b, rtol=0, atol=1e-9)

@@ -36,10 +36,10 @@ def toy(shape: tuple[int, ...], n: int = 30, m: int = 20, classes: int = 10) -> 
 def pretend(monkeypatch: pytest.MonkeyPatch, source: str, content: Content) -> None:
     """Let `content` be the published data set of that name."""
     kind = load_source(source)
-    known = kind.published
+    facts = kind.published
     hashes = {name: content_sha256(array) for name, array in content.items()}
     n, m, shape = len(content["y_train"]), len(content["y_test"]), content["x_train"].shape[1:]
-    monkeypatch.setattr(kind, "published", Facts(n, m, shape, known.names, known.mean, known.std, hashes))
+    monkeypatch.setattr(kind, "published", Facts(n, m, shape, facts.names, facts.mean, facts.std, hashes))
 
 
 def pretend_human(monkeypatch: pytest.MonkeyPatch, source: str, content: Content) -> Content:

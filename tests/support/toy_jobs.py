@@ -41,19 +41,19 @@ class Everything(Plain):
         if client.n < 3:
             return None
         client.targets = (client.labels + 1) % client.classes
-        picked, rest = torch.arange(0, client.n, 2), torch.arange(1, client.n, 2)
+        picked, others = torch.arange(0, client.n, 2), torch.arange(1, client.n, 2)
         weight = torch.from_numpy(client.numpy_rng("weight").random(client.n).astype(np.float32))
         facts = {"scale": 1.0 + client.id, "kind": "odd"}
         state = {"mean": client.state.get("mean", torch.zeros(client.n, client.classes))}
-        return Work(samples=picked, aux={"weight": weight}, state=state, more={"rest": rest}, facts=facts)
+        return Work(samples=picked, aux={"weight": weight}, state=state, more={"rest": others}, facts=facts)
 
     def between_epochs(self, client, carry, broadcast, epoch):
         if client.n < 9:
             return None
         guess = client.predict(carry["model"].values()).argmax(1)
         weight = (guess == client.labels).float() + client.state["mean"].amax(1)
-        picked, rest = torch.arange(epoch, client.n, 2), torch.arange(1 - epoch, client.n, 3)
-        return Work(samples=picked, aux={"weight": weight}, more={"rest": rest}, facts={"scale": 2.0, "kind": "odd"})
+        picked, others = torch.arange(epoch, client.n, 2), torch.arange(1 - epoch, client.n, 3)
+        return Work(samples=picked, aux={"weight": weight}, more={"rest": others}, facts={"scale": 2.0, "kind": "odd"})
 
     def compute_objective(self, net, w, batch, broadcast, client_state):
         logits = net.train(w, batch.x, batch.drop(net))
@@ -63,11 +63,10 @@ class Everything(Plain):
         if "rest" not in batch.more:
             return loss.mean()
         assert client_state["kind"] == "odd"
-        rest = batch.more["rest"]
-        other = (
-            self.compute_loss(net.train(w, rest.x, rest.drop(net)), rest.y) * rest.aux["weight"] * (1 + rest.u[:, 0])
-        )
-        return (loss * batch.aux["weight"]).mean() * broadcast["factor"] + other.mean() / client_state["scale"]
+        second = batch.more["rest"]
+        second_loss = self.compute_loss(net.train(w, second.x, second.drop(net)), second.y)
+        second_loss = second_loss * second.aux["weight"] * (1 + second.u[:, 0])
+        return (loss * batch.aux["weight"]).mean() * broadcast["factor"] + second_loss.mean() / client_state["scale"]
 
     def make_update(self, net, carry, broadcast, client_state, steps):
         return {
@@ -81,10 +80,10 @@ WHO = (1, 7, 2, 0, 3, 6, 4, 5)  # a single sample first, an empty client in betw
 
 
 def jobs(
-    made: Any, local: Local | None = None, clients: Any = WHO, round: int = 1, **broadcast: Any
+    world: Any, local: Local | None = None, clients: Any = WHO, round: int = 1, **broadcast: Any
 ) -> list[FitRequest]:
-    model = made.net(0).fresh(torch.Generator().manual_seed(0))
-    local = local or make_method({"name": "fedavg"}, made.train)
+    model = world.net(0).fresh(torch.Generator().manual_seed(0))
+    local = local or make_method({"name": "fedavg"}, world.train)
     return [
         FitRequest(local, c, round, 2, {"model": model, "lr": 0.05, "factor": 0.5 * round, **broadcast})
         for c in clients

@@ -1,6 +1,4 @@
-"""The contract suite on classes outside the package, in a process of its own: passes the one that keeps it, and says of
-each of the others what it does wrong.
-"""
+"""The contract suite on classes outside the package, in a process of its own."""
 
 import os
 import re
@@ -19,25 +17,25 @@ HERE = Path(__file__).parents[1] / "support"
 SUITE = ["-m", "pytest", "-p", "fednoise_core.testing.plugin", "--pyargs", "fednoise_core.testing"]
 
 
-def suite(folder: Path, *words: str, start: list[str] = SUITE) -> subprocess.CompletedProcess[str]:
-    """The suite as a user starts it: from a folder beside which there is no configuration of pytest."""
+def suite(folder: Path, *arguments: str, start: list[str] = SUITE) -> subprocess.CompletedProcess[str]:
+    """Run the suite as a user does: in a folder without a pytest configuration."""
     for file in ("contract_methods.py", "broken_methods.py"):
         (folder / file).write_bytes((HERE / file).read_bytes())
     paths = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, *start, "-q", "--tb=short", "-p", "no:cacheprovider", *words]
+    command = [sys.executable, *start, "-q", "--tb=short", "-p", "no:cacheprovider", *arguments]
     env = {**os.environ, "PYTHONPATH": paths}
     env.pop("PYTEST_ADDOPTS", None)  # meant for the tests that call this
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=600)
 
 
 def test_a_method_that_keeps_the_contract_passes(tmp_path: Path) -> None:
-    own = ["--method", "contract_methods:Pulled", "--fields", '{"mu": 0.1}']
-    made = suite(tmp_path, *own, start=["-m", "fednoise_core.testing"])
-    assert made.returncode == 0, made.stdout + made.stderr
-    passed = re.search(r"^(\d+) passed", made.stdout, re.MULTILINE)
+    options = ["--method", "contract_methods:Pulled", "--fields", '{"mu": 0.1}']
+    result = suite(tmp_path, *options, start=["-m", "fednoise_core.testing"])
+    assert result.returncode == 0, result.stdout + result.stderr
+    passed = re.search(r"^(\d+) passed", result.stdout, re.MULTILINE)
     assert passed is not None
     assert int(passed[1]) >= 19  # nothing is skipped
-    assert "skipped" not in made.stdout
+    assert "skipped" not in result.stdout
 
 
 BROKEN = {
@@ -64,15 +62,15 @@ BROKEN = {
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> str:
-    words = [word for name in BROKEN for word in ("--method", f"broken_methods:{name}")]
+    options = [word for name in BROKEN for word in ("--method", f"broken_methods:{name}")]
     tests = "runs_to or resumes or global or source or declares or tells"
-    made = suite(tmp_path_factory.mktemp("broken"), *words, "-k", tests)
-    assert made.returncode == 1, made.stdout + made.stderr
-    return made.stdout
+    result = suite(tmp_path_factory.mktemp("broken"), *options, "-k", tests)
+    assert result.returncode == 1, result.stdout + result.stderr
+    return result.stdout
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_breaks_it_is_named(broken: str, name: str) -> None:
+def test_each_breach_is_named(broken: str, name: str) -> None:
     test, message = BROKEN[name]
     heading = f"{test}[broken_methods:{name}]"
     part = re.search(rf"^_+ (ERROR at setup of )?{re.escape(heading)} _+$(.*?)^(_{{5}}|={{5}})", broken, re.M | re.S)
@@ -86,10 +84,10 @@ def test_a_method_fails_only_where_it_breaks_the_contract(broken: str, name: str
 
 
 class Given:
-    """Options of pytest, as far as the suite asks for them."""
+    """The options of pytest that the suite reads."""
 
-    def __init__(self, words: list[str]):
-        pairs = list(zip(words[::2], words[1::2], strict=True))
+    def __init__(self, arguments: list[str]):
+        pairs = list(zip(arguments[::2], arguments[1::2], strict=True))
         self.given = {key: [value for name, value in pairs if name == key] for key in ("--method", "--fields")}
         self.train = dict(pairs).get("--train", "{}")
 
@@ -98,7 +96,7 @@ class Given:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         ([], "name the method under test: --method package.module:Class"),
         (["--method", "fedavgg"], "method.name: unknown method 'fedavgg'; did you mean 'fedavg'?"),
@@ -112,20 +110,20 @@ class Given:
         (["--method", "fedavg", "--train", '{"rouns": 1}'], "train.rouns: unknown key; did you mean 'rounds'?"),
     ],
 )
-def test_wrong_options_are_one_clear_error(words: list[str], message: str) -> None:
+def test_wrong_options_are_one_clear_error(arguments: list[str], message: str) -> None:
     with unittest.mock.patch.dict(METHODS), pytest.raises(pytest.UsageError, match=re.escape(message)):
-        _list_subjects(Given(words))
+        _list_subjects(Given(arguments))
 
 
 def test_pytest_shows_it_as_one_error(tmp_path: Path) -> None:
-    made = suite(tmp_path, "--method", "fedavg", "--fields", "mu")
-    assert made.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "--fields 'mu': no JSON" in made.stdout + made.stderr
-    assert "_subjects" not in made.stdout + made.stderr
+    result = suite(tmp_path, "--method", "fedavg", "--fields", "mu")
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "--fields 'mu': no JSON" in result.stdout + result.stderr
+    assert "_subjects" not in result.stdout + result.stderr
 
 
 def test_the_world_needs_no_pytest() -> None:
     modules = "subject, wire, world"
     code = f"import sys; sys.modules['pytest'] = None; from fednoise_core.testing import {modules}; print('fine')"
-    made = subprocess.run([sys.executable, "-c", code], cwd=HERE.parent, capture_output=True, text=True, check=False)
-    assert made.stdout == "fine\n", made.stderr
+    result = subprocess.run([sys.executable, "-c", code], cwd=HERE.parent, capture_output=True, text=True, check=False)
+    assert result.stdout == "fine\n", result.stderr

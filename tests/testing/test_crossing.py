@@ -1,4 +1,4 @@
-"""The watch over what crosses: each way there is, names against a declaration, and labels by their content."""
+"""The record of values that cross between server and clients: their names, their bytes, and labels among them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from fednoise_core.testing.crossing import SIDES, Crossed, compare_wire, tells_l
 
 @dataclass(frozen=True)
 class Talk(Local):
-    """Speaks before each step, and hands its model on."""
+    """Sends logits before each step, and relays its model."""
 
     train: Train
 
@@ -38,18 +38,18 @@ def hand_on(client: Any, broadcast: Any) -> dict[str, Any]:
 
 
 def test_every_way_is_seen_and_nothing_else():
-    """Names and bytes of each; the server's own training and what clients keep are none."""
+    """Names and bytes of each way are recorded; the server's own training and clients' states are not."""
     fed = toy.toy_federation()
     talk, model, ids = Talk(fed.train), fed.init_weights("model"), torch.arange(4)
     state = FedAvg(train=fed.train).init_state(fed)
     state.round = 1
     with watch_crossing() as crossed:
         fed.fit(talk, state, [0, 3], {"model": model}, per_client=[{"first": 1.0}, {}])
-        one = fed.relayed_message(state, 0, "model")
-        fed.run_on_clients(state, [3], count, {"asked": 1}, per_client=[{"near0": one}])
+        message = fed.relayed_message(state, 0, "model")
+        fed.run_on_clients(state, [3], count, {"asked": 1}, per_client=[{"near0": message}])
         fed.run_on_clients(state, [5], hand_on)
         state.round = 2
-        fed.fit_lockstep(talk, state, [0, 3], {"model": model}, lambda said: [{"mean": said[0]["logits"]}] * 2, ids=ids)
+        fed.fit_lockstep(talk, state, [0, 3], {"model": model}, lambda sent: [{"mean": sent[0]["logits"]}] * 2, ids=ids)
         plain, targets = FedAvg(train=fed.train), torch.zeros(4).long()
         fed.fit(plain, state, [SERVER], {"model": model, "hidden": 1}, on="public", ids=ids, targets=targets)
     assert crossed.names == {

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 def preloaded() -> Iterator[dict[str, str]]:
     """The environment in which `python -m …`, `snakemake` and `dvc` are forked by the server of a workflow's jobs.
 
-    It also has what Snakemake, DVC and the optional steps import. What that cannot show, test_run.py does: that a step
+    It also has what Snakemake, DVC and the optional steps import. So only test_run.py shows that a step
     imports all it needs.
     """
     further = ("cleanlab.filter", "jsonschema", "scipy.stats", "sklearn.mixture", "smart_open", "preloaded_plugins")
@@ -68,12 +68,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)
             lay_out(folder)
-            made = Workflow(folder)
-            made("git", "init", "-q", "-b", "main")
-            made("snakemake", "--cores", "2", "--config", "device=cpu")
-            made("python", "-m", "workflow_scripts.commands.main", "record")
-            made("git", "add", "-A")
-            made("git", "commit", "-q", "-m", "finished")
+            project = Workflow(folder)
+            project("git", "init", "-q", "-b", "main")
+            project("snakemake", "--cores", "2", "--config", "device=cpu")
+            project("python", "-m", "workflow_scripts.commands.main", "record")
+            project("git", "add", "-A")
+            project("git", "commit", "-q", "-m", "finished")
             done.touch()
     return folder
 

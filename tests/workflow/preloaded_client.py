@@ -12,11 +12,11 @@ sys.path.insert(0, os.environ["PRELOADED_CODE"])
 from workflow_scripts.machine.fork_client import ADDRESS, exit_as, run_forked
 
 name, arguments = os.path.basename(sys.argv[0]), sys.argv[1:]
-words = arguments if name == "python" else ["-m", name, *arguments]
+command = arguments if name == "python" else ["-m", name, *arguments]
 folder = os.path.dirname(os.environ[ADDRESS])
-ended = run_forked(words[1], words[2:], f"{folder}/python") if words[:1] == ["-m"] else None
+ended = run_forked(command[1], command[2:], f"{folder}/python") if command[:1] == ["-m"] else None
 if ended is None:
-    os.execv(os.environ["PRELOADED_PYTHON"], [os.environ["PRELOADED_PYTHON"], *words])
+    os.execv(os.environ["PRELOADED_PYTHON"], [os.environ["PRELOADED_PYTHON"], *command])
 with open(f"{folder}/cpu", "a", encoding="ascii") as file:
     file.write(f"{ended[1]}\n")
 exit_as(ended[0])

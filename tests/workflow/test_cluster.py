@@ -19,7 +19,7 @@ BARE = {key: value for key, value in REAL.items() if not key.startswith(("CUDA",
 
 
 def stand_in(workflow: Workflow, tmp_path: Path, *arguments: str, **env: str) -> list[dict[str, Any]]:
-    """Submit through profiles/slurm, with the stand-in in Slurm's place; what each submission asked for."""
+    """Submit through profiles/slurm, with the stand-in in Slurm's place; return what each submission asked for."""
     profile, log = tmp_path / "profile", tmp_path / "asked.jsonl"
     profile.mkdir(exist_ok=True)
     text = (workflow.folder / "profiles/slurm/config.yaml").read_text(encoding="utf-8")
@@ -30,13 +30,13 @@ def stand_in(workflow: Workflow, tmp_path: Path, *arguments: str, **env: str) ->
     command = ["snakemake", *arguments, "--profile", str(profile), *QUICKLY]
     done = subprocess.run(command, cwd=workflow.folder, env=env, capture_output=True, text=True, check=False)
     errors = log.with_suffix(".err")
-    told = done.stdout + done.stderr + (errors.read_text() if errors.exists() else "")
-    assert (done.returncode == 0) == ("STAND_IN_FAILS" not in env), told[-10000:]
+    output = done.stdout + done.stderr + (errors.read_text() if errors.exists() else "")
+    assert (done.returncode == 0) == ("STAND_IN_FAILS" not in env), output[-10000:]
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
 def nvidia_smi(folder: Path, count: int) -> str:
-    """PATH with a stand-in for nvidia-smi that lists so many GPUs."""
+    """PATH with a stand-in for nvidia-smi that lists `count` GPUs."""
     folder.mkdir()
     lines = "\n".join(f"GPU {k}: Some GPU (UUID: GPU-{k}a)" for k in range(count))
     (folder / "nvidia-smi").write_text(f"#!/bin/sh\ncat <<END\n{lines}\nEND\n")
@@ -46,37 +46,37 @@ def nvidia_smi(folder: Path, count: int) -> str:
 
 def test_through_the_slurm_profile(workflow: Workflow, tmp_path: Path) -> None:
     """A study of two settings and more noise: small jobs go as one that fits a node, runs side by side."""
-    more = "noises: [sym40, random20, random40, sym20, clean]"
-    with workflow.edited(TOY, "noises: [random20]", more), workflow.edited(TOY, "seeds: [0]", "seeds: [1, 2]"):
-        asked = stand_in(workflow, tmp_path, "toy_settings", "--config", "device=cpu")
-        groups = [one for one in asked if "noise" in one["rules"] or "partition" in one["rules"]]
-        jobs = sum(len(one["rules"]) for one in groups)
+    noises = "noises: [sym40, random20, random40, sym20, clean]"
+    with workflow.edited(TOY, "noises: [random20]", noises), workflow.edited(TOY, "seeds: [0]", "seeds: [1, 2]"):
+        submissions = stand_in(workflow, tmp_path, "toy_settings", "--config", "device=cpu")
+        groups = [entry for entry in submissions if "noise" in entry["rules"] or "partition" in entry["rules"]]
+        jobs = sum(len(entry["rules"]) for entry in groups)
         assert (jobs, len(groups)) == (14, 1)
-        found = groups[0]["asked"]
-        assert found["_cores"] == 2
-        assert found["mem_mb"] <= 4000
-        assert found["runtime"] <= 10 * jobs
+        resources = groups[0]["asked"]
+        assert resources["_cores"] == 2
+        assert resources["mem_mb"] <= 4000
+        assert resources["runtime"] <= 10 * jobs
 
 
 def test_runs_are_submitted_side_by_side(workflow: Workflow, tmp_path: Path) -> None:
     """Each asks for memory and time, and for twice as much at the second try."""
     with workflow.edited(TOY, "rounds: 2", "rounds: 3"):
-        words = ("toy_runs", "--retries", "1", "--config", "device=cpu")
-        asked = stand_in(workflow, tmp_path, *words, STAND_IN_FAILS="1")
-    assert [one["rules"] for one in asked] == [["train"]] * 8
-    assert [one["beside"] for one in asked[:4]] == [0, 1, 2, 3]  # nothing but `jobs` and `gpu` limits them
-    sizes = sorted((one["asked"]["mem_mb"], one["asked"]["runtime"]) for one in asked)
+        arguments = ("toy_runs", "--retries", "1", "--config", "device=cpu")
+        submissions = stand_in(workflow, tmp_path, *arguments, STAND_IN_FAILS="1")
+    assert [entry["rules"] for entry in submissions] == [["train"]] * 8
+    assert [entry["beside"] for entry in submissions[:4]] == [0, 1, 2, 3]  # nothing but `jobs` and `gpu` limits them
+    sizes = sorted((entry["asked"]["mem_mb"], entry["asked"]["runtime"]) for entry in submissions)
     assert sizes == [(4000, 720)] * 4 + [(8000, 1440)] * 4
-    assert not any("gpu" in one["asked"] for one in asked)
+    assert not any("gpu" in entry["asked"] for entry in submissions)
 
 
 def test_runs_ask_for_a_gpu_where_the_submitting_machine_has_none(workflow: Workflow, tmp_path: Path) -> None:
     with workflow.edited(TOY, "rounds: 2", "rounds: 3"):
-        words = ("toy_runs", "--set-resources", "train:mem_mb=777", "--config", "device=cuda")
-        asked = stand_in(workflow, tmp_path, *words, STAND_IN_FAILS="1")
-    assert {(one["asked"]["gpu"], one["asked"]["gpu_manufacturer"]) for one in asked} == {(1, "nvidia")}
-    assert [one["beside"] for one in asked[:4]] == [0, 1, 2, 3]
-    assert {one["asked"]["mem_mb"] for one in asked} == {777}
+        arguments = ("toy_runs", "--set-resources", "train:mem_mb=777", "--config", "device=cuda")
+        submissions = stand_in(workflow, tmp_path, *arguments, STAND_IN_FAILS="1")
+    assert {(entry["asked"]["gpu"], entry["asked"]["gpu_manufacturer"]) for entry in submissions} == {(1, "nvidia")}
+    assert [entry["beside"] for entry in submissions[:4]] == [0, 1, 2, 3]
+    assert {entry["asked"]["mem_mb"] for entry in submissions} == {777}
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_a_gpu_that_cannot_be_used_is_one_message(
         env["PATH"] = nvidia_smi(tmp_path / "bin", 1)
     command = ["snakemake", "-n", "toy_runs"]
     done = subprocess.run(command, cwd=workflow.folder, env=env, capture_output=True, text=True, check=False)
-    said = [line for line in done.stderr.splitlines() if not line.startswith(("Using workflow", "Config file"))]
-    assert (done.returncode, len(said)) == (1, 1)
-    assert said[0].startswith(message)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("Using workflow", "Config file"))]
+    assert (done.returncode, len(lines)) == (1, 1)
+    assert lines[0].startswith(message)
 
 
 def test_a_dry_run_writes_nothing(workflow: Workflow) -> None:
@@ -113,7 +113,7 @@ def test_a_dry_run_writes_nothing(workflow: Workflow) -> None:
 def test_code_in_one_folder_and_results_in_another(workflow: Workflow, tmp_path: Path) -> None:
     elsewhere = Workflow(tmp_path / "elsewhere")
     elsewhere.folder.mkdir()
-    target = f"{workflow.run('fedavg', 'random20')}/SHA256SUMS"  # the same address, wherever it is made
+    target = f"{workflow.run('fedavg', 'random20')}/SHA256SUMS"  # the address does not depend on the folder
     snakefile = ("--snakefile", str(workflow.path("Snakefile")), "--directory", str(elsewhere.folder))
     workflow("snakemake", target, "--cores", "2", *snakefile, "--config", "device=cpu")
     metrics = target.replace("SHA256SUMS", "metrics.parquet")
@@ -121,8 +121,8 @@ def test_code_in_one_folder_and_results_in_another(workflow: Workflow, tmp_path:
     assert "Nothing to be done" in workflow("snakemake", "-n", target, *snakefile, "--config", "device=cpu")
     assert workflow.stale(target, "--config", "device=cpu") == {}
     with workflow.edited(TOY, "beta: 1.0", "betta: 1.0"):
-        said = workflow("snakemake", "-n", target, *snakefile, check=False)
-        assert "config/studies/toy.yaml: methods.feddpcont.betta: unknown key" in said
+        output = workflow("snakemake", "-n", target, *snakefile, check=False)
+        assert "config/studies/toy.yaml: methods.feddpcont.betta: unknown key" in output
 
 
 def test_names_run_no_commands_and_match_nothing_else(workflow: Workflow) -> None:
@@ -132,13 +132,13 @@ def test_names_run_no_commands_and_match_nothing_else(workflow: Workflow) -> Non
     workflow("snakemake", "--cores", "2", f"results/{name}/report.html", check=False)
     assert not workflow.path("PWNED").exists()
     workflow.path(f"config/studies/{name}.yaml").unlink()
-    workflow.path("config/studies/a+b.yaml").write_text(study)  # means something in a pattern
-    said = workflow("snakemake", "-n", "results/a+b/report.html", check=False)
-    assert "config/studies/a+b.yaml: the file's name: expected an id" in said
+    workflow.path("config/studies/a+b.yaml").write_text(study)  # + has a meaning in a pattern
+    output = workflow("snakemake", "-n", "results/a+b/report.html", check=False)
+    assert "config/studies/a+b.yaml: the file's name: expected an id" in output
 
 
 def test_tables_of_every_study_have_a_name(workflow: Workflow) -> None:
-    """A study that nobody asks for may be broken; one that is asked for says so."""
+    """A broken study matters only if it is a target; then its error is shown."""
     workflow.path("config/studies/other.yaml").write_text(workflow.path(TOY).read_text(encoding="utf-8"))
     workflow.path("config/studies/broken.yaml").write_text("tables: [")
     workflow.path("config/studies/odd.yaml").write_text("figures: [{a: 1}]\ntables: {main: accuracy}\n")
@@ -152,9 +152,9 @@ def test_tables_of_every_study_have_a_name(workflow: Workflow) -> None:
 def test_other_settings_are_about_the_studies_that_are_asked_for(workflow: Workflow) -> None:
     """Another configured study need not have the ids of `--set`."""
     study = workflow.path(TOY).read_text(encoding="utf-8")
-    other = study.replace("methods:\n", "methods:\n  own: {name: fedprox, mu: 0.1}\n")
-    workflow.path("config/studies/other.yaml").write_text(other)
+    changed = study.replace("methods:\n", "methods:\n  own: {name: fedprox, mu: 0.1}\n")
+    workflow.path("config/studies/other.yaml").write_text(changed)
     settings = ("--config", 'set=["methods.own.mu=1"]')
     assert "results/other@methods.own.mu=1/" in workflow("snakemake", "-n", "other", *settings)
-    said = workflow("snakemake", "-n", *settings, check=False)
-    assert "toy.yaml with methods.own.mu=1: methods.own: the key 'name' is missing" in said
+    output = workflow("snakemake", "-n", *settings, check=False)
+    assert "toy.yaml with methods.own.mu=1: methods.own: the key 'name' is missing" in output

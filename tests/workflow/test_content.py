@@ -24,12 +24,12 @@ COMMAND = ("python", "-m", "workflow_scripts.commands.main")
 ROUNDS = 2  # of fifteen damages each
 
 
-def exchange(one: Path, other: Path) -> None:
+def exchange(first: Path, second: Path) -> None:
     """Give two folders each other's files."""
-    away = one.with_name("away")
-    one.rename(away)
-    other.rename(one)
-    away.rename(other)
+    away = first.with_name("away")
+    first.rename(away)
+    second.rename(first)
+    away.rename(second)
 
 
 def flip(folder: Path, draw: random.Random) -> None:
@@ -94,11 +94,11 @@ def draw_file(folder: Path, draw: random.Random) -> Path:
 
 
 def test_thirty_damages_are_named_refused_and_mended(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawn over all kinds of folders and of damage; the command that the audit prints brings everything back."""
+    """Folders and damages are drawn from all kinds. The command that the audit prints restores everything."""
     monkeypatch.chdir(workflow.folder)
     draw, record = random.Random(20261128), read_record()
     folders = sorted(audit.find_folders())
-    whole = {file: file.read_bytes() for folder in folders for file in folder.iterdir()}
+    contents = {file: file.read_bytes() for folder in folders for file in folder.iterdir()}
     assert {folder.parts[1] for folder in folders} >= {"arrays", "labels", "partitions", "runs", "tables", "figures"}
     for _ in range(ROUNDS):
         damaged = draw.sample(folders, 15)
@@ -111,18 +111,18 @@ def test_thirty_damages_are_named_refused_and_mended(workflow: Workflow, monkeyp
                     refuse_damage([folder])
         line = workflow(*COMMAND, "audit", check=False).splitlines()[-1]
         workflow(*shlex.split(line.partition("recorded: ")[2]))
-        assert {file: file.read_bytes() for folder in folders for file in folder.iterdir()} == whole
+        assert {file: file.read_bytes() for folder in folders for file in folder.iterdir()} == contents
 
 
 def test_two_runs_exchanged_show_under_neither_name(workflow: Workflow) -> None:
-    one, other = (workflow.path(workflow.run(method)) for method in ("fedcorr", "feddpcont"))
-    exchange(one, other)
-    names = [path.relative_to(workflow.folder).as_posix() for path in (one, other)]
+    first, second = (workflow.path(workflow.run(method)) for method in ("fedcorr", "feddpcont"))
+    exchange(first, second)
+    names = [path.relative_to(workflow.folder).as_posix() for path in (first, second)]
     assert sorted(workflow.audit()) == sorted(
         f"{a}/address.txt: holds what was made for {b}" for a, b in (names, names[::-1])
     )
     with pytest.raises(ArtifactError, match=f"{names[0]}: holds what was made for {names[1]}"):
-        fn.load(one)
+        fn.load(first)
     for kind in ("tables", "figures", "summaries", "pages"):
         shutil.rmtree(workflow.path(f"store/{kind}"))
     output = workflow("snakemake", "--cores", "2", check=False)
@@ -132,7 +132,7 @@ def test_two_runs_exchanged_show_under_neither_name(workflow: Workflow) -> None:
     published = workflow(*COMMAND, "publish", "--root", "results/toy", "--out", "build/published", check=False)
     assert "holds what was made for" in published
     assert not workflow.path("build/published/README.md").exists()
-    exchange(one, other)
+    exchange(first, second)
     assert workflow.snakemake().keys() <= {"table", "figure", "metrics", "study_page"}
 
 
@@ -140,16 +140,16 @@ def test_a_step_reads_no_input_of_another_plan(workflow: Workflow) -> None:
     """Labels and partitions exchanged: the training that reads them is refused."""
     rows = {(row["method"], row["noise"]): row for row in workflow.rows()}
     for key in ("labels", "partition_file"):
-        one, other = (workflow.path(rows[ids][key]).parent for ids in (("fedavg", "sym40"), ("fedavg", "random20")))
-        exchange(one, other)
+        first, second = (workflow.path(rows[ids][key]).parent for ids in (("fedavg", "sym40"), ("fedavg", "random20")))
+        exchange(first, second)
         run = workflow.run("fedcorr")
         shutil.move(workflow.path(run), workflow.path("away"))
         output = workflow("snakemake", "--cores", "1", f"{run}/SHA256SUMS", check=False)
-        assert f"{one.relative_to(workflow.folder)}: holds what was made for" in output, output
+        assert f"{first.relative_to(workflow.folder)}: holds what was made for" in output, output
         assert not workflow.path(f"{run}/SHA256SUMS").exists()
         shutil.rmtree(workflow.path(run), ignore_errors=True)
         shutil.move(workflow.path("away"), workflow.path(run))
-        exchange(one, other)
+        exchange(first, second)
     assert workflow.audit() == []
 
 
@@ -188,10 +188,10 @@ def test_recorded_folders_that_are_gone_or_empty_are_counted_and_not_left_out_of
         folder = runs[0].relative_to(workflow.folder)
         for file in runs[0].iterdir():
             file.unlink()
-        said = f"1 recorded folder is not here, such as {folder}. `dvc pull` brings them back."
+        message = f"1 recorded folder is not here, such as {folder}. `dvc pull` brings them back."
         assert workflow.audit() == []
-        assert said in workflow(*COMMAND, "audit")
-        assert said in workflow(*COMMAND, "record", check=False)
+        assert message in workflow(*COMMAND, "audit")
+        assert message in workflow(*COMMAND, "record", check=False)
         workflow(*COMMAND, "record", "--accept", str(folder.parent))
         assert "not here" not in workflow(*COMMAND, "audit")
 

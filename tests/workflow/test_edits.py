@@ -1,4 +1,4 @@
-"""What runs again after an edit, counted from `snakemake -n`: exactly the jobs that depend on it."""
+"""Exactly the jobs that depend on an edit run again, counted from `snakemake -n`."""
 
 import contextlib
 import shutil
@@ -31,7 +31,7 @@ TABLE = "  main: {kind: accuracy}\n"
 
 PAGE = {"study_page": 1}
 NUMBERS = {"metrics": 1, **PAGE}
-ONE_RUN = {"train": 1, "table": 1, "figure": 1, **NUMBERS}  # of the four: the other table and figure do not show it
+ONE_RUN = {"train": 1, "table": 1, "figure": 1, **NUMBERS}  # one run of four; the other table and figure do not show it
 SHOWN = {"table": 2, "figure": 1, **NUMBERS}
 ALL_RUNS = {"train": 4, **SHOWN}
 NEW_SETTING = {"train": 1, "table": 2, "figure": 1, **NUMBERS}
@@ -77,7 +77,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
         [(STEPS + "noise.py", 'help="partition artifact', 'help="other words')],
         {"noise": 2, "partition": 1, **ALL_RUNS, "figure": 2},
     ),
-    "how partitions are kept": (  # labels of each kind of noise are made again, since some kinds are told the partition
+    "how partitions are kept": (  # labels of each kind of noise are made again, since some kinds read the partition
         [(CORE + "data/partition.py", "import numpy as np\n", "import numpy as np\n\nNEVER_USED = 1\n")],
         {"noise": 2, "partition": 2, **ALL_RUNS, "figure": 2},
     ),
@@ -113,7 +113,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
         {"figure": 1, **PAGE},
     ),
     "a new table": ([(TOY, TABLE, f"{TABLE}  more: {{kind: accuracy, metric: last}}\n")], {"table": 1, **PAGE}),
-    # what decides nothing
+    # edits that train no run again
     "a study's title": ([(TOY, "title: Toy", "title: Another title")], PAGE),
     "a method's label": ([(TOY, "beta: 1.0}", "beta: 1.0, label: Ours}")], {"table": 1, "figure": 1, **NUMBERS}),
     "a method's id": (
@@ -155,7 +155,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
 
 
 @pytest.fixture(scope="module")
-def made(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+def project(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Workflow:
     """One copy for all edits: each is undone before the next."""
     folder = tmp_path_factory.mktemp("edits") / "copy"
     shutil.copytree(finished, folder, symlinks=True)
@@ -163,9 +163,9 @@ def made(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Workflow:
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edit_makes_what_depends_on_it(made: Workflow, name: str) -> None:
+def test_an_edit_makes_what_depends_on_it(project: Workflow, name: str) -> None:
     edits, expected = EDITS[name]
     with contextlib.ExitStack() as stack:
         for edit in edits:
-            stack.enter_context(made.edited(*edit))
-        assert made.stale() == expected
+            stack.enter_context(project.edited(*edit))
+        assert project.stale() == expected

@@ -19,7 +19,7 @@ def test_a_page_is_made_where_it_is_asked_for(workflow: Workflow) -> None:
     text = workflow.path(PAGE).read_text(encoding="utf-8")
     assert "digits · random20 · even · FedAvg, seed 0" in text
     assert workflow.stale(PAGE) == {}
-    assert workflow.audit() == []  # it holds pictures, so DVC does not speak of it
+    assert workflow.audit() == []  # it holds pictures, so DVC does not record it
     assert "build" not in workflow("dvc", "status")
     with workflow.edited(STUDY, "rounds: 2,", "rounds: 3,"):
         assert workflow.stale(PAGE)["labels_page"] == 1

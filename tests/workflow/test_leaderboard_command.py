@@ -79,8 +79,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "config/tuned/leaderboard.yaml").write_text("{}\n")
     (folder / "mine.py").write_text(MINE)
     board = Workflow(folder)
-    said = board("snakemake", "--cores", "2", "leaderboard-tuning_runs", check=False)
-    assert said.count("the training diverges") == 1  # with the larger mu at the larger rate
+    output = board("snakemake", "--cores", "2", "leaderboard-tuning_runs", check=False)
+    assert output.count("the training diverges") == 1  # with the larger mu at the larger rate
     assert board.finished("train") == 5
     board(*FEDNOISE, "leaderboard", "--choose")
     board.snakemake("leaderboard_runs")
@@ -104,17 +104,17 @@ def test_tuning_chooses_what_agrees_with_held_out_labels(board: Workflow) -> Non
     assert chosen == {"fedavg": {"train": {"lr": 0.1}}, "fedprox": {"train": {"lr": 0.1}, "mu": 0.01}}
     board.path("config/tuned/leaderboard.yaml").write_text("digits: {sce: {alpha: 0.5}, fedavg: {train: {lr: 9}}}\n")
     board(*FEDNOISE, "leaderboard", "--choose")
-    assert read_choice(board)["digits"] == {**chosen, "sce": {"alpha": 0.5}}  # what was chosen elsewhere stays
+    assert read_choice(board)["digits"] == {**chosen, "sce": {"alpha": 0.5}}  # earlier choices stay
 
 
 def test_without_clean_labels_tuning_chooses_the_same(board: Workflow) -> None:
-    """A data set of the noisy labels alone, of which nobody knows the clean ones, and whose test labels are others."""
+    """The data set has the noisy labels alone, its clean labels are unknown, and its test labels are others."""
     (labels,) = board.path("store/labels/digits").rglob("seed90/*/labels.npz")
     (arrays,) = board.path("store/arrays/digits").rglob("arrays.npz")
-    with np.load(arrays, allow_pickle=False) as known, np.load(labels, allow_pickle=False) as noise:
-        parts = {"x_train": known["x_train"], "y_train": noise["noisy"], "x_test": known["x_test"]}
-        np.savez(board.path("blind.npz"), **parts, y_test=(known["y_test"] + 1) % 10)
-        scale = {key: json.loads(str(known["spec"]))[key] for key in ("mean", "std")}
+    with np.load(arrays, allow_pickle=False) as data, np.load(labels, allow_pickle=False) as noise:
+        parts = {"x_train": data["x_train"], "y_train": noise["noisy"], "x_test": data["x_test"]}
+        np.savez(board.path("blind.npz"), **parts, y_test=(data["y_test"] + 1) % 10)
+        scale = {key: json.loads(str(data["spec"]))[key] for key in ("mean", "std")}
     with board.path("config/datasets.yaml").open("a") as file:
         file.write(yaml.safe_dump({"blind": {"source": "npz", "path": "blind.npz", "clean_known": False, **scale}}))
     study = board.path("config/studies/leaderboard-tuning.yaml")
@@ -132,7 +132,7 @@ def test_without_clean_labels_tuning_chooses_the_same(board: Workflow) -> None:
 
 
 def read_scores(board: Workflow, dataset: str) -> list[float]:
-    """What the variants of the tuning were chosen by."""
+    """The accuracies by which the variants of the tuning were chosen."""
     files = board.path("store/runs").rglob("seed90/*/summary.json")
     summaries = [json.loads(file.read_text()) for file in files if f"runs/{dataset}/" in file.as_posix()]
     return sorted(summary["valid_accuracy"] for summary in summaries)
@@ -142,16 +142,16 @@ def test_a_method_is_entered_where_only_the_published_runs_are(board: Workflow) 
     first = board.path("docs/results/leaderboard/runs.json.xz").read_bytes()
     shutil.rmtree(board.path("store"))
     done, studies = board.finished("train"), set(board.path("config/studies").iterdir())
-    for words, problem in (
+    for arguments, problem in (
         (["mine:Waek"], "has no attribute 'Waek'"),
         (["mine:Weak", "shar=1"], "unknown key; did you"),
         (["mine:Tuning"], "leaderboard-tuning.yaml: would be overwritten"),
     ):
-        assert problem in board(*FEDNOISE, "leaderboard", *words, check=False)
+        assert problem in board(*FEDNOISE, "leaderboard", *arguments, check=False)
     assert set(board.path("config/studies").iterdir()) == studies
-    said = board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.25", "--cores", "2")
-    assert "Weak: mean rank 3.0 of 3 methods" in said
-    assert "differ by 0.00 points at most (mean +0.00) in 2 settings" in said
+    output = board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.25", "--cores", "2")
+    assert "Weak: mean rank 3.0 of 3 methods" in output
+    assert "differ by 0.00 points at most (mean +0.00) in 2 settings" in output
     assert board.finished("train") - done == 2 * 2 + 2  # its own, and FedAvg once a setting
     table = pd.read_csv(board.path("build/leaderboard/weak/main.csv"))
     assert set(table["method"]) == {"my-weak", "fedavg", "fedprox"}  # sce was not tuned
@@ -172,10 +172,10 @@ def test_a_method_is_entered_where_only_the_published_runs_are(board: Workflow) 
     assert "Weak was not tuned as the other methods were. It ran with share=0.25." in text
     assert "\n\nFedAvg on this machine and the published runs differ by 0.00 points" in text
     assert "\n\nThe runs of the other methods are the published ones" in text
-    assert "Run so far" not in text  # of an entry all is made
+    assert "Run so far" not in text  # all runs of an entry are made
     assert board.path("docs/results/leaderboard/runs.json.xz").read_bytes() == first
     done = board.finished("train")
-    board.path("build/leaderboard/weak/main-other.csv").touch()  # of an entry with other settings
+    board.path("build/leaderboard/weak/main-other.csv").touch()  # from an entry with other settings
     board.path("build/leaderboard/weak/notes.txt").touch()
     board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.25", "--cores", "2", "--settings", "sym20")
     assert not board.path("build/leaderboard/weak/main-other.csv").exists()
@@ -209,16 +209,16 @@ def test_publishing_on_another_machine_adds_to_the_published_runs(board: Workflo
 
 def test_a_method_of_ones_own_is_tuned_and_runs_at_test_size(board: Workflow) -> None:
     options = ("--tune", "--scale", "smoke", "--settings", "sym20", "--cores", "2")
-    said = board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.0001,1", "label=Weaker: 0.10", *options)
+    output = board(*FEDNOISE, "leaderboard", "mine:Weak", "share=0.0001,1", "label=Weaker: 0.10", *options)
     chosen = (
         "Weaker: 0.10 was tuned as the other methods were. On digits it ran with train.lr=0.1, share=1, whose agreement"
     )
-    assert chosen in said
+    assert chosen in output
     text = board.path("build/leaderboard/weak-smoke/README.md").read_text()
     assert chosen in text
     assert "The runs of the other methods" not in text  # none is published at this size
     assert "Training at this scale is too short to judge a method." in text
-    assert "No run of FedAvg with these settings is published" in said
-    assert "Weaker: 0.10: mean rank 1.5 of 2 methods" in said
+    assert "No run of FedAvg with these settings is published" in output
+    assert "Weaker: 0.10: mean rank 1.5 of 2 methods" in output
     assert board.path("build/leaderboard/weak-smoke/report.html").exists()
     assert not board.path("build/leaderboard/weak").exists()

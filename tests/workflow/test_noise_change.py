@@ -51,8 +51,8 @@ def test_data_root_and_the_user_s_own_data(workflow: Workflow, tmp_path: Path) -
     ):
         missing = workflow("snakemake", "-n", check=False)
         assert "own: dataset npz: path: digits.npz does not exist" in missing
-        found = workflow.snakemake("toy_runs", *root)
-        assert found == {"download": 1, "noise": 1, "partition": 1, "train": 1}
+        jobs = workflow.snakemake("toy_runs", *root)
+        assert jobs == {"download": 1, "noise": 1, "partition": 1, "train": 1}
         (run,) = (path.as_posix() for path in workflow.path("store/runs").glob("npz/*/*/*/*/*"))
         summary = json.loads(workflow.path(f"{run}/summary.json").read_text(encoding="utf-8"))
         assert summary["clean_known"] is False
@@ -67,8 +67,8 @@ def test_data_root_and_the_user_s_own_data(workflow: Workflow, tmp_path: Path) -
 def test_weights_are_made_before_a_run_that_starts_from_them(workflow: Workflow) -> None:
     net = "net: {name: resnet50, weights: imagenet}"
     with workflow.edited(TOY, "net: mlp", net):
-        found = workflow.stale("toy_runs")
-        assert (found["pretrained"], found["train"]) == (1, 4)
+        jobs = workflow.stale("toy_runs")
+        assert (jobs["pretrained"], jobs["train"]) == (1, 4)
     with workflow.edited(TOY, "net: mlp", net.replace("weights:", "wieghts:")):
         message = workflow("snakemake", "-n", "toy_runs", check=False)
         assert "config/studies/toy.yaml: train.net.wieghts: unknown key; did you mean 'weights'?" in message

@@ -1,4 +1,4 @@
-"""What audit and prune remove, and what counts as finished or absent. No study is run."""
+"""The folders that audit and prune remove, and those that count as finished or absent. No study is run."""
 
 import contextlib
 import json
@@ -69,7 +69,7 @@ def test_prune_removes_nothing_while_a_study_cannot_be_planned(
 
 
 def test_links_and_a_subset_cost_nothing(project: Path) -> None:
-    """What the config's subset leaves out is named all the same; what a link leads to is not looked at."""
+    """Runs that the config's subset leaves out still count as named. Links are not followed."""
     STUDY.write_text(STUDY.read_text() + "subsets: {plain: [{noises: [random20]}]}\n")
     config = Path("config/config.yaml")
     config.write_text(config.read_text().replace("subset: null", "subset: plain"))
@@ -93,29 +93,30 @@ def test_links_and_a_subset_cost_nothing(project: Path) -> None:
 def test_audit_moves_only_what_the_workflow_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user's own files stay, in results/ and beside folders of the store; the rest can be moved back."""
     monkeypatch.chdir(tmp_path)
-    mine = [Path(name) for name in ("results/notes.txt", "results/toy/talk.pdf", "store/runs/README", "store/x.csv")]
+    names = ("results/notes.txt", "results/toy/talk.pdf", "store/runs/README", "store/x.csv")
+    user_files = [Path(name) for name in names]
     damaged = Path("store/runs/a/seed0/0123456789abcdef")
-    theirs = [damaged / "summary.json", Path("results/toy/tables/main.csv"), Path("results/toy/plots/curves.csv")]
-    for path in (*mine, *theirs):
+    made_files = [damaged / "summary.json", Path("results/toy/tables/main.csv"), Path("results/toy/plots/curves.csv")]
+    for path in (*user_files, *made_files):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("text")
-    whole = finished("store/runs/a/seed1/0123456789abcdef")
-    (whole / "cost.json").write_text("{}")
-    write_sums(whole)
+    intact = finished("store/runs/a/seed1/0123456789abcdef")
+    (intact / "cost.json").write_text("{}")
+    write_sums(intact)
     assert audit.main([]) == 1
-    assert all(path.exists() for path in (*mine, *theirs))
+    assert all(path.exists() for path in (*user_files, *made_files))
     assert audit.main(["--remove"]) == 0
-    assert all(path.exists() for path in (*mine, whole / "cost.json"))
-    assert not any(path.exists() for path in (damaged, *theirs))
+    assert all(path.exists() for path in (*user_files, intact / "cost.json"))
+    assert not any(path.exists() for path in (damaged, *made_files))
     (now,) = Path(".discarded").iterdir()
-    assert all((now / path).read_text() == "text" for path in theirs)
+    assert all((now / path).read_text() == "text" for path in made_files)
     assert audit.main([]) == 0
 
 
 def test_audit_removes_nothing_while_something_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also if it began, or ended a folder, while the audit was reading."""
+    """The same holds for a process that began, or finished a folder, while the audit was reading."""
     monkeypatch.chdir(tmp_path)
     unfinished = Path("store/runs/a/seed0/0123456789abcdef/summary.json")
     unfinished.parent.mkdir(parents=True)
@@ -144,7 +145,7 @@ def test_dvc_removes_nothing_by_itself() -> None:
 
 
 def test_broken_image_folders_are_an_error(project: Path) -> None:
-    """Only where the path itself is nowhere, as in a clone, does what the arrays were made of last count."""
+    """The recorded contents count only if the path does not exist, as in a clone."""
     with Path("config/datasets.yaml").open("a", encoding="utf-8") as file:
         file.write("\nphotos: {source: imagefolder, path: photos, size: 8}\n")
     for part in ("train", "test"):

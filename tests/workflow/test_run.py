@@ -22,7 +22,7 @@ from workflow_scripts.study.study import Study
 
 pytestmark = pytest.mark.workflow
 
-# The command line around training.py: it reads words, claims a GPU and passes on what a spec says.
+# The command line around training.py: it reads arguments, claims a GPU and passes the spec on.
 AROUND_TRAINING = {
     f"workflow_scripts/{name}.py" for name in ("steps/train", "machine/device", "config/nets", "config/__init__")
 }
@@ -72,8 +72,8 @@ def test_bad_input_is_one_message(
         done = subprocess.run(command, cwd=workflow.folder, env=ENV, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     usual = ("Using workflow", "Config file", "Building DAG")
-    said = [line for line in done.stderr.splitlines() if not line.startswith(usual)]
-    assert said == [message]
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(usual)]
+    assert lines == [message]
 
 
 def test_the_log_of_a_failed_job_is_shown(workflow: Workflow) -> None:
@@ -101,13 +101,13 @@ def test_ctrl_c_ends_with_what_to_do(workflow: Workflow) -> None:
                 assert running.poll() is None, "the run ended before it could be interrupted"
                 time.sleep(0.05)
             os.killpg(running.pid, signal.SIGINT)
-            said = running.communicate(timeout=60)[1]
-    assert said.rstrip().endswith("repeat the command to go on.")
+            stderr = running.communicate(timeout=60)[1]
+    assert stderr.rstrip().endswith("repeat the command to go on.")
 
 
 @pytest.mark.parametrize("again", ["snakemake", "fednoise run"])
 def test_kill_of_snakemake_and_its_job(workflow: Workflow, again: str) -> None:
-    """`kill -9` of everything in the middle of a run: `snakemake --unlock && snakemake`, or `fednoise run`, goes on."""
+    """After `kill -9` of everything, `snakemake --unlock && snakemake` or `fednoise run` continues the run."""
     edit = ("train: {net: mlp, rounds: 2,", "train: {net: mlp, rounds: 120,")
     with workflow.edited(TOY, *edit):
         planned = workflow("snakemake", "-n", "toy_runs")
@@ -152,7 +152,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
     arrays, labels, partition = row["arrays"], row["labels"], row["partition_file"]
     setting = ["--arrays", arrays, "--labels", labels, "--partition", partition]
     report = ["--runs-list", "results/toy"]
-    shown = ["--shown", shown_files(workflow.path("results/toy"))]
+    copies = ["--shown", shown_files(workflow.path("results/toy"))]
     metrics = [f"--{key}=build/{key}" for key in ("out", "headline", "accuracy", "curves")]
     commands = {
         "download": (
@@ -178,7 +178,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
         "metrics": (steps.step_entries("metrics"), [*report, *metrics]),
         "study_page": (
             steps.step_entries("study_page", figure=[*SETTING_FIGURES, *figures], table=kinds),
-            ["--study", json.dumps(study.page_metadata()), *report, *shown, "--out", "build/r.html"],
+            ["--study", json.dumps(study.page_metadata()), *report, *copies, "--out", "build/r.html"],
         ),
         "setting_page": (
             steps.step_entries("setting_page", figure=SETTING_FIGURES),
@@ -190,18 +190,18 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
         ),
     }
     upstream: set[str] = set()  # the code of what a report names: it is in the addresses of the runs that are shown
-    for one in study.runs:
+    for planned in study.runs:
         upstream |= {
-            *steps.step_entries("noise", noise=[one.spec["noise"]["kind"]]),
-            *steps.step_entries("download", dataset=[one.spec["dataset"]["source"]]),
+            *steps.step_entries("noise", noise=[planned.spec["noise"]["kind"]]),
+            *steps.step_entries("download", dataset=[planned.spec["dataset"]["source"]]),
         }
-        upstream |= {*steps.step_entries("partition", partition=[one.spec["partition"]["kind"]])}
+        upstream |= {*steps.step_entries("partition", partition=[planned.spec["partition"]["kind"]])}
     for script, (entries, arguments) in commands.items():
         named = upstream if script in ("table", "figure", "metrics", "study_page", "setting_page") else set()
-        known = set(read_modules(workflow.folder, [*entries, *named]))
+        hashed = set(read_modules(workflow.folder, [*entries, *named]))
         loaded = modules_after(workflow, script, arguments)
         assert f"workflow_scripts/steps/{script}.py" in loaded
-        extra = {file for file in loaded - known if not file.startswith(BOOKKEEPING)}
+        extra = {file for file in loaded - hashed if not file.startswith(BOOKKEEPING)}
         extra -= AROUND_TRAINING if script == "train" else set()
         assert not extra, f"{script}: {sorted(extra)}"
 
@@ -251,7 +251,7 @@ def test_only_registries_import_by_computed_names() -> None:
 
 
 def test_dvc_stages_depend_on_all_code_behind_them() -> None:
-    """What a stage's code hashes cover lies under its `deps`."""
+    """All files that a stage's code hashes cover lie under its `deps`."""
     stages, steps = read_yaml(ROOT / "dvc.yaml")["stages"], StepCode(ROOT)
     reports = ("table", "figure", "study_page", "metrics")
     sources = read_registry(ROOT, "fednoise_core/data/__init__.py", "SOURCES")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.workflow
 
 SMALL = ("--config", "scale=smoke", "device=cpu")
 RUNS = 40  # at most
-CPU_SECONDS = 2 * 5 * 60  # two cores for five minutes: wall time would say what else the machine does
+CPU_SECONDS = 2 * 5 * 60  # two cores for five minutes; wall time would depend on other processes
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def planned(folder: Path, names: list[str] | None = None) -> dict[str, Study]:
 
 
 def cpu_seconds() -> float:
-    """Of all commands so far: of this process's children, and of those that the preloaded server forked for them."""
+    """Seconds of all commands so far: this process's children, and those that the preloaded server forked."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     forked = Path(ENV.get(ADDRESS, os.devnull)).parent / "cpu"
     return used.ru_utime + used.ru_stime + sum(map(float, forked.read_text().split() if forked.exists() else ()))
@@ -59,22 +59,22 @@ def tables(smoke: Workflow) -> Iterator[Path]:
 
 def test_papers_go_through_end_to_end(smoke: Workflow, studies: dict[str, Study]) -> None:
     before = cpu_seconds()
-    said = smoke("snakemake", "--cores", "2", "papers", *SMALL)
+    output = smoke("snakemake", "--cores", "2", "papers", *SMALL)
     assert 1 < cpu_seconds() - before < CPU_SECONDS
     runs = {run.folder for study in studies.values() for run in study.runs}
-    assert FINISHED.findall(said).count("train") == len(runs) <= RUNS
-    assert said.count("missing data sets: clothing1m-public") == 1
+    assert FINISHED.findall(output).count("train") == len(runs) <= RUNS
+    assert output.count("missing data sets: clothing1m-public") == 1
     verdicts = set()
     for name, study in studies.items():
         assert smoke.path(f"{study.root}/report.html").is_file()
         for figure in study.full["figures"]:
             assert smoke.path(f"{study.root}/figures/{figure}.svg").is_file(), (name, figure)
         for table, spec in study.tables.items():
-            found = rows(smoke.path(f"{study.root}/tables/{table}.csv"))
-            assert found, (name, table)
+            table_rows = rows(smoke.path(f"{study.root}/tables/{table}.csv"))
+            assert table_rows, (name, table)
             if spec["kind"] == "reproduction":
-                assert len(found) >= len(spec["cells"])
-                verdicts |= {row["verdict"] for row in found}
+                assert len(table_rows) >= len(spec["cells"])
+                verdicts |= {row["verdict"] for row in table_rows}
     assert verdicts == {"run", "not run", "not run (data absent)"}
     page = smoke.path("results/feddpcont-smoke/report.html").read_text(encoding="utf-8")
     assert "<td>not run (data absent)</td>" in page
@@ -82,20 +82,20 @@ def test_papers_go_through_end_to_end(smoke: Workflow, studies: dict[str, Study]
 
 
 def test_a_table_of_absent_data_is_an_error_by_its_own_name(smoke: Workflow) -> None:
-    said = smoke("snakemake", "-n", "feddpcont_table12", *SMALL, check=False)
-    assert "config/papers/feddpcont.yaml at scale smoke: tables.table12: shows only clothing1m-public" in said
+    output = smoke("snakemake", "-n", "feddpcont_table12", *SMALL, check=False)
+    assert "config/papers/feddpcont.yaml at scale smoke: tables.table12: shows only clothing1m-public" in output
     assert smoke.status("snakemake", "-n", "feddpcont_table12", *SMALL) == 1
 
 
 def test_a_further_method_is_one_word_and_runs_only_itself(smoke: Workflow) -> None:
-    """Of the whole of `papers`: its own run, the table that shows it, and figures, page and numbers of its paper."""
+    """Of all jobs of `papers` only its run, its table, and the figures, page and numbers of its paper are new."""
     assert smoke.path("results/fedmixcon-smoke/report.html").is_file(), "made by the first test"
     before = {path: path.stat().st_mtime_ns for path in tables(smoke)}
     with smoke.edited(
         "config/papers/fedmixcon.yaml", "methods: [fedavg, fedmixcon]}", "methods: [fedavg, fedmixcon, sce]}"
     ):
         (study,) = planned(smoke.folder, ["fedmixcon"]).values()
-        shown = {
+        changed_parts = {
             kind: [
                 name
                 for name, spec in getattr(study, kind).items()
@@ -103,20 +103,20 @@ def test_a_further_method_is_one_word_and_runs_only_itself(smoke: Workflow) -> N
             ]
             for kind in ("tables", "figures")
         }
-        made = smoke.snakemake("papers", *SMALL)
-        assert made.pop("papers") == 1
-        assert made == {
-            "figure": len(shown["figures"]),
+        jobs = smoke.snakemake("papers", *SMALL)
+        assert jobs.pop("papers") == 1
+        assert jobs == {
+            "figure": len(changed_parts["figures"]),
             "study_page": 1,
             "metrics": 1,
-            "table": len(shown["tables"]),
+            "table": len(changed_parts["tables"]),
             "train": 1,
         }
         changed = {path for path in tables(smoke) if before.get(path) != path.stat().st_mtime_ns}
-        assert "table3" in shown["tables"]
-        assert "table4" not in shown["tables"]
+        assert "table3" in changed_parts["tables"]
+        assert "table4" not in changed_parts["tables"]
         folder = smoke.path("results/fedmixcon-smoke/tables")
-        assert {path.with_suffix("") for path in changed} == {folder / name for name in shown["tables"]}
-        found = rows(smoke.path("results/fedmixcon-smoke/tables/table3.csv"))
-        sce = {row["verdict"] for row in found if row["method"] == "sce" and row["noise"] == "sym40-exact"}
-        assert "run" in sce  # run, where before it was not
+        assert {path.with_suffix("") for path in changed} == {folder / name for name in changed_parts["tables"]}
+        table_rows = rows(smoke.path("results/fedmixcon-smoke/tables/table3.csv"))
+        sce = {row["verdict"] for row in table_rows if row["method"] == "sce" and row["noise"] == "sym40-exact"}
+        assert "run" in sce  # before the edit it was "not run"

@@ -41,7 +41,7 @@ def planned(workflow: Workflow, monkeypatch: pytest.MonkeyPatch, **config: objec
 
 
 def test_the_address_is_known_while_planning(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every folder of the store is one that a plan names, and the other way round."""
+    """Every folder of the store is named by a plan, and every planned folder exists."""
     targets = planned(workflow, monkeypatch)
     named = {plan.folder for plan in targets.study_plans(targets.load_study("toy"))}
     there = {path.parent.as_posix() for path in Path("store").rglob("SHA256SUMS")}
@@ -64,38 +64,38 @@ def test_a_clone_has_nothing_to_do(workflow: Workflow, elsewhere: Callable[[Work
     assert clone.stale() == {}
     assert clone.stale(*BARE) == {}
     assert clone.status("dvc", "status", "-q") == 0
-    shown = clone("dvc", "metrics", "show").splitlines()
-    assert shown[0].split() == ["Path", "fedavg", "fedcorr", "feddpcont"]
+    lines = clone("dvc", "metrics", "show").splitlines()
+    assert lines[0].split() == ["Path", "fedavg", "fedcorr", "feddpcont"]
     clone("dvc", "plots", "show")
     clone("dvc", "plots", "diff")
     with clone.edited(STUDY, "beta: 1.0", "beta: 0.5"):
         assert clone.stale()["train"] == 1
         assert clone.status(*RECORD) == 1  # there is work left to do
     model = clone.path(clone.run("fedcorr")) / "model.safetensors"
-    whole = model.read_bytes()
+    content = model.read_bytes()
     flip_a_byte(model)
     assert clone.status(*RECORD) == 1
     assert clone.status("dvc", "repro") != 0
     assert model.exists()
     clone(*AUDIT, "--remove")
     clone("dvc", "repro")
-    assert model.read_bytes() == whole
+    assert model.read_bytes() == content
     assert clone.finished("train") == 1
     assert clone.status("dvc", "status", "-q") == 0
 
 
 def test_damage_is_named_and_only_that_is_made_again(workflow: Workflow) -> None:
-    """A damaged file of each kind: what follows from it stays."""
+    """One file of each kind is damaged. Results that depend on it stay."""
     row = workflow.rows()[0]
     picture = next(path.relative_to(workflow.folder).as_posix() for path in workflow.path("store").rglob("figure.png"))
     damaged = (row["labels"], row["partition_file"], row["arrays"], f"{row['dir']}/metrics.parquet", picture)
-    whole = {file: workflow.path(file).read_bytes() for file in damaged}
+    contents = {file: workflow.path(file).read_bytes() for file in damaged}
     for file in damaged:
         flip_a_byte(workflow.path(file))
     assert sorted(workflow.audit()) == sorted(f"{file}: changed" for file in damaged)
     workflow(*AUDIT, "--remove")
     assert workflow.snakemake() == {"download": 1, "figure": 1, "noise": 1, "partition": 1, "train": 1}
-    assert {file: workflow.path(file).read_bytes() for file in damaged} == whole
+    assert {file: workflow.path(file).read_bytes() for file in damaged} == contents
     assert workflow.audit() == [f"{row['dir']}: {MADE_AGAIN}"]
     workflow("dvc", "checkout", "--force", row["dir"])
     assert workflow.audit() == []
@@ -116,18 +116,18 @@ def test_a_cell_made_by_itself_is_recorded(workflow: Workflow) -> None:
 
 
 def test_missing_extra_and_unfinished(workflow: Workflow) -> None:
-    run, other = workflow.path(workflow.run("fedcorr")), workflow.path(workflow.run("feddpcont"))
+    run, unfinished = workflow.path(workflow.run("fedcorr")), workflow.path(workflow.run("feddpcont"))
     (run / "suspects.csv").unlink()
     (run / "more.txt").write_text("mine")
-    (other / "SHA256SUMS").unlink()
+    (unfinished / "SHA256SUMS").unlink()
     copy = workflow.path("results/toy/tables/main.md")
     copy.write_text("other numbers")
-    here = run.relative_to(workflow.folder).as_posix()
+    name = run.relative_to(workflow.folder).as_posix()
     assert sorted(workflow.audit()) == sorted(
         [
-            f"{here}/suspects.csv: missing",
-            f"{here}/more.txt: not made by the workflow",
-            f"{other.relative_to(workflow.folder).as_posix()}: has no SHA256SUMS: its step did not end",
+            f"{name}/suspects.csv: missing",
+            f"{name}/more.txt: not made by the workflow",
+            f"{unfinished.relative_to(workflow.folder).as_posix()}: has no SHA256SUMS: its step did not end",
             "results/toy/tables/main.md: not a copy of a file in the store",
         ]
     )
@@ -136,11 +136,11 @@ def test_missing_extra_and_unfinished(workflow: Workflow) -> None:
     assert workflow.snakemake() == {"train": 2}
     assert copy.read_text() != "other numbers"
     remade = sorted(workflow.audit())
-    assert remade == sorted(f"{path.relative_to(workflow.folder)}: {MADE_AGAIN}" for path in (run, other))
+    assert remade == sorted(f"{path.relative_to(workflow.folder)}: {MADE_AGAIN}" for path in (run, unfinished))
 
 
 def test_copies_are_those_of_the_plan(workflow: Workflow) -> None:
-    """Also of a plan that was made before: nothing but the copying is left to do, and it is done."""
+    """The same holds for a plan from before: only the copying is left to do, and it is done."""
     table = workflow.path("results/toy/tables/main.csv")
     before = table.read_bytes()
     with workflow.edited(STUDY, "kind: accuracy}", "kind: accuracy, metric: last}"):
@@ -160,7 +160,7 @@ def test_copies_are_those_of_the_plan(workflow: Workflow) -> None:
 
 
 def test_a_run_takes_nothing_from_one_beside_it(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While planning, a copy that is out of date gets a file newer than it as input: one for each process."""
+    """While planning, an outdated copy gets a newer file as input, one for each process."""
     with workflow.edited(STUDY, "title: Toy", "title: Another toy"):
         targets = planned(workflow, monkeypatch)
         targets.load_study("toy")
@@ -186,9 +186,9 @@ def test_studies_share_runs(workflow: Workflow) -> None:
     text = TOY.replace("feddpcont", "dp").replace("name: dp", "name: feddpcont").replace("even", "level")
     text = text.replace("methods: [fedavg]}\ntables", "methods: [fedavg, fedcorr]}\ntables")
     workflow.path("config/studies/other.yaml").write_text(text)
-    found = workflow.stale("other")
-    assert found["train"] == 1
-    assert not found.keys() & {"noise", "partition", "download"}
+    jobs = workflow.stale("other")
+    assert jobs["train"] == 1
+    assert not jobs.keys() & {"noise", "partition", "download"}
     runs = "other_runs", "toy_runs"
     with workflow.edited(STUDY, "rounds: 2", "rounds: 3"):
         workflow.path("config/studies/other.yaml").write_text(text.replace("rounds: 2", "rounds: 3"))
@@ -205,7 +205,7 @@ def test_nothing_is_deleted_for_a_job_that_fails(workflow: Workflow) -> None:
     assert done.returncode == 1
     assert "device: cuda was asked for, but no GPU is visible" in done.stderr
     assert workflow.finished("train") == 4
-    assert workflow.snakemake("--forceall") == {}  # what is finished is no target
+    assert workflow.snakemake("--forceall") == {}  # finished results are no targets
     with workflow.edited("fednoise_core/methods/fedcorr.py", "def init_state(self", "def init_state(self, nobody"):
         assert workflow.status("snakemake", "--cores", "1", "--force", target) == 1
     assert {path: path.read_bytes() for path in workflow.path(workflow.run("fedcorr")).iterdir()} == before
@@ -227,22 +227,22 @@ def test_a_users_error_is_not_tried_again(workflow: Workflow) -> None:
 
 def test_versions_are_part_of_the_address(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under another torch all runs are new; results of accepted versions stay, and the table says which they are."""
-    here = planned(workflow, monkeypatch)
-    mine = dict(store_of(here.project).versions[0])
-    runs = {run.folder for run in here.load_study("toy").runs}
+    targets = planned(workflow, monkeypatch)
+    versions = dict(store_of(targets.project).versions[0])
+    runs = {run.folder for run in targets.load_study("toy").runs}
     monkeypatch.setattr(
-        "workflow_scripts.study.store.installed_versions", lambda: (("numpy", mine["numpy"]), ("torch", "99.0"))
+        "workflow_scripts.study.store.installed_versions", lambda: (("numpy", versions["numpy"]), ("torch", "99.0"))
     )
     new = planned(workflow, monkeypatch)
     assert not runs & {run.folder for run in new.load_study("toy").runs}
     assert len(new.missing_runs("toy")) == 4
-    accepting = planned(workflow, monkeypatch, accept_versions=[mine])
+    accepting = planned(workflow, monkeypatch, accept_versions=[versions])
     assert {run.folder for run in accepting.load_study("toy").runs} == runs
     shutil.rmtree(workflow.run("fedcorr"))
-    accepting = planned(workflow, monkeypatch, accept_versions=[mine])
+    accepting = planned(workflow, monkeypatch, accept_versions=[versions])
     assert len({run.folder for run in accepting.load_study("toy").runs} - runs) == 1
-    made = json.loads(Path(workflow.run("feddpcont"), "spec.json").read_text())
-    assert made["versions"] == f"numpy {mine['numpy']}, torch {mine['torch']}"
+    record = json.loads(Path(workflow.run("feddpcont"), "spec.json").read_text())
+    assert record["versions"] == f"numpy {versions['numpy']}, torch {versions['torch']}"
 
 
 def test_prune(workflow: Workflow) -> None:
@@ -264,14 +264,14 @@ def test_prune(workflow: Workflow) -> None:
         assert workflow.audit() == []
         gone = sorted(folder for folder in recorded if not workflow.path(str(folder)).exists())
         assert Path(run) in gone
-        said = f"{len(gone)} recorded folders are not here, such as {gone[0]}."
-        assert said in workflow(*AUDIT)
-        assert said in workflow(*RECORD, check=False)
+        message = f"{len(gone)} recorded folders are not here, such as {gone[0]}."
+        assert message in workflow(*AUDIT)
+        assert message in workflow(*RECORD, check=False)
         forged = workflow.path(workflow.run("feddpcont")) / "SHA256SUMS"
-        whole = forged.read_text()
-        forged.write_text("".join(reversed(whole.splitlines(keepends=True))))  # as good a list, and another one
+        content = forged.read_text()
+        forged.write_text("".join(reversed(content.splitlines(keepends=True))))  # a valid list, but another one
         assert "is not what was recorded: SHA256SUMS" in workflow(*RECORD, "--accept", "store", check=False)
-        forged.write_text(whole)
+        forged.write_text(content)
         workflow(*RECORD, "--accept", "store")
         assert "not here" not in workflow(*AUDIT)
 
@@ -291,23 +291,23 @@ def test_as_a_module_of_another_workflow(workflow: Workflow, tmp_path: Path) -> 
     """The Snakefile of the page, with a study of its own; the clone is left as it is."""
     text = (ROOT / "docs/write_a_study.md").read_text(encoding="utf-8")
     (snakefile,) = re.findall(r"```text\n(module noise:.*?)```", text, re.DOTALL)
-    other = Workflow(tmp_path / "more")
-    other.folder.mkdir()
-    other.path("fednoise").symlink_to(workflow.folder)
-    other.path("Snakefile").write_text(snakefile.replace('"auto"', '"cpu"'))
+    importing = Workflow(tmp_path / "more")
+    importing.folder.mkdir()
+    importing.path("fednoise").symlink_to(workflow.folder)
+    importing.path("Snakefile").write_text(snakefile.replace('"auto"', '"cpu"'))
     study = workflow.path(STUDY).read_text().replace("title: Toy", "title: Ours")
-    other.path("mine.yaml").write_text(study)
-    shutil.copytree(workflow.path("store"), other.path("store"))
-    ran = other.snakemake("--rerun-triggers", "mtime")
+    importing.path("mine.yaml").write_text(study)
+    shutil.copytree(workflow.path("store"), importing.path("store"))
+    ran = importing.snakemake("--rerun-triggers", "mtime")
     assert ran["best"] == 1
-    assert "noise_train" not in ran  # the study's runs are in the store, whatever it is called
-    assert other.path("best.txt").read_text().count("\n") == 2
-    listed = other("snakemake", "--list")
+    assert "noise_train" not in ran  # the study's runs are in the store, under any name of the study
+    assert importing.path("best.txt").read_text().count("\n") == 2
+    listed = importing("snakemake", "--list")
     assert "\nnoise_mine (Ours)\n" in listed
     assert "noise_toy" not in listed  # the clone's own study
-    other.path("mine.yaml").write_text(study.replace("beta: 1.0", "betta: 1.0"))
-    message = f"{other.path('mine.yaml')}: methods.feddpcont.betta: unknown key; did you mean 'beta'?"
-    assert message in other("snakemake", "-n", check=False)
+    importing.path("mine.yaml").write_text(study.replace("beta: 1.0", "betta: 1.0"))
+    message = f"{importing.path('mine.yaml')}: methods.feddpcont.betta: unknown key; did you mean 'beta'?"
+    assert message in importing("snakemake", "-n", check=False)
 
 
 def test_touch_and_lost_records_change_nothing(workflow: Workflow) -> None:
@@ -319,7 +319,7 @@ def test_touch_and_lost_records_change_nothing(workflow: Workflow) -> None:
 
 
 def test_image_folders_count_by_their_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An image replaced by another one of equal size, and a touched one."""
+    """One image is replaced by another one of equal size, one is only touched."""
     from workflow_scripts.config.file_contents import hash_contents
 
     monkeypatch.chdir(tmp_path)

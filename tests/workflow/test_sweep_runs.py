@@ -21,8 +21,8 @@ SWEPT = (
 
 def test_another_value_trains_its_own_run_only(workflow: Workflow) -> None:
     workflow.path(TOY).write_text(SWEPT)
-    made = workflow.snakemake("--config", "device=cpu")
-    assert made["train"] == 3
+    jobs = workflow.snakemake("--config", "device=cpu")
+    assert jobs["train"] == 3
     assert workflow.stale() == {}
     with workflow.edited(TOY, "mu: [0, 10]", "mu: [0, 0.1, 10]"):  # the table and figure without the sweep stay
         assert workflow.stale() == {"train": 1, "table": 2, "figure": 2, "metrics": 1, "study_page": 1}
@@ -35,10 +35,10 @@ def test_another_value_trains_its_own_run_only(workflow: Workflow) -> None:
     ):
         assert "train" not in workflow.stale()
 
-    found = {
+    summaries = {
         mu: json.loads(workflow.path(f"{workflow.run(f'prox@mu={mu}')}/summary.json").read_text()) for mu in (0, 10)
     }
-    assert found[0]["valid_accuracy"] != found[10]["valid_accuracy"]
+    assert summaries[0]["valid_accuracy"] != summaries[10]["valid_accuracy"]
     table = workflow.path("results/toy/tables/best.md").read_text(encoding="utf-8")
     assert "Prox, mu 0 |" in table
     assert workflow.path("results/toy/figures/mu.svg").is_file()

@@ -58,7 +58,7 @@ class Workflow:
         self.folder = folder
 
     def __call__(self, *command: str, check: bool = True) -> str:
-        """Run a command; returns what it printed: of Snakemake everything, which is quiet in this folder by itself."""
+        """Run a command and return its output. Snakemake is quiet in this folder, so all of its output is returned."""
         if command[0] == "snakemake" and "--quiet" not in command:
             command = (*command, "--quiet", "host")
         done = subprocess.run(command, cwd=self.folder, env=ENV, capture_output=True, text=True, check=False)
@@ -77,12 +77,12 @@ class Workflow:
         return {rule: rules.count(rule) for rule in sorted(set(rules))}
 
     def finished(self, rule: str) -> int:
-        """How many jobs of a rule were run in this folder so far, by Snakemake's logs."""
+        """The number of jobs of a rule that were run in this folder so far, by Snakemake's logs."""
         logs = self.path(".snakemake/log").iterdir() if self.path(".snakemake/log").is_dir() else ()
         return sum(FINISHED.findall(log.read_text()).count(rule) for log in logs)
 
     def stale(self, *arguments: str) -> dict[str, int]:
-        """What a dry run lists: rule → number of jobs."""
+        """The jobs that a dry run lists: rule → number."""
         output = self("snakemake", "-n", *arguments)
         table = re.search(r"^Job stats:\njob +count\n-+ +-+\n(.*?)^total", output, re.M | re.S)
         if table is None:
@@ -126,7 +126,7 @@ class Workflow:
 def lay_out(folder: Path, papers: bool = False) -> None:
     """Copy the project (not its tests or results) to `folder`, with the toy study in place of its studies.
 
-    papers: Whether the papers are copied, too. Each `snakemake` reads the titles of all studies.
+    papers: Copy the papers, too. Each `snakemake` reads the titles of all studies.
     """
     for part in PARTS:
         source, target = ROOT / part, folder / part

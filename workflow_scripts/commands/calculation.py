@@ -62,9 +62,9 @@ def calculate_cost(spec: Mapping[str, Any], plan: Plan, device: str) -> tuple[fl
 def make_counter() -> FlopCounterMode:
     """Make a context that counts operations. torch's own count of a grouped convolution's gradient is too high."""
 
-    def count_gradient(grad: Sequence[int], x: Sequence[int], w: Sequence[int], *more: Any, **_: Any) -> int:
-        transposed, wanted = more[4], more[7]
-        return 2 * math.prod(x if transposed else grad) * math.prod(w[1:]) * sum(wanted[:2])
+    def count_gradient(grad: Sequence[int], x: Sequence[int], w: Sequence[int], *args: Any, **_: Any) -> int:
+        transposed, mask = args[4], args[7]
+        return 2 * math.prod(x if transposed else grad) * math.prod(w[1:]) * sum(mask[:2])
 
     return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: count_gradient})
 
@@ -87,10 +87,10 @@ class _Copy:
         files = [input_plan.main_file for input_plan in plan.inputs[:3]]
         arrays, labels, partition = Arrays.load(files[0]), Labels.load(files[1]), Partition.load(files[2])
         world = World(arrays, labels.noisy, partition, train, spec["seed"], device, pooled=self.method.pooled)
-        whole = sum(map(len, world.index))
+        total = sum(map(len, world.index))
         world.index, world.valid = ([rows[:samples] for rows in part] for part in (world.index, world.valid))
         world.sizes = list(map(len, world.index))
-        self.times = whole / sum(world.sizes)
+        self.times = total / sum(world.sizes)
 
         if arrays.x_public is not None:
             public = arrays.x_public[: math.ceil(len(arrays.x_public) / self.times)]

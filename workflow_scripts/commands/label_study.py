@@ -199,10 +199,10 @@ def _folder_settings(args: argparse.Namespace, name: str) -> dict[str, Any]:
     spec = {"source": "imagefolder", "path": str(args.data), "size": size, "clean_known": False}
     if not (args.data / "test").is_dir():
         spec["test"] = {"holdout": HOLDOUT}
-    given = args.given
-    if given is None and not (args.data / "train").is_dir():
-        given = _write_labels(args.data, Path("data", f"{name}-labels.csv"))
-    return spec if given is None else {**spec, "given": str(given)}
+    table = args.given
+    if table is None and not (args.data / "train").is_dir():
+        table = _write_labels(args.data, Path("data", f"{name}-labels.csv"))
+    return spec if table is None else {**spec, "given": str(table)}
 
 
 def _write_labels(root: Path, out: Path) -> str:

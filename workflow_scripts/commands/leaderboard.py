@@ -304,16 +304,16 @@ def compare_machines(local: Sequence[RecordedRun], published: Sequence[RecordedR
     if gaps.empty or np.isnan(spread):
         return "FedAvg is not published for these settings and three seeds, so this machine could not be checked."
     mean, settings = format_signed(float(gaps.mean()), 2), f"{len(gaps)} setting{'s' * (len(gaps) > 1)}"
-    words = (
+    sentence = (
         f"FedAvg on this machine and the published runs differ by {gaps.abs().max():.2f} points at most (mean {mean}) "
         f"in {settings}; the deviation over seeds is {spread:.2f}."
     )
     if gaps.abs().max() > FAR * spread:
         raise ArtifactError(
-            f"{words} That is more than {FAR:g} deviations, so runs of this machine cannot be compared with the "
+            f"{sentence} That is more than {FAR:g} deviations, so runs of this machine cannot be compared with the "
             "published ones. Are torch and numpy those of requirements.lock?"
         )
-    return words
+    return sentence
 
 
 def write_study(project: Project, name: str, content: Mapping[str, Any]) -> None:
@@ -433,10 +433,10 @@ def main(arguments: list[str] | None = None) -> int:
             deep_merge, (nest_value(key, value) for key, (value,) in values.items()), {}
         )
         by_dataset = dict.fromkeys(datasets, settings)
-        shown = ", ".join(f"{key}={value}" for key, (value,) in values.items()) or "its default settings"
-        text = f"{definition['label']} was not tuned as the other methods were. It ran with {shown}."
-    more = f"\n\n{ENTRY_TEXT if find_published(published.project).exists() else SHORT_TEXT}"
-    write_study(published.project, name, enter_method(board, id_, definition, grid, by_dataset, text + more))
+        listed = ", ".join(f"{key}={value}" for key, (value,) in values.items()) or "its default settings"
+        text = f"{definition['label']} was not tuned as the other methods were. It ran with {listed}."
+    note = f"\n\n{ENTRY_TEXT if find_published(published.project).exists() else SHORT_TEXT}"
+    write_study(published.project, name, enter_method(board, id_, definition, grid, by_dataset, text + note))
     print(text, flush=True)
     make_runs(name, args.cores, [*config, f"subset={ENTRY}"])
     study = make_study(name)

@@ -153,8 +153,8 @@ def explain_unfinished(runs: Iterable[PlannedRun]) -> str:
                     if path.with_name(SUMS).exists():
                         differences.append(_list_differences(run, json.loads(path.read_text(encoding="utf-8"))))
             counts.update(*sorted(differences, key=len)[:1])
-    shown = ", ".join(f"{name} ({count})" for name, count in counts.most_common(SHOWN))
-    return f"  runs to do differ from finished ones in {shown}" if shown else ""
+    listed = ", ".join(f"{name} ({count})" for name, count in counts.most_common(SHOWN))
+    return f"  runs to do differ from finished ones in {listed}" if listed else ""
 
 
 def _list_differences(run: PlannedRun, record: Mapping[str, Any]) -> list[str]:
@@ -263,9 +263,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command: print the lines, with --watch until Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="*", help="whose totals are shown")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--calculate", action="store_true", help="steps, PFLOP and hours of the studies' unfinished runs")
-    how.add_argument(
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--calculate", action="store_true", help="steps, PFLOP and hours of the studies' unfinished runs")
+    mode.add_argument(
         "--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="show it again and again (default: 5 s)"
     )
     parser.add_argument(

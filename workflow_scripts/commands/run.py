@@ -64,9 +64,9 @@ def remove_stale_lock() -> None:
     if not any(locks.glob("*.lock")):
         return
     for process in psutil.process_iter(["cmdline", "cwd"]):
-        words, cwd = process.info["cmdline"] or [], process.info["cwd"]
+        command, cwd = process.info["cmdline"] or [], process.info["cwd"]
         # of another user's process the folder is not known
-        if cwd in (None, os.getcwd()) and any(Path(word).name == "snakemake" for word in words):
+        if cwd in (None, os.getcwd()) and any(Path(word).name == "snakemake" for word in command):
             return  # Snakemake itself knows whether the two can work side by side
     print("An earlier run was killed and left a lock. No process here holds it: going on", file=sys.stderr)
     shutil.rmtree(locks)

@@ -182,11 +182,11 @@ def _draw_value(values: Any, draw: np.random.Generator) -> Any:
     if isinstance(values, list):
         return values[int(draw.integers(len(values)))]
     low, high = values["low"], values["high"]
-    whole = isinstance(low, int) and isinstance(high, int)
-    if whole and not values.get("log"):
+    is_integer = isinstance(low, int) and isinstance(high, int)
+    if is_integer and not values.get("log"):
         return int(draw.integers(low, high, endpoint=True))
     number = math.exp(draw.uniform(math.log(low), math.log(high))) if values.get("log") else draw.uniform(low, high)
-    return round(number) if whole else min(max(float(f"{number:.3g}"), low), high)
+    return round(number) if is_integer else min(max(float(f"{number:.3g}"), low), high)
 
 
 def _with_swept_values(spec: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,6 @@ def nest_value(keys: str, value: Any) -> dict[str, Any]:
 
 def folder_ending(texts: Iterable[str]) -> str:
     """The ending of the results folder of studies with overrides, such as `@train.lr=0.05`."""
-    words = sorted(re.sub(r"[^\w.+=-]+", "-", re.sub(r"[][{}'\"\s]", "", text)) for text in texts)
-    ending = "".join(f"@{word}" for word in words)
-    return ending if len(ending) <= LONGEST_ENDING else f"@set-{json_digest(words)}"
+    parts = sorted(re.sub(r"[^\w.+=-]+", "-", re.sub(r"[][{}'\"\s]", "", text)) for text in texts)
+    ending = "".join(f"@{word}" for word in parts)
+    return ending if len(ending) <= LONGEST_ENDING else f"@set-{json_digest(parts)}"

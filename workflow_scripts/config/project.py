@@ -63,11 +63,11 @@ class Project:
     @functools.cached_property
     def study_files(self) -> dict[str, str]:
         """Study → its file, for every study there is, papers last."""
-        found = {folder: sorted((self.folder / folder).glob("*.yaml")) for folder in (STUDIES, PAPERS)}
+        listed = {folder: sorted((self.folder / folder).glob("*.yaml")) for folder in (STUDIES, PAPERS)}
         # another workflow's own, in its working folder
         elsewhere = [os.path.abspath(study) for study in self._configured if study.endswith(FILE)]
         files: dict[str, str] = {}
-        for file in (*elsewhere, *(f"{folder}/{path.name}" for folder, files in found.items() for path in files)):
+        for file in (*elsewhere, *(f"{folder}/{path.name}" for folder, files in listed.items() for path in files)):
             place, name = ConfigPath(file if file.isprintable() else repr(file)), _study_name(file)
             problem = paths.name_problem(name, study=True)
             if problem or name in reserved_names():
@@ -299,26 +299,26 @@ class Project:
             self.read_overlay(file)
         place = ConfigPath("config")  # a file's, or the command line's --config
         check_model(ConfigFile, config, place)
-        found: list[tuple[ConfigPath, str]] = []
+        problems: list[tuple[ConfigPath, str]] = []
         scales, root = ["paper", *self.scale_names], config.get("data_root")
         if config["scale"] not in scales:
             problem = f"expected paper or the name of a file in config/scales, got {config['scale']!r}"
-            found.append((place / "scale", problem + did_you_mean(config["scale"], scales)))
+            problems.append((place / "scale", problem + did_you_mean(config["scale"], scales)))
         if config["scale"] == "paper" and config.get("overlay"):
             cure = "Give it a scale, as config/scales does"
-            found.append((place / "overlay", f"at scale paper it would overwrite the studies' own results. {cure}"))
+            problems.append((place / "overlay", f"at scale paper it would overwrite the studies' own results. {cure}"))
         for key in ("train", "settings"):  # what a study says for the scale would hide it
             if not isinstance(value := (config.get("overlay") or {}).get(key, {}), Mapping):
-                found.append((place / "overlay" / key, describe_mismatch(value, {"type": "object"})))
+                problems.append((place / "overlay" / key, describe_mismatch(value, {"type": "object"})))
         for number, name in enumerate(config["studies"]):
             where = place / "studies" / number
             if name.endswith(FILE) and not os.path.isfile(name):
-                found.append((where, f"expected a study's file, got {name!r}, which does not exist"))
+                problems.append((where, f"expected a study's file, got {name!r}, which does not exist"))
             elif _study_name(name) not in self.study_files:
-                found.append((where, f"unknown study {name!r}{did_you_mean(name, self.study_files)}"))
+                problems.append((where, f"unknown study {name!r}{did_you_mean(name, self.study_files)}"))
         if root is not None and not os.path.isdir(root):
-            found.append((place / "data_root", f"expected a folder, got {root[:100]!r}"))
-        Problems(str(where.error(problem)) for where, problem in found).raise_all()
+            problems.append((place / "data_root", f"expected a folder, got {root[:100]!r}"))
+        Problems(str(where.error(problem)) for where, problem in problems).raise_all()
 
 
 def _study_name(study: str) -> str:

@@ -161,15 +161,15 @@ def _load_text(text: str, place: ConfigPath) -> Any:
         loader.dispose()
 
 
-def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:
+def _count_nodes(node: yaml.Node, counts: dict[int, int]) -> int:
     """The number of values of a node with all aliases written out. PyYAML refuses one that holds itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1
-    if id(node) not in known:
-        known[id(node)] = 0
+    if id(node) not in counts:
+        counts[id(node)] = 0
         children = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
-        known[id(node)] = 1 + sum(_count_nodes(child, known) for child in children)
-    return known[id(node)]
+        counts[id(node)] = 1 + sum(_count_nodes(child, counts) for child in children)
+    return counts[id(node)]
 
 
 def check_json_compatible(value: Any, place: ConfigPath) -> None:

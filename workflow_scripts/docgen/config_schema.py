@@ -116,13 +116,13 @@ def _family_file(family: str) -> str:
     }
     shared, anchor = _find_shared(list(settings.values())), "&shared"
     for name, kind in kinds.items():
-        own = settings[name]
-        if shared and own[: len(shared)] == shared:
+        entries = settings[name]
+        if shared and entries[: len(shared)] == shared:
             first = [f"    <<: {anchor}", *(f"  {line}" for line in shared)]
-            own, anchor = [*(first if anchor == "&shared" else first[:1]), *own[len(shared) :]], "*shared"
+            entries, anchor = [*(first if anchor == "&shared" else first[:1]), *entries[len(shared) :]], "*shared"
         lines.append(f"{name}:")
         for key, value in kind.items():
-            lines += ["  properties:", *own] if key == "properties" and own else [_yaml_line(key, value, 1)]
+            lines += ["  properties:", *entries] if key == "properties" and entries else [_yaml_line(key, value, 1)]
         lines.append("")
     return "\n".join(lines)
 

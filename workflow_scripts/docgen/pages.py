@@ -84,9 +84,9 @@ def list_pages() -> list[Path]:
 
 
 def _fill_part(part: re.Match[str]) -> str:
-    what, brief = part[1], part[2] or ""
-    if what.startswith(BOARD):
-        text = describe_result(what.removeprefix(BOARD))
+    name, brief = part[1], part[2] or ""
+    if name.startswith(BOARD):
+        text = describe_result(name.removeprefix(BOARD))
     else:
-        text = PARTS[what]() if what in PARTS else describe_name(what, members=not brief)
-    return f"<!-- generated: {what}{brief} -->\n\n{text.strip()}\n\n<!-- end -->\n"
+        text = PARTS[name]() if name in PARTS else describe_name(name, members=not brief)
+    return f"<!-- generated: {name}{brief} -->\n\n{text.strip()}\n\n<!-- end -->\n"

@@ -119,7 +119,7 @@ def refuse_damage(folders: Sequence[Path]) -> None:
         ArtifactError: There are some.
     """
     finished = [folder for folder in folders if (folder / SUMS).exists()]  # one published earlier has no list
-    problems = {folder: [f"{folder}/{name}: {what}" for name, what in find_damage(folder)] for folder in finished}
+    problems = {folder: [f"{folder}/{name}: {problem}" for name, problem in find_damage(folder)] for folder in finished}
     problems |= find_forgeries([folder for folder in finished if not problems[folder]], read_record())
     lines = [line for folder in finished for line in problems[folder]]
     raise_all(ArtifactError, [*lines, "`fednoise audit` says how to mend this"] if lines else [])
@@ -336,11 +336,11 @@ def _progress_sentence(study: Study, paper: Mapping[str, Any] | None, runs: Sequ
 
 def _missing_sentence(study: Study, runs: Sequence[RecordedRun]) -> str:
     """On which data sets runs are missing, and how many."""
-    made = {(run.listed.setting, run.listed.method, run.listed.seed) for run in runs}
+    finished = {(run.listed.setting, run.listed.method, run.listed.seed) for run in runs}
     missing, planned = Counter[str](), Counter[str]()
     for run in {run.folder: run for run in study.runs}.values():  # two methods with equal settings are one run
         planned[run.dataset] += 1
-        missing[run.dataset] += ((run.dataset, run.noise, run.partition), run.method, run.seed) not in made
+        missing[run.dataset] += ((run.dataset, run.noise, run.partition), run.method, run.seed) not in finished
     names = {run.dataset: describe_spec(run.spec["dataset"], run.dataset) for run in study.runs}
     parts = [f"{count} of {planned[id_]} on {names[id_]}" for id_, count in missing.items() if count]
     return f" Not run yet: {'; '.join(parts)}." if parts else ""

@@ -51,8 +51,8 @@ def read_packed(file: Path) -> Packed:
 def _check_run(address: str, parts: Mapping[str, str]) -> None:
     """Raise ValueError if the files of a run contradict its address or each other."""
     spec, summary = json.loads(parts["spec.json"])["spec"], json.loads(parts["summary.json"])
-    words = f"/{path_word(spec['method']['name'])}/seed{spec['seed']}/"
-    if words not in address or json_digest(spec) != summary["spec_digest"]:
+    path_part = f"/{path_word(spec['method']['name'])}/seed{spec['seed']}/"
+    if path_part not in address or json_digest(spec) != summary["spec_digest"]:
         raise ValueError(f"{address}: its settings are those of another run")
     rows = [row for row in csv.DictReader(io.StringIO(parts["metrics"])) if row["metric"] == "accuracy"]
     curve = [row for row in rows if row["view"] == summary["headline_view"] and row["client"] == "-1"]
@@ -119,8 +119,8 @@ def pack_runs(
         elif replacement != parts["metrics"]:
             changed.append(address)
     if changed:
-        what = f"published runs that are replaced by runs of this machine with other accuracies: {len(changed)}"
-        print(f"{file}: {what}, such as {changed[0]}", file=sys.stderr)
+        message = f"published runs that are replaced by runs of this machine with other accuracies: {len(changed)}"
+        print(f"{file}: {message}, such as {changed[0]}", file=sys.stderr)
     content = lzma.compress(json.dumps(runs, sort_keys=True).encode())
     if len(content) > limit:
         print(f"{file}: not written, as it would have {len(content):,} bytes", file=sys.stderr)

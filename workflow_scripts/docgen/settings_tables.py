@@ -81,23 +81,26 @@ def _kinds(key: str, kinds: Schema) -> Iterator[str]:
     """A table of all kinds, and one of their settings, in which equal ones share a row."""
     rows = []
     for name, kind in kinds.items():
-        own = ", ".join(f"`{setting}`" for setting in kind["properties"]) or "–"
-        row = [f"`{name}`", _text(kind["description"]), own, _code(kind["example"])]
+        settings = ", ".join(f"`{setting}`" for setting in kind["properties"]) or "–"
+        row = [f"`{name}`", _text(kind["description"]), settings, _code(kind["example"])]
         if "parameters" in kind:
             shape = "×".join(map(str, kind["input"]))
             row += [f"{kind['parameters']:,} ({shape}, {kind['classes']} classes)", str(kind["smallest"])]
         rows.append(tuple(row))
     head = (key, "what it is, source", "settings", "example", "parameters", "smallest side")
     yield _table(head[: len(rows[0])], rows)
-    found: dict[str, tuple[str, Schema, list[str]]] = {}  # a setting in the same words → the kinds that have it
+    shared: dict[str, tuple[str, Schema, list[str]]] = {}  # a setting in the same words → the kinds that have it
     for name, kind in kinds.items():
         for setting, schema in kind["properties"].items():
-            alone = {"properties": {setting: schema}, "required": [one for one in kind["required"] if one == setting]}
-            found.setdefault(json.dumps(alone, sort_keys=True), (setting, alone, []))[2].append(name)
-    order = list(dict.fromkeys(setting for setting, _, _ in found.values()))
+            alone = {
+                "properties": {setting: schema},
+                "required": [field for field in kind["required"] if field == setting],
+            }
+            shared.setdefault(json.dumps(alone, sort_keys=True), (setting, alone, []))[2].append(name)
+    order = list(dict.fromkeys(setting for setting, _, _ in shared.values()))
     rows = [
         (row[0], _owners(names, list(kinds)), *row[1:])
-        for _, alone, names in sorted(found.values(), key=lambda one: order.index(one[0]))
+        for _, alone, names in sorted(shared.values(), key=lambda entry: order.index(entry[0]))
         for row in _rows(alone)
     ]
     yield _table(("setting", "of", "type and range", "default", "meaning"), rows)
@@ -109,9 +112,9 @@ def list_settings(schema: Schema) -> Iterator[list[str]]:
         yield [cell.replace("`", "").replace("\\", "").replace("&lt;", "<") for cell in row]
 
 
-def _owners(names: list[str], every: list[str]) -> str:
+def _owners(names: list[str], kinds: list[str]) -> str:
     """Which kinds have a setting, in the fewest words."""
-    others = [name for name in every if name not in names]
+    others = [name for name in kinds if name not in names]
     if not others:
         return "all"
     shorter = len(others) < len(names)
@@ -121,32 +124,32 @@ def _owners(names: list[str], every: list[str]) -> str:
 
 def _rows(schema: Schema, above: str = "") -> Iterator[tuple[str, ...]]:
     """A row for each property, and for those of inner objects."""
-    for name, own in schema.get("properties", {}).items():
+    for name, field in schema.get("properties", {}).items():
         default = "required" if name in schema.get("required", []) else "–"
-        if "default" in own:
-            default = f"`{_typed(own['default'])}`"
-        yield f"`{above}{name}`", type_in_words(own), default, _text(own.get("description", "–"))
-        for part in (own, *own.get("anyOf", [])):
+        if "default" in field:
+            default = f"`{_typed(field['default'])}`"
+        yield f"`{above}{name}`", type_in_words(field), default, _text(field.get("description", "–"))
+        for part in (field, *field.get("anyOf", [])):
             yield from _rows(part, f"{above}{name}.")
             yield from _rows(part.get("items", {}), f"{above}{name}[].")
 
 
 def type_in_words(schema: Schema) -> str:
     """Type and range of a value."""
-    words = describe_schema(schema, lambda value: f"`{_typed(value)}`")
-    return _cell(words).replace("][", "]\\[")  # two brackets of a pattern would be a link
+    text = describe_schema(schema, lambda value: f"`{_typed(value)}`")
+    return _cell(text).replace("][", "]\\[")  # two brackets of a pattern would be a link
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows)) + "\n"
 
 
-def _cell(words: str) -> str:
-    return words.replace("|", "\\|")
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
-def _text(words: str) -> str:
-    return _cell(words).replace("<", "&lt;")  # <class> would be read as HTML
+def _text(text: str) -> str:
+    return _cell(text).replace("<", "&lt;")  # <class> would be read as HTML
 
 
 def _code(value: Any) -> str:

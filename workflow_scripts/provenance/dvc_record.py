@@ -78,9 +78,9 @@ def find_forgeries(folders: Iterable[Path], record: Mapping[str, Mapping[str, st
     for folder in folders:
         recorded = record.get(str(folder), {})
         if recorded and _md5(folder / SUMS) != recorded[SUMS]:
-            here = {file.name: _md5(file) for file in folder.iterdir() if file.is_file() and file.name != SUMS}
-            names = {*here, *recorded} - {SUMS}
-            differing = sorted(name for name in names if here.get(name) != recorded.get(name)) or [SUMS]
+            digests = {file.name: _md5(file) for file in folder.iterdir() if file.is_file() and file.name != SUMS}
+            names = {*digests, *recorded} - {SUMS}
+            differing = sorted(name for name in names if digests.get(name) != recorded.get(name)) or [SUMS]
             again = " (a run made again has other times)" if differing == ["cost.json"] else ""
             forgeries[folder] = [f"{folder}: is not what was recorded: {', '.join(differing)}{again}"]
     return forgeries

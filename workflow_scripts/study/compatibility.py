@@ -69,10 +69,10 @@ def check_method(
     if facts.get("needs_public") and not project.datasets[dataset].get("public"):
         raise place.error(f"{fields['name']} needs public images: give {dataset!r} a `public` part")
     for key, values in facts.get("needs_train", {}).items():
-        told = train.get(key, project.schemas.load("train")["properties"][key]["default"])
-        if told not in values:
+        setting = train.get(key, project.schemas.load("train")["properties"][key]["default"])
+        if setting not in values:
             raise (place / "train" / key).error(
-                f"expected {' or '.join(map(str, values))} for {fields['name']}, got {told}"
+                f"expected {' or '.join(map(str, values))} for {fields['name']}, got {setting}"
             )
     classes = project.facts(dataset)[1]
     for key, instead in facts.get("above_chance", {}).items():

@@ -23,8 +23,8 @@ class FileAtScale:
     """Contents of a study's file at one scale."""
 
     def __init__(self, project: Project, place: ConfigPath, data: dict[str, Any]) -> None:
-        own = data.get("datasets")
-        self.project = project.with_datasets(own if isinstance(own, Mapping) else {}, place / "datasets")
+        datasets = data.get("datasets")
+        self.project = project.with_datasets(datasets if isinstance(datasets, Mapping) else {}, place / "datasets")
         self.place, self.data = place, data
 
     def with_overrides(self) -> "FileAtScale":
@@ -35,9 +35,9 @@ class FileAtScale:
         shared = {**project.catalogue, "datasets": project.datasets}
         for key, over in project.overrides.items():
             if key in shared and isinstance(over, Mapping):
-                own = data.get(key, {})
-                below = {name: shared[key][name] for name in over if name in shared[key] and name not in own}
-                data = {**data, key: {**own, **below}}
+                entries = data.get(key, {})
+                below = {name: shared[key][name] for name in over if name in shared[key] and name not in entries}
+                data = {**data, key: {**entries, **below}}
         place = ConfigPath(f"{self.place} with {' '.join(project.set)}")
         changed = FileAtScale(project, place, deep_merge(data, project.overrides))
         changed.check_contents()

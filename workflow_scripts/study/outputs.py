@@ -32,8 +32,8 @@ def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None =
     for name, spec in study.data.get(key, {}).items():
         with problems.catch():
             _check_output(study, key, name, spec, ids)
-            shown = _complete_output(study, key, name, spec, tables)
-            checked |= {} if shown is None else {name: shown}
+            completed = _complete_output(study, key, name, spec, tables)
+            checked |= {} if completed is None else {name: completed}
     problems.raise_all()
     return checked
 
@@ -89,9 +89,9 @@ def _check_output(study: StudyGrid, key: str, name: str, spec: Mapping[str, Any]
     if spec["kind"] == "reproduction":
         setting_ids = ids["dataset"] | ids["noise"] | ids["partition"]
         named += [(head, setting_ids, place / "heads") for head in spec.get("heads", {})]
-    for value, known, where in named:
+    for value, choices, where in named:
         with problems.catch():
-            _check_id(value, known, where)
+            _check_id(value, choices, where)
     problems.raise_all()
 
 

@@ -85,9 +85,9 @@ class Targets:
 
     def find_runs(self, sums: Iterable[str]) -> list[PlannedRun]:
         """Find the runs of the loaded studies by their files of checksums."""
-        wanted = set(sums)
-        found = (run for study in self._studies.values() for run in study.runs)
-        return list({run.folder: run for run in found if run.plan.sums_file in wanted}.values())
+        files = set(sums)
+        runs = (run for study in self._studies.values() for run in study.runs)
+        return list({run.folder: run for run in runs if run.plan.sums_file in files}.values())
 
     def find_plan(self, folder: str) -> Plan:
         """Find the plan with an address.
@@ -208,8 +208,8 @@ class Targets:
         """
         if (file := self.project.folder / f"config/studies/{name}.yml").exists():
             raise SpecError(f"config/studies/{file.name}: rename it to {name}.yaml")
-        every, studies = self.named_targets(self.project.study_files), ", ".join(self.project.study_files)
-        hint = did_you_mean(name, every, or_all=False) or f"; known: {studies}, papers, and <study>_<table or figure>"
+        targets, studies = self.named_targets(self.project.study_files), ", ".join(self.project.study_files)
+        hint = did_you_mean(name, targets, or_all=False) or f"; known: {studies}, papers, and <study>_<table or figure>"
         raise SpecError(f"unknown target {name!r}{hint}")
 
     def _read_unchecked(self, file: str) -> Mapping[str, Any]:
@@ -250,8 +250,8 @@ class Targets:
             index = self._write_list(_csv_text([run.row for run in study.runs]), "csv")
             copies = {paths.INDEX: index, **self._page_sources(study)}
         else:
-            shown = output_plans.list_shown(study, name)
-            copies = {file: source for file, source in shown.items() if file.startswith(key)}
+            outputs = output_plans.list_shown(study, name)
+            copies = {file: source for file, source in outputs.items() if file.startswith(key)}
         if not copies:
             raise SpecError(
                 f"{self.project.study_files[study.name]}: {key}: none is named {name!r}, or it has no run at scale "

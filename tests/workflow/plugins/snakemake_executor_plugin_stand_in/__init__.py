@@ -32,7 +32,7 @@ class Executor(RemoteExecutor):
         self.log = Path(os.environ["STAND_IN_LOG"])
 
     def run_job(self, job: JobExecutorInterface) -> None:
-        rules = sorted(one.rule.name for one in job.jobs) if job.is_group() else [job.rule.name]
+        rules = sorted(part.rule.name for part in job.jobs) if job.is_group() else [job.rule.name]
         asked = {name: value for name, value in job.resources.items() if isinstance(value, int | str)}
         with self.log.open("a") as file:
             file.write(json.dumps({"rules": rules, "asked": asked, "beside": len(self.active_jobs)}) + "\n")
@@ -45,15 +45,15 @@ class Executor(RemoteExecutor):
         self.report_job_submission(SubmittedJobInfo(job, external_jobid=str(process.pid), aux={"process": process}))
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
-        for one in active_jobs:
-            status = one.aux["process"].poll()
+        for job in active_jobs:
+            status = job.aux["process"].poll()
             if status is None:
-                yield one
+                yield job
             elif status == 0:
-                self.report_job_success(one)
+                self.report_job_success(job)
             else:
-                self.report_job_error(one)
+                self.report_job_error(job)
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        for one in active_jobs:
-            one.aux["process"].terminate()
+        for job in active_jobs:
+            job.aux["process"].terminate()
