@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Share of bound names (assignments, loop variables, arguments) that are pronouns or bare participles.
 
-usage: count_pronouns.py [FOLDER …]   (default: fednoise_core workflow_scripts benchmarks tests). Exit status 1 above 1.0 %.
+usage: count_pronouns.py [FOLDER …]   (default: fednoise_core workflow_scripts benchmarks tests)
+
+The exit status is 1 above 1.0 %, or if a docstring begins with a question word.
 """
 
 import ast
