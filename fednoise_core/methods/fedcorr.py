@@ -184,7 +184,7 @@ class FedCorr(FedAvg):
     def correct_gradient(
         self, grad: Tensor, w: Weights, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> None:
-        """In stage 1, add the gradient of beta*mu*||theta - theta_g|| (not squared). The norm is bounded away from 0."""
+        """In stage 1, add the gradient of beta*mu*||theta - theta_g|| (not squared). The norm is kept away from 0."""
         if "level" in broadcast:
             away = w.trained.detach() - broadcast["model"].trained
             grad.add_(away * (self.beta * broadcast["level"] / (away.square().sum() + 1e-12).sqrt()))

@@ -176,7 +176,7 @@ class FedNoRo(FedAvg):
         return {"losses": ((one_hot.T @ loss) / one_hot.sum(0)).float()}
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
-        """Prepare the log of the client's label shares [K] (-inf for classes that it lacks) and the teacher's weight."""
+        """Prepare the log of the client's label shares [K] (-inf for a class that it lacks) and the teacher weight."""
         share = torch.bincount(client.labels, minlength=client.classes) / max(client.n, 1)
         weight = {"teacher_weight": self.teacher_weight(client.round)} if "noisy" in broadcast else {}
         return Work(facts={"log_prior": share.log(), **weight})
