@@ -73,7 +73,7 @@ def find_run(path: str | os.PathLike[str], ids: Mapping[str, object]) -> Path:
         The folder of the run.
 
     Raises:
-        SpecError: A key is unknown, or no run or several have these ids.
+        SpecError: A key is unknown, or not exactly one run has these ids.
     """
     matches = read_runs(path)
     for key, value in ids.items():

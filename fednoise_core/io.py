@@ -1,4 +1,4 @@
-"""Files that are written whole, canonical JSON, digests, CSV cells, and npz artifacts that carry their spec."""
+"""Atomic writes of files, canonical JSON, digests, CSV cells, and npz artifacts that contain their spec."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ class ArtifactError(RuntimeError):
     """A file is missing, damaged or not what it claims to be; the message names it."""
 
 
-HEADER = 10_012  # bytes of an npz member's head: numpy's own bound and what stands in front
-NAMED = 20  # problems that one error names
+HEADER = 10_012  # bytes of the header of an npz member: numpy's bound, and the prefix of 12 bytes
+NAMED = 20  # largest number of problems that one error lists
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")  # of Linux
 ADDRESS = "address.txt"  # in a folder of the workflow's store: the address that its files were made for
 ADDRESS_PATTERN = re.compile(r"(?:.*/)?((?:store|data/arrays)/.+/[0-9a-f]{16})")
 
 
 def raise_all(kind: type[Exception], problems: Iterable[str]) -> None:
-    """Raise one error for several problems, so that they need not be met one at a time.
+    """Raise one error for several problems, so that the user sees them all at once.
 
     Args:
         kind: Class of the error.
-        problems: What is wrong. The first ones are named, a line each, the others counted.
+        problems: Texts of the problems. The first ones are listed, one per line, and the others are counted.
 
     Raises:
-        Exception: Of this kind, if there is a problem.
+        Exception: An error of this kind, if there is a problem.
     """
     if lines := list(problems):
         more = [f"and {len(lines) - NAMED} more"] if len(lines) > NAMED else []
@@ -52,11 +52,11 @@ def raise_all(kind: type[Exception], problems: Iterable[str]) -> None:
 
 
 class Problems(list[str]):
-    """Wrong settings that are named together."""
+    """Problems of settings that are reported in one error."""
 
     @contextlib.contextmanager
     def catch(self) -> Iterator[None]:
-        """Go on after the block if it raises SpecError, and remember what is wrong."""
+        """Catch SpecError in the block and store its message."""
         try:
             yield
         except SpecError as error:

@@ -1,4 +1,4 @@
-"""Checks of a run's arguments, before any work. A wrong argument gets one error that names it and the cure."""
+"""Checks of a run's arguments, before any work. A wrong argument raises one error, which names it and the remedy."""
 
 import dataclasses
 import errno
@@ -29,7 +29,7 @@ NO_FOLDER = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.ENOEN
 
 
 def check_writable(folder: str | os.PathLike[str] | None) -> None:
-    """Make the folder, if any, and raise SpecError if it takes no file. A full disk's error passes."""
+    """Make the folder, if one is given. Raise SpecError if it is not writable. Errors of a full disk are not caught."""
     if folder is None:
         return
     try:
@@ -49,7 +49,7 @@ def check_device(device: Any) -> None:
 
     Raises:
         SpecError: torch does not have this device.
-        TypeError: It is neither a text nor a torch.device.
+        TypeError: `device` is neither a string nor a torch.device.
     """
     expect_type(device, (str, torch.device), "device", 'pass "cpu", "cuda" or "cuda:N"')
     try:
@@ -65,9 +65,9 @@ def check_device(device: Any) -> None:
 
 
 def warn_of_slow_bf16(train: Train, device: Any) -> None:
-    """Warn if training or evaluation in bf16 is asked of a processor that has no instructions for it.
+    """Warn if training or evaluation is set to bf16 on a processor without bf16 instructions.
 
-    torch then computes in fp32 and rounds, which took 2.4 times as long as fp32 (cnn9 of width 32, AVX-512 without
+    torch then computes in fp32 and rounds. This took 2.4 times as long as fp32 (cnn9 of width 32, AVX-512 without
     bf16).
     """
     asked = "bf16" in (train.precision, train.eval_precision) and torch.device(device).type == "cpu"
@@ -76,7 +76,7 @@ def warn_of_slow_bf16(train: Train, device: Any) -> None:
 
 
 def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
-    """Check that labels and partition were made for a data set.
+    """Check that the labels and the partition were made for the data set.
 
     Args:
         arrays: The data set.
@@ -85,7 +85,7 @@ def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
         donor: Another data set, or None.
 
     Raises:
-        SpecError: They do not belong together.
+        SpecError: The arguments do not belong together.
         TypeError: An argument has another type.
     """
     expect_type(arrays, Arrays, "arrays", "pass what fn.dataset(…) gives, or fn.Arrays(…)")
@@ -123,7 +123,7 @@ def resolve_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any]
 
 
 def check_pools(name: str, method: FedAvg, settings: Train, world: World) -> None:
-    """Check that augmentations and batches fit images and nets, and that a method has the public images that it needs.
+    """Check that augmentations fit the images, the batch size fits the nets, and required public images exist.
 
     Args:
         name: The method's name.
@@ -149,15 +149,15 @@ def check_pools(name: str, method: FedAvg, settings: Train, world: World) -> Non
 
 
 def apply_openset_images(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays:
-    """Apply open-set noise. Some training images are replaced by foreign ones and keep their labels.
+    """Apply open-set noise: replace some training images by foreign images and keep their labels.
 
     Args:
         arrays: The data set.
         labels: Its labels, which say which images are replaced.
-        donor: Data set of the foreign images, if they are not the public ones.
+        donor: Data set of the foreign images, if they do not come from the public images.
 
     Returns:
-        The data set with these images, or `arrays` itself if there are none.
+        The data set with the foreign images, or `arrays` itself if no image is replaced.
 
     Raises:
         SpecError: The foreign images are missing.

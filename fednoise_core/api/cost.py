@@ -16,7 +16,7 @@ from fednoise_core.version import __version__
 
 
 def record_cost(outcome: Outcome, world: World, executor: str, began: tuple[float, float]) -> dict[str, Any]:
-    """Content of cost.json, which depends on the machine. began: time.monotonic(), time.process_time() at the start."""
+    """Make the content of cost.json. `began` is (time.monotonic(), time.process_time()) at the start of the run."""
     seconds = outcome.spent[0] + time.monotonic() - began[0]  # of all attempts
     return {
         "seconds": seconds,
@@ -33,7 +33,7 @@ def record_cost(outcome: Outcome, world: World, executor: str, began: tuple[floa
 
 
 def describe_versions() -> dict[str, str]:
-    """Versions of what decides a run's numbers, by name."""
+    """Versions of the software that determines the numbers of a run, by name."""
     return {
         "fednoise_core": __version__,
         "torch": torch.__version__,
@@ -43,11 +43,11 @@ def describe_versions() -> dict[str, str]:
 
 
 def _peak_memory_mb() -> float:
-    """Peak memory of this process in MB (on a GPU that of the device's allocator)."""
+    """Peak memory of this process in MB. On a GPU, it is the peak of the device's allocator."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated() / 1e6
     status = Path("/proc/self/status")
-    if status.exists():  # getrusage would count what the parent had when it forked, also after an exec
+    if status.exists():  # getrusage would include the parent's memory at the fork, even after an exec
         match = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
         if match:
             return int(match[1]) / 1e3

@@ -1,4 +1,4 @@
-"""Trained models as files that torch alone reads (torch.export)."""
+"""Export trained models as files that torch can read without fednoise (torch.export)."""
 
 import copy
 import json
@@ -19,7 +19,7 @@ CLASS_NAMES = "class_names.json"  # file in the archive
 
 
 class _AnyBatch(Apply):
-    """Runs a body in evaluation mode without a look at the size of the batch, which an export would fix."""
+    """Runs a body in evaluation mode. It never reads the batch size, because an export would fix it."""
 
     def norm(self, name: str, x: Tensor) -> Tensor:
         mean, var, scale, shift = (self.w[f"{name}.{part}"] for part in STATISTICS)

@@ -1,4 +1,4 @@
-"""fn.find_label_errors: the list of wrong labels of arrays in memory, in one call."""
+"""fn.find_label_errors: find the wrong labels of arrays in memory with one call."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -50,32 +50,31 @@ def find_label_errors(
     """Find wrong labels with models that have not seen them (`cross_fitted`). docs/wrong_labels.md explains the result.
 
     Args:
-        x: Images, integers 0..255, [n, H, W] or [n, H, W, C], or feature vectors [n, d]: an array, a DataFrame of
-            numbers, or a sparse matrix. Or a map-style torch Dataset of (image, label), or a DataLoader of one. None
-            is possible with `pred_probs`.
+        x: Images, integers 0..255, [n, H, W] or [n, H, W, C], or feature vectors [n, d]. It can be an array, a
+            DataFrame of numbers, or a sparse matrix. It can also be a map-style torch Dataset of (image, label), or a
+            DataLoader of such a Dataset. It can be None if `pred_probs` is given.
         y: Labels [n]: whole numbers, bools, names or categories. Or the votes of m annotators [n, m], with -1, NaN,
-            None or an empty name where an annotator has not voted. Left out, they are those of the Dataset.
-        owner: Who holds each sample [n], numbers or texts. Left out, all samples lie in one place.
-        annotator: Who gave each label [n], numbers or texts, to tell whose labels are wrong more often.
+            None or an empty name where an annotator has not voted. Default: the labels of the Dataset.
+        owner: Site of each sample [n], numbers or texts. Default: all samples belong to one site.
+        annotator: Annotator of each label [n], numbers or texts. It is used to find annotators with more errors.
         pred_probs: Probabilities [n, K] by models of your own that have not seen the sample, for example from
             cross-validation at each site. Nothing is trained then.
         encoder: Pretrained net of torchvision that turns images into feature vectors: a name such as "resnet18", or
-            {"name": …, "weights": a state dict, or a folder with torchvision's file}. Each site can do this alone.
-        net: Net to train in rounds. By default feature vectors get a linear discriminant from sums of one round, images
-            of at least 12 pixels a side "small_cnn" of width 16, and smaller ones "mlp".
+            {"name": …, "weights": a state dict, or a folder with torchvision's file}. Each site can encode on its own.
+        net: Net to train in rounds. By default feature vectors get a linear discriminant from sums of one round. Images
+            of at least 12 pixels a side get "small_cnn" of width 16, and smaller images get "mlp".
         seed: Whole number from 0.
-        **options: Training settings, such as rounds=4 or lr=0.01, with which feature vectors get a linear net. Other
-            arguments of `fn.run`, such as device="cuda" or progress=False.
+        **options: Training settings, such as rounds=4 or lr=0.01. If one is given, feature vectors get a linear net.
+            Other arguments of `fn.run` are also possible, such as device="cuda" or progress=False.
 
     Returns:
-        A DataFrame with a row a sample, most suspect first. It has the columns of suspects.csv, in an order for
-        terminals. `sample` is the row of `x`.
-        Sites on whose labels the models are no better than chance are left out, with a warning. Its `attrs["sites"]`
-        has a dict a site, with the columns of sites.csv, and `attrs["findings"]` one for each systematic error, with a
-        `text`. `page(path)` writes the page to decide on, and `corrected()`
-        gives corrected labels.
-        With votes the given label is the one with the most votes, and `agreement` is the share of the votes for it.
-        `attrs["annotators"]` has a dict an annotator: number of votes, and share of those that are the given label.
+        A DataFrame with one row per sample, the most suspect first. It has the columns of suspects.csv, ordered for
+        display in a terminal. `sample` is the row of `x`.
+        Sites where the models agree with the labels no better than chance are left out, with a warning.
+        `attrs["sites"]` has one dict per site, with the columns of sites.csv. `attrs["findings"]` has one dict per
+        systematic error, with a `text`. `page(path)` writes a page for review. `corrected()` returns corrected labels.
+        With votes, the given label is the label with the most votes, and `agreement` is the share of votes for it.
+        `attrs["annotators"]` has one dict per annotator: the number of votes, and the share that match the given label.
 
     Raises:
         SpecError: An argument does not fit. The message names it.
@@ -84,7 +83,7 @@ def find_label_errors(
     if unknown := sorted(options.keys() - OPTIONS):
         raise TypeError(f"{unknown[0]}: no such argument{did_you_mean(unknown[0], OPTIONS)}")
     if x is None and pred_probs is not None:
-        x = np.arange(len(y), dtype=np.float32)[:, None]  # no two are copies
+        x = np.arange(len(y), dtype=np.float32)[:, None]  # placeholders, all distinct so that none count as duplicates
     x, y = read_samples(x, y)
     votes = np.asarray(y) if np.ndim(y) == 2 and np.shape(y)[1] > 1 else None
     if votes is not None:
@@ -103,7 +102,7 @@ def find_label_errors(
     kind = "natural" if owner is not None else {"kind": "iid", "clients": 1}
     if pred_probs is None:
         classes = labels.names or len(labels.classes)
-        test = x[:1], labels.numbers[:1]  # accuracy is not asked for
+        test = x[:1], labels.numbers[:1]  # a placeholder, because the accuracy is not used
         data = arrays(x, labels.numbers, test=test, owner=owner, classes=classes)
         split = make_partition(data, kind, seed=seed)
         encoded = _encode_data(data, encoder, options)
@@ -141,7 +140,7 @@ def find_label_errors(
 def train_and_judge(
     data: Arrays, split: Partition, net: Any, seed: int, options: dict[str, Any]
 ) -> Sequence[SiteLabels]:
-    """Judge the labels of `data` by cross_fitted. `options` are training settings and arguments of `fn.run`."""
+    """Estimate the label errors of `data` with cross_fitted. `options`: training settings and arguments of `fn.run`."""
     chosen = {name: options.pop(name) for name in sorted(options.keys() & TRAINING)}
     vectors = data.x_train.shape[1:3] == (1, 1)
     by_sums, train = vectors and net is None and not chosen, {**TRAIN, "net": net}
@@ -155,7 +154,7 @@ def train_and_judge(
 
 
 def _encode_data(data: Arrays, encoder: Any, options: Mapping[str, Any]) -> Arrays:
-    """The same data with feature vectors in place of the images."""
+    """Replace the images by feature vectors from the encoder, if there is one."""
     if encoder is None:
         return data
     if data.x_train.shape[1:3] == (1, 1):
@@ -168,10 +167,12 @@ def _encode_data(data: Arrays, encoder: Any, options: Mapping[str, Any]) -> Arra
 
 
 def warn_of_weak_models(data: Arrays | None, suspects: Sequence[SiteLabels]) -> None:
-    """Warn where the models have learnt little: from images a pretrained net finds more, else there is no number.
+    """Warn if the models have learnt little.
+
+    For images, the warning recommends a pretrained net. Otherwise it says if the number of errors is not estimated.
 
     Args:
-        data: What was trained on; None for models of the user's own.
+        data: The training data. None if the user's own models made the predictions.
         suspects: Estimates of the sites.
     """
     counts = [len(one.samples) for one in suspects]
@@ -193,7 +194,7 @@ def warn_of_weak_models(data: Arrays | None, suspects: Sequence[SiteLabels]) -> 
 
 
 def _describe_data(x: np.ndarray, y: np.ndarray, K: int, names: tuple[str, ...], owner: np.ndarray | None) -> Arrays:
-    """The data set of labels that other models have judged. Classes without a sample are possible."""
+    """Make the data set for labels with given predictions. Classes without a sample are possible."""
     x = as_images("x", x)
     mean, std = mean_and_std(x)
     client, sites = (None, ()) if owner is None else owners_of(owner, "owner")
@@ -201,9 +202,9 @@ def _describe_data(x: np.ndarray, y: np.ndarray, K: int, names: tuple[str, ...],
 
 
 def judge_probabilities(p: np.ndarray, labels: np.ndarray, split: Partition) -> list[SiteLabels]:
-    """Judge labels by predictions of models that have not seen the samples.
+    """Estimate label errors from predictions of models that have not seen the samples.
 
-    Sites on whose labels the models are no better than chance are left out, by two standard deviations.
+    Sites where the models do not agree with the labels by more than two standard deviations above chance are left out.
 
     Args:
         p: Probabilities [n, K].
@@ -222,12 +223,12 @@ def judge_probabilities(p: np.ndarray, labels: np.ndarray, split: Partition) -> 
 
 
 def find_votes(votes: np.ndarray) -> np.ndarray:
-    """Find the votes of annotators: True where one has voted, bool [n, m]."""
+    """Return a mask, bool [n, m], that is True where an annotator has voted."""
     return ~np.isin(votes.astype(str), NO_VOTE)
 
 
 def take_majority(votes: np.ndarray) -> np.ndarray:
-    """The label [n] with the most votes. Of several such labels one is drawn, in every call the same.
+    """Return the label [n] with the most votes. Ties are broken at random, with the same result in every call.
 
     Args:
         votes: Class numbers or names [n, m].

@@ -1,4 +1,4 @@
-"""Trained models as ordinary torch modules. They normalise raw images themselves and know the class names."""
+"""Trained models as ordinary torch modules. They normalise raw images themselves and hold the class names."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from fednoise_core.settings.declare import check_keys, check_value
 from fednoise_core.settings.words import short_repr
 
 Positive = Annotated[int, Field(ge=1)]
-FACTS = {  # of all that the metadata of a model file say, what is read: key → type
+FACTS = {  # the keys that are read from the metadata of a model file: key → type
     "nets": Annotated[
         dict[Annotated[str, Field(pattern=r"^((client)?\d{1,9}(/\d{1,9})?)?$")], dict[str, Any]], Field(min_length=1)
     ],
@@ -30,7 +30,7 @@ FACTS = {  # of all that the metadata of a model file say, what is read: key →
     "std": list[Annotated[float, Field(gt=0)]],
     "class_names": list[str],
 }
-NET_FACTS = {  # the same of each net
+NET_FACTS = {  # the keys that are read for each net
     "name": str,
     "options": dict[str, Any],
     "dropout_at_eval": bool,
@@ -55,7 +55,7 @@ class Predictions:
 
     @property
     def named(self) -> list[str]:
-        """Class name of each image. Where classes have no names it is the number as text."""
+        """Predicted class name of each image. If classes have no names, it is the class number as text."""
         return [self.names[label] if self.names else str(label) for label in self.labels.tolist()]
 
     def __len__(self) -> int:
@@ -70,8 +70,8 @@ class Classifier(nn.Module):
     """Trained net that turns images into logits.
 
     Images [B, C, H, W] are integers in 0..255 or floats in 0..1. state_dict holds the net's own tensors under the names
-    of its architecture (torchvision's for the ResNets). In training mode batch statistics move and dropout draws from
-    torch's generator, as in any module.
+    of its architecture (torchvision's for the ResNets). In training mode, batch norm updates its running statistics and
+    dropout draws from torch's generator, as in any module.
 
     Args:
         net: Architecture.
@@ -115,7 +115,7 @@ class Classifier(nn.Module):
         x = images.to(torch.float32)
         x = x if images.is_floating_point() else x / 255.0
         x = (x - self.mean) / self.std
-        # looked up at every call: `.to(device)` and optimisers put other tensors in their place
+        # looked up in every call, because `.to(device)` and optimisers may replace the tensors
         tensors = {**dict(self.named_parameters()), **dict(self.named_buffers())}
         w = cast("Weights", SimpleNamespace(views={name: tensors[key] for name, key in self._own.items()}))
         draws = self._net.draws if self.training else self._net.eval_draws
@@ -150,7 +150,7 @@ class Ensemble(nn.Module):
 
 
 def _register_tensor(root: nn.Module, path: list[str], tensor: Tensor, *, trained: bool) -> None:
-    """Make `tensor` reachable from `root` by its dotted name, as torch's modules nest theirs."""
+    """Register `tensor` in nested modules below `root`, so that `path` is its dotted name."""
     for part in path[:-1]:
         if part not in root._modules:
             root.add_module(part, nn.Module())
@@ -162,19 +162,19 @@ def _register_tensor(root: nn.Module, path: list[str], tensor: Tensor, *, traine
 
 
 def module_of(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], client: int | None = None) -> nn.Module:
-    """Module of models that `engine.models` collected.
+    """Make a module of models that `engine.models` collected.
 
     Args:
         tensors: Tensors by name, with the prefix of their model.
         facts: Description of the models.
-        client: Client whose model is wanted, where every client has its own.
+        client: Client whose model to return, if every client has its own model.
 
     Returns:
-        The module in evaluation mode. Several models of the server are one Ensemble.
+        The module in evaluation mode. Several models of the server become one Ensemble.
 
     Raises:
-        SpecError: There is no such model, or there are several and none is chosen.
-        ArtifactError: The tensors are not those of the net.
+        SpecError: There is no such model, or every client has its own model and `client` is not given.
+        ArtifactError: The tensors do not fit the net.
     """
     prefixes = [prefix for prefix in facts["nets"] if owner_of_prefix(prefix) == client]
     if not prefixes:
@@ -195,12 +195,12 @@ def module_of(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], client: i
 
 
 def owner_of_prefix(prefix: str) -> int | None:
-    """Client of a model's prefix `client<c>` or `client<c>/<j>`. None for the server's."""
+    """Return the client of the model prefix `client<c>` or `client<c>/<j>`, or None for a model of the server."""
     return int(prefix.split("/")[0].removeprefix("client")) if prefix.startswith("client") else None
 
 
 def _build_net(described: Mapping[str, Any]) -> Net:
-    fixed = {key: described[key] for key in ("name", "dropout_at_eval")}  # last: options must not replace them
+    fixed = {key: described[key] for key in ("name", "dropout_at_eval")}  # merged last, so options cannot replace them
     return build_net({**described["options"], **fixed}, tuple(described["shape"]), int(described["classes"]))
 
 
@@ -235,7 +235,7 @@ def read_models(path: Path, factory: Factory | str | None = None) -> tuple[dict[
 
     Args:
         path: File to read.
-        factory: As for `fn.load`. It takes the place of the factory that the file names, which is never called.
+        factory: As for `fn.load`. It replaces the factory that the file names, which is never called.
 
     Returns:
         Tensors by name, and the description of the models, with the path as `file`.
@@ -264,7 +264,7 @@ def read_models(path: Path, factory: Factory | str | None = None) -> tuple[dict[
         for key in sorted({"name", "dropout_at_eval"} & net["options"].keys()):
             raise SpecError(f"{place}.options.{key}: expected no such option, got {short_repr(net['options'][key])}")
         if net["name"] == "module" or "factory" in net["options"]:
-            if factory is None:  # a file is data: only the caller says what is imported and called
+            if factory is None:  # a file is data, so only the caller may decide which code is imported and called
                 named = f"a net is made by {short_repr(net['options'].get('factory'))}, which is not called"
                 cure = "if you trust that code, pass fn.load(…, factory='module:function') or the function itself"
                 raise SpecError(f"{path}: fednoise.nets: {named}; {cure}")

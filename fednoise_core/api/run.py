@@ -1,7 +1,7 @@
-"""fn.run and fn.load, the Python interface to a run. `simulate` has everything that decides numbers.
+"""fn.run and fn.load, the Python interface to a run. All code that determines the numbers is in `simulate`.
 
-This module adds what a person at a prompt needs: plain arrays as labels, methods and nets of one's own, a progress bar,
-a callback, and finished runs that predict, and are saved and loaded.
+This module adds features for interactive use: plain arrays as labels, the user's own methods and nets, a progress bar,
+and a callback. Finished runs can predict, and can be saved and loaded.
 """
 
 import functools
@@ -40,11 +40,11 @@ from fednoise_core.settings.train import Train
 if TYPE_CHECKING:
     from fednoise_core.api.scores import Scores
 
-SUMMARY = {"run": dict[str, Any], "accuracy": dict[str, float | None], "headline_view": str}  # key that is read → type
+SUMMARY = {"run": dict[str, Any], "accuracy": dict[str, float | None], "headline_view": str}  # required key → its type
 
 
 class _Uses:
-    """Methods that finished runs share, in memory or loaded."""
+    """Methods that finished runs in memory and loaded runs have in common."""
 
     summary: dict[str, Any]
 
@@ -56,7 +56,7 @@ class _Uses:
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
-        """Metrics of each round, as `on_round` gets them. The last round may have `valid_accuracy`, too."""
+        """Metrics of each round, as passed to `on_round`. The last round may also have `valid_accuracy`."""
         groups = groupby(self._metrics(), key=lambda row: row[0])
         rows = [Record(list(metrics)).of_round(number) for number, metrics in groups if number > 0]
         return [{**row, "of": rows[-1]["round"], "done_before": 0} for row in rows]
@@ -64,11 +64,11 @@ class _Uses:
     def module(self, client: int | None = None) -> nn.Module:
         """Trained model as a torch module in evaluation mode.
 
-        It turns images [B, C, H, W], uint8 or floats in 0..1, into logits [B, K]. It normalises them itself and has
-        `class_names`.
+        It turns images [B, C, H, W], uint8 or floats in 0..1, into logits [B, K]. It normalises the images itself and
+        has `class_names`.
 
         Args:
-            client: Client whose model is wanted, where every client has its own.
+            client: Client whose model to return, if every client has its own model.
 
         Returns:
             The module.
@@ -83,7 +83,7 @@ class _Uses:
 
         Args:
             images: Integers 0..255, [n, H, W] or [n, H, W, C].
-            client: Client whose model is wanted, where every client has its own.
+            client: Client whose model to use, if every client has its own model.
 
         Returns:
             Probabilities and labels.
@@ -118,8 +118,8 @@ class _Uses:
         them itself. `class_names.json` in the file is a list of the class names (`extra_files` of `torch.export.load`).
 
         Args:
-            path: File to write. torch's own ending is .pt2.
-            client: Client whose model is wanted, where every client has its own.
+            path: File to write. torch uses the file extension .pt2.
+            client: Client whose model to write, if every client has its own model.
 
         Raises:
             SpecError: There is no such model.
@@ -145,12 +145,12 @@ class Run(_Uses, simulate.FinishedRun):
     def corrected(self, above: float = WRONG) -> np.ndarray:
         """Labels of the run with the likely errors replaced by the proposed labels.
 
-        `fn.run(data, run.corrected(), …)` trains on them. If several sites have a sample, the greatest P(wrong) counts.
-        A sample that was not judged keeps its label.
+        `fn.run(data, run.corrected(), …)` trains on them. If several sites have a sample, the one with the greatest
+        P(wrong) decides. A sample without an estimate keeps its label.
 
         Args:
-            above: P(given label is wrong) above which a label is replaced. The default takes every verdict `wrong`,
-                without a person having seen it.
+            above: P(given label is wrong) above which a label is replaced. The default replaces every label with the
+                verdict `wrong`, without review by a person.
 
         Returns:
             Labels int64 [n].
@@ -221,8 +221,8 @@ def load(folder: str | os.PathLike[str], *, factory: Factory | str | None = None
 
     Args:
         folder: Folder that `save` or the workflow wrote, or a study's folder (or its index.csv).
-        factory: Function that makes the net, or its name "module:function", if it is a module of your own. The model
-            file names one, too, but nothing is called because a file names it.
+        factory: Function that makes the net, or its name "module:function", if the net is your own torch module. The
+            model file also names a function, but the library never calls a function only because a file names it.
         **run: Ids that choose the run of a study, as in `fn.load("results/quick", method="fedavg", seed=0)`.
 
     Returns:
@@ -230,7 +230,7 @@ def load(folder: str | os.PathLike[str], *, factory: Factory | str | None = None
 
     Raises:
         ArtifactError: A file is missing or damaged.
-        SpecError: No run or several have these ids, or a file has a wrong key.
+        SpecError: No run or more than one run has these ids, or a key of a file is wrong.
         TypeError: An argument has another type.
     """
     expect_type(folder, (str, os.PathLike), "folder", "pass the path of a finished run")
@@ -259,21 +259,21 @@ def run(
         arrays: The data set.
         labels: Labels of this data set, or whole numbers 0..K-1 [n].
         partition: Partition of this data set.
-        method: A name, `{"name": …, fields…}`, a class of your own (also in place of the name), or a method
-            made of one.
+        method: A name, `{"name": …, fields…}`, your own class (also in place of the name), or an instance of your own
+            class.
         train: A Train or its fields. `net` may also be a function `make(shape, classes)` that returns a torch.nn.Module
             (docs/nets.md).
         seed: Whole number from 0.
-        donor: Data set whose images replace some, for labels with open-set noise.
+        donor: Data set whose images replace some training images, for labels with open-set noise.
         progress: True shows a bar, False shows nothing, a path is a file for JSON lines. By default there is a bar in a
             terminal or a notebook, unless `console` is given.
-        on_round: Function that gets the metrics of each round, see `Options`. `fednoise_core.loggers` makes some for
-            TensorBoard, Weights & Biases and MLflow.
+        on_round: Function that is called with the metrics of each round, see `Options`. `fednoise_core.loggers` has
+            such functions for TensorBoard, Weights & Biases and MLflow.
         **options: Other fields of `Options`, such as device="cuda", executor, threads, saving and out. Only device and
             threads may change the last bits of a result.
 
     Returns:
-        The finished run. If its files cannot be written to `out`, there is a warning.
+        The finished run. If its files cannot be written to `out`, a warning is issued.
 
     Raises:
         SpecError: A setting is wrong, or the data do not belong together. Training has not begun.
@@ -308,7 +308,7 @@ def run(
 def _complete_key(
     saving: Saving, arrays: Any, labels: Any, partition: Any, method: Any, train: Any, seed: Any
 ) -> Saving:
-    """Add settings and data to a checkpoint's key, so that another run does not go on from it."""
+    """Add settings and data to the key of a checkpoint, so that a different run does not resume from it."""
     if saving.path.is_dir() or not saving.path.parent.is_dir():
         raise SpecError(f"saving: expected the path of a file in an existing folder, got {str(saving.path)!r}")
     check_data(arrays, labels, partition, None)
@@ -320,11 +320,11 @@ def _complete_key(
     return replace(saving, key=json_digest(saving.key, method, vars(settings), seed, digest.hexdigest()))
 
 
-ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate, as in a study
+ORACLE = "oracle_nominal"  # this value of a method's field is replaced by the nominal noise rate, as in a study
 
 
 def _tell_rate(method: Any, labels: Any) -> Any:
-    """Replace `ORACLE` in a method's settings by the nominal rate of the labels. SpecError: none is known."""
+    """Replace `ORACLE` in a method's settings by the nominal noise rate. Raises SpecError if the rate is unknown."""
     if not (isinstance(method, Mapping) and isinstance(labels, Labels)):
         return method
     told = [key for key, value in method.items() if isinstance(value, str) and value == ORACLE]
@@ -363,13 +363,13 @@ def _update_bar(
 
 
 def _is_watched(options: Mapping[str, Any]) -> bool:
-    """Check that a person can see a bar, in a terminal or a notebook, and did not ask for lines."""
+    """Return True in a terminal or a notebook, unless lines are printed to `console`."""
     return options.get("console") is None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
 
 
 def _progress_bar(label: Any, visible: bool) -> Any:
     """Make the progress bar of a notebook or a terminal."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a notebook has no widgets: it gets the bar of a terminal
+        warnings.simplefilter("ignore")  # tqdm warns if a notebook has no widgets, and then shows a text bar
         from tqdm.auto import tqdm
     return tqdm(desc=label, unit="round", file=sys.stderr, disable=not visible)

@@ -16,14 +16,14 @@ from fednoise_core.noise.labels import Labels
 class Scores:
     """Scores on the test set after the last round, shares in 0..1.
 
-    Where every client has its own model, `by_class` and `macro_f1` count the predictions of all clients' models.
+    If every client has its own model, `by_class` and `macro_f1` count the predictions of all clients' models.
 
     Attributes:
         by_class: Accuracy of each class, float64 [K]. NaN without test images.
         macro_f1: Mean of the F1 scores of the classes.
-        by_client: Personalised accuracy of each client, float64 [C]: of its own model, or of the common one, with test
-            images weighted so that the classes are as frequent as among the client's samples. NaN for a client
-            without samples, or without a saved model.
+        by_client: Personalised accuracy of each client, float64 [C]. It is the accuracy of the client's own model, or
+            else of the global model. Test images are weighted such that class frequencies match the client's samples.
+            NaN for a client without samples, or without a saved model.
     """
 
     by_class: np.ndarray
@@ -47,10 +47,10 @@ def score_models(
     """Score trained models.
 
     Args:
-        modules: Models by client. None: the common one.
+        modules: Models by client. The key None is the global model.
         arrays: The data set of the run.
-        labels: Its labels. The classes of a client are counted by the clean ones, if they are known.
-        partition: Its partition.
+        labels: Labels of the run. Clean labels, if known, give the class frequencies of a client.
+        partition: Partition of the run.
 
     Returns:
         The scores.

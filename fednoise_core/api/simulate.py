@@ -1,7 +1,7 @@
-"""One federation, from arrays, labels, partition, method and seed to results.
+"""One run, from arrays, labels, partition, method and seed to results.
 
-The command line and the Python interface both use it. A wrong argument gets one error that names it and the cure,
-before any work.
+The command line and the Python interface both use this module. Arguments are checked before any work. A wrong argument
+raises one error, which names it and the remedy.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ class FinishedRun:
         outcome: State, curves and models for a closer look.
         world: Data of the run as tensors.
         spec: Content of spec.json.
-        arrays: Data set that was given.
-        labels: Labels that were given.
-        partition: Partition that was given.
+        arrays: Data set of the run.
+        labels: Labels of the run.
+        partition: Partition of the run.
     """
 
     summary: dict[str, Any]
@@ -122,9 +122,9 @@ class FinishedRun:
 
     @property
     def suspects(self) -> list[tuple[int, int, float, int]]:
-        """Every sample that was judged, as (sample, client, P(given label is wrong), proposed label).
+        """Estimate of every assessed sample, as (sample, client, P(given label is wrong), proposed label).
 
-        `outcome.suspects` has more, site by site.
+        `outcome.suspects` has more details for each site.
         """
         columns = ("samples", "p_wrong", "proposed")
         rows = (
@@ -140,9 +140,9 @@ class FinishedRun:
 
 
 def accuracy_words(facts: Mapping[str, Any]) -> str:
-    """Name of the accuracy in messages.
+    """Name the accuracy in messages.
 
-    On held-out given labels, which may be wrong, it is not an accuracy.
+    If the test labels are held-out given labels, they may be wrong, so the number is not an accuracy.
 
     Args:
         facts: Content of summary.json, or its `test_known`.
@@ -160,7 +160,7 @@ def describe_end(summary: Mapping[str, Any]) -> str:
         summary: Content of summary.json.
 
     Returns:
-        Its last accuracy, with "at chance" if it is no better, or "diverged".
+        The last accuracy, with "at chance" if it is not above chance, or "diverged".
     """
     last, chance = summary["accuracy"].get("last"), " (at chance)" if summary.get("at_chance") else ""
     return "diverged" if last is None else f"{accuracy_words(summary)} {last:.4f}{chance}"
@@ -168,25 +168,25 @@ def describe_end(summary: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of how a run is carried out and what it writes.
+    """Options for the execution and the output files of a run.
 
     Only device and threads may change the last bits of a result.
 
     Attributes:
         device: "cpu", "cuda" or "cuda:N".
         executor: A name that `executor_for` knows.
-        threads: Threads of torch during this run. More than one is far slower where cores are shared.
-        saving: Where and how often to checkpoint. `fn.run` with the same arguments goes on from the checkpoint.
+        threads: Threads of torch during this run. More than one thread is far slower on shared cores.
+        saving: Path and frequency of checkpoints. `fn.run` with the same arguments resumes from the checkpoint.
         room: Bytes of client state that may stay in memory. The rest goes to a file.
         out: Folder for the result files.
         spec: Content of spec.json, in place of the settings.
         label: Name of the run in messages.
         console: Stream for one line per round.
-        progress: File for the same as JSON lines.
-        on_round: Function that gets the metrics of each round as a dict: `round`, `of`, `phase`, `work`, `bytes_up`,
-            `bytes_down` and what the method reports. If the round was evaluated, also `accuracy`, `loss` and
-            `accuracy_class_<k>` of the headline view, and `views` with those of all.
-        made: The method itself, if its class has no name.
+        progress: File for one JSON line per round.
+        on_round: Function that is called with the metrics of each round as a dict: `round`, `of`, `phase`, `work`,
+            `bytes_up`, `bytes_down` and the method's own metrics. After an evaluation the dict also has `accuracy`,
+            `loss` and `accuracy_class_<k>` of the headline view, and `views` with the metrics of every view.
+        made: The method as an instance, if its class has no registered name.
 
     Raises:
         SpecError: A value is wrong.
@@ -239,7 +239,7 @@ def run_federation(
         method: A name, or `{"name": …, fields…}`.
         train: A Train or its fields.
         seed: Whole number from 0.
-        donor: Data set whose images replace some, for labels with open-set noise.
+        donor: Data set whose images replace some training images, for labels with open-set noise.
         **options: Fields of `Options`.
 
     Returns:
@@ -298,7 +298,7 @@ def _train_and_evaluate(
     test_y = torch.from_numpy(np.asarray(arrays.y_test, dtype=np.int64)).to(world.device)
     executor = executor_for(world, options.executor)
     if options.console is not None:
-        cohort = f"{world.cohort} of {world.n} clients a round"  # by default a tenth
+        cohort = f"{world.cohort} of {world.n} clients a round"  # printed because the default is only a tenth
         print(
             f"{label}  {executor.name} x {executor.count}, {device_name(world.device)}, {cohort}", file=options.console
         )

@@ -1,4 +1,4 @@
-"""fn.study: all runs of a study as one frame, and what methods gain over one of them."""
+"""fn.study: all runs of a study as one DataFrame, and comparisons of methods with a baseline."""
 
 import os
 from collections.abc import Mapping
@@ -24,14 +24,14 @@ LEVEL = 0.95  # of the intervals
 
 
 class StudyFrame(pd.DataFrame):
-    """Runs of a study as a pandas.DataFrame, a row a run. `compare` also works on a choice of its rows."""
+    """Runs of a study as a pandas.DataFrame with one row per run. `compare` also works on a subset of the rows."""
 
     @property
     def _constructor(self) -> type["StudyFrame"]:
         return StudyFrame
 
     def compare(self, baseline: str, metric: str = "last10_mean") -> pd.DataFrame:  # type: ignore[override]
-        """Compare every method with one of them, over pairs of runs with the same setting and seed.
+        """Compare every other method with a baseline method, over pairs of runs with the same setting and seed.
 
         The two runs of a pair share labels, partition, cohorts and first weights.
 
@@ -40,8 +40,9 @@ class StudyFrame(pd.DataFrame):
             metric: Column to compare.
 
         Returns:
-            A row a setting and other method: the number of `pairs`, the mean `gain`, the ends `low` and `high` of its
-            95 % interval by Student's t (NaN for one pair), and the pairs `won`. A run that diverged leaves no gain.
+            One row per setting and other method: the number of `pairs`, the mean `gain`, the ends `low` and `high` of
+            its 95 % confidence interval by Student's t (NaN for one pair), and the number of pairs `won`. If a run of
+            the row diverged, `gain` is NaN.
 
         Raises:
             SpecError: There is no such method or column, or no other method has a run to compare.
@@ -73,10 +74,10 @@ def study(folder: str | os.PathLike[str]) -> StudyFrame:
         folder: Folder of the study, such as "results/mine", or its index.csv.
 
     Returns:
-        A row a run: its ids (`dataset`, `noise`, `partition`, `method`, `seed`) and `label`; the accuracies of its
-        headline models, 0..1 (`last10_mean` is the mean of the last ten evaluations, `best` is chosen on test data);
-        `bytes_up`, `bytes_down`, `work` and `epsilon`; its folder `dir`; and a column for each setting that is not the
-        default in every run, such as `noise.rate` and `train.lr`.
+        One row per run. The columns are its ids (`dataset`, `noise`, `partition`, `method`, `seed`) and `label`, the
+        accuracies of its headline models in 0..1, `bytes_up`, `bytes_down`, `work`, `epsilon`, and its folder `dir`.
+        `last10_mean` is the mean of the last ten evaluations, and `best` is chosen on test data. Each setting that
+        differs from its default in any run, such as `noise.rate` or `train.lr`, has a column.
 
     Raises:
         ArtifactError: A file is missing or damaged.
@@ -106,7 +107,7 @@ def study(folder: str | os.PathLike[str]) -> StudyFrame:
 
 
 def _defaults(key: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults of a part of a run's settings; of a method of the user's nothing is imported."""
+    """Return the default settings of one part of a run. A user's own method is not imported and gets no defaults."""
     if key == "train":
         return with_defaults(Train, {})
     if key == "method":

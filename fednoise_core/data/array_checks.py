@@ -15,7 +15,7 @@ class ArraysError(SpecError):
 
 
 def check(arrays: Any) -> None:
-    """Check that an `Arrays`, which is being made, is a data set. Of images only type and shape are looked at.
+    """Check a new `Arrays`. Only type and shape of images are checked, not their values.
 
     Args:
         arrays: the `Arrays`. Its class cannot be named here, because its module imports this one.
@@ -29,10 +29,10 @@ def check(arrays: Any) -> None:
 
 
 def as_images(name: str, x: np.ndarray) -> np.ndarray:
-    """Images of any integer type as uint8. Floats are refused: NaN has no grey level, and 0..1 would be black.
+    """Convert images of any integer type to uint8. Floats are refused, since 0..1 would be black, and NaN is no pixel.
 
-    Feature vectors [n, d] are the exception. They become float32 [n, 1, 1, d], images of one pixel with d channels, and
-    stay so.
+    Feature vectors [n, d] are the exception. They become float32 [n, 1, 1, d], which are images of one pixel with d
+    channels.
 
     Args:
         name: the argument's name, for messages.
@@ -76,10 +76,10 @@ def as_labels(name: str, y: np.ndarray) -> np.ndarray:
 
 
 def owners_of(ids: np.ndarray, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """(owner of each image int64 [n], what owners 0, 1 … are called) of numbers or texts [n]; `name` is for messages.
+    """Number owners that are given as numbers or texts [n]. `name` is for messages.
 
-    Ids that are all whole numbers from 0, as numbers or written the usual way, are the owners' numbers themselves, and
-    () is returned for their names; others count in alphabetical order.
+    Returns (owner of each image int64 [n], names of the owners 0, 1 …). If all ids are whole numbers from 0, as numbers
+    or texts, they are the owners' numbers and the names are (). Other ids are numbered in alphabetical order.
     """
     if ids.dtype.kind not in "uiU" or ids.ndim != 1:
         raise ArraysError(f"{name}: got {ids.dtype} {list(ids.shape)}; numbers or texts, one per image, are needed")
@@ -100,7 +100,7 @@ def _require_valid(condition: Any, problem: str) -> None:
 
 
 def _check_images(arrays: Any) -> None:
-    """Types and shapes of the images; their values need no look, since every uint8 is a grey level."""
+    """Check types and shapes of the images. Values need no check, because every uint8 is valid."""
     for name in ("x_train", "x_test", "x_public"):
         x = getattr(arrays, name)
         if x is None and name == "x_public":
@@ -152,7 +152,7 @@ def _check_vector(name: str, y: Any, length: int) -> None:
 
 
 def _check_facts(arrays: Any) -> None:
-    """Names, mean and std. Names stand in tables and pages, so they are texts of one line."""
+    """Check names, mean and std. Names must be texts of one line, because they are shown in tables and pages."""
     names, channels = arrays.names, (*arrays.x_train.shape, 1)[3]
     _require_valid(
         isinstance(names, tuple | list), f"names is of type {type(names).__name__}; a tuple of texts is needed"

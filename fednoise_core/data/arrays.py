@@ -1,4 +1,4 @@
-"""The array artifact: one data set as it leaves the `download` step. Needs numpy only."""
+"""The arrays artifact, which has the arrays of one data set after the `download` step. Needs only numpy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLOCK = 256  # images decoded at a time on their way to a side file
 
 
 def take_rows(x: Any, index: np.ndarray) -> Any:
-    """Images at the positions `index` int [k]; those that are read on demand stay unread."""
+    """Select images at the positions `index` int [k]. Images that are read on demand are not read."""
     return x.take(index) if hasattr(x, "paths") else x[index]
 
 
@@ -31,19 +31,19 @@ def take_rows(x: Any, index: np.ndarray) -> Any:
 class Arrays:
     """Images, labels and facts of one data set. Arrays that do not fit together raise ArraysError (a ValueError).
 
-    x_train, x_test: uint8 [n, H, W] or [n, H, W, C], 0..255; memory-mapped (read only) if too big for memory. Feature
-    vectors are float32 [n, 1, 1, d].
-    y_train: int64 [n], clean labels 0..classes-1; the *given* ones if `clean_known` is False. y_test: int64 [m].
-    x_public: uint8 [p, ...] or None: unlabelled images that nobody owns.
-    given: key -> int64 [n], labels that people gave to the training images (CIFAR-N, the user's own).
-    client: int64 [n] or None: who owns a training image, where the data set says so. sites: what owners 0, 1 … are
-    called, or (): their numbers.
-    origin: what a training image is called in the user's data, int64 [n] (row of the file) or texts [n] (file below
-    train/); None: its number here. test_known: False where held-out given labels stand in for a trusted test set.
-    first: int64 [n] or None: labels as first given, if somebody has corrected them since; y_train has them as they are
-    now. coarse: int64 [classes] or None: superclass of each class. names: class names, all different, or (). left_out:
+    x_train, x_test: uint8 [n, H, W] or [n, H, W, C], 0..255. They are memory-mapped (read only) if they are too large
+    for memory. Feature vectors are float32 [n, 1, 1, d].
+    y_train: int64 [n], clean labels 0..classes-1, or the given labels if `clean_known` is False. y_test: int64 [m].
+    x_public: uint8 [p, ...] or None, unlabelled images without an owner.
+    given: key -> int64 [n], sets of given labels of the training images (CIFAR-N, the user's own).
+    client: owner of each training image, int64 [n], or None if unknown. sites: names of the owners 0, 1 …, or () if
+    they have only numbers.
+    origin: name of each training image in the user's data, int64 [n] (row of the file) or texts [n] (file below
+    train/). None: its number in this object. test_known: False if the test set has held-out given labels.
+    first: labels as first given, int64 [n], if they were corrected later, else None. y_train has the corrected labels.
+    coarse: superclass of each class, int64 [classes] or None. names: class names, all different, or (). left_out:
     damaged images that were left out.
-    mean, std: per channel, of pixels scaled to [0, 1] or of features as they are; the normalisation the networks see.
+    mean, std: normalisation per channel, of pixels scaled to [0, 1], or of unscaled features.
     spec: the data set's settings. source_sha256: content name -> SHA-256.
     """
 
@@ -86,7 +86,7 @@ class Arrays:
         return len(self.y_train)
 
     def source(self, i: int) -> str:
-        """Name training sample `i` as the user's data do: by row number or file name."""
+        """Return the name of training sample `i` in the user's data, which is a row number or file name."""
         return str(i if self.origin is None else self.origin[i])
 
     def take(self, index: np.ndarray) -> Arrays:
@@ -102,10 +102,10 @@ class Arrays:
         )
 
     def save(self, path: str | os.PathLike[str], side_bytes: int = SIDE_BYTES) -> None:
-        """Write the artifact; equal content gives equal bytes.
+        """Write the artifact. Equal content gives equal bytes.
 
-        Images of more than `side_bytes` go to `<stem>.<array>.npy` beside `path`, decoded block by block, never whole
-        in memory; the npz then names the file, its size and its SHA-256. Written last, it never names half a file.
+        Images of more than `side_bytes` are decoded block by block and written to `<stem>.<array>.npy` beside `path`.
+        The npz then has the name, size and SHA-256 of this file. It is written last, so the file it names is complete.
         """
         path = Path(path)
         arrays = {name: value for name in VECTORS if (value := getattr(self, name)) is not None}
@@ -157,7 +157,7 @@ class Arrays:
             )
         except ArraysError as error:
             raise ArtifactError(f"{path}: {error}") from error
-        except (KeyError, TypeError, AttributeError, ValueError) as error:  # other facts than were written
+        except (KeyError, TypeError, AttributeError, ValueError) as error:  # the facts have an unexpected form
             raise ArtifactError(f"{path}: damaged arrays artifact ({type(error).__name__}: {error})") from error
 
 

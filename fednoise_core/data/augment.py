@@ -48,17 +48,17 @@ class Part(ValidatedSettings):
 
     per: Annotated[
         Literal["sample", "batch"],
-        Field(description="Own random numbers for every sample, or the same for a whole batch (the code of FedLSR)."),
+        Field(description="Random numbers for each sample, or the same numbers for a whole batch (FedLSR's code)."),
     ] = "sample"
-    on: Annotated[Literal["image", "normalised"], Field(description="Work before the normalisation, or after it.")] = (
+    on: Annotated[Literal["image", "normalised"], Field(description="Apply it before or after normalisation.")] = (
         "image"
     )
 
     def check_shape(self, shape: tuple[int, int, int]) -> None:
-        """Raise SpecError if images (C, H, W) of this `shape` cannot be augmented so; asked before any training."""
+        """Raise SpecError if images of this `shape` (C, H, W) cannot be augmented. It is called before training."""
 
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
-        """Augmented x, same shape; see the module's text for x and u."""
+        """Augment x. The shape does not change. The docstring of the module describes x and u."""
         return self.apply(x, u[:1].expand(len(x), -1) if self.per == "batch" else u)
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
@@ -245,9 +245,9 @@ class Augment:
     """Parts one after the other, each with its own columns of u; those on normalised images come last.
 
     Attributes:
-        parts: what is done to an image.
-        description: what it is, on the reference page.
-        example: settings of the example there.
+        parts: Augmentations, in the order in which they are applied.
+        description: Description on the reference page.
+        example: Settings of the example on the reference page.
     """
 
     parts: tuple[Part, ...]
@@ -330,10 +330,10 @@ def settings_model(name: str) -> type[Settings]:
 
 
 def make_augmentation(spec: str | Mapping[str, Any]) -> Augment:
-    """The augmentation of a setting: a name, or {name, per, on, degrees, ...} with changed settings of all parts.
+    """Make an augmentation from a name, or from {name, per, on, degrees, ...} with settings for all parts.
 
-    Raises SpecError for an unknown name, for a setting that none of its parts has, or for a value out of range,
-    TypeError for what is neither a name nor a mapping. `Augment.check_shape` tells what does not fit the images.
+    Raises SpecError for an unknown name, for a setting that none of its parts has, or for a value out of range. Raises
+    TypeError if `spec` is neither a name nor a mapping. `Augment.check_shape` checks that it fits the images.
     """
     options = spec_of(spec, "name", "train.augment")
     registered = resolve_kind(options, AUGMENTS, "train.augment", "name")

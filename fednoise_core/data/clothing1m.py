@@ -1,7 +1,7 @@
 """Clothing1M (Xiao et al. 2015) from the user's copy in its official layout: a million web images with web labels.
 
-The copy is given out by its authors on request; nothing is downloaded. Images are decoded block by block into a
-memory-mapped file beside the artifact (`Arrays.save`), never all in memory.
+The authors provide the data on request, so nothing is downloaded. Images are decoded block by block into a
+memory-mapped file beside the artifact (`Arrays.save`), so they need not fit into memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,14 +39,14 @@ class Clothing1M(Dataset):
     size: Annotated[
         int, Field(ge=8, description="Side of the stored images: shorter side to size·256/224, then the middle.")
     ] = 224
-    eval: Annotated[Literal["test", "val"], Field(description="Which clean list is the test part.")] = "test"
+    eval: Annotated[Literal["test", "val"], Field(description="Clean list that is the test set.")] = "test"
 
     @classmethod
     def read_arrays(cls, spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
         """Training images with their web labels, and the clean images of `eval`.
 
-        The shorter side is brought to size * 256 / 224, then the middle size x size is cut out, as usual for ImageNet.
-        Raises SpecError if the folder or a list is missing, ArtifactError naming the file and line that is wrong.
+        The shorter side is scaled to size * 256 / 224, and the centre size x size is cropped, as usual for ImageNet.
+        Raises SpecError if the folder or a list is missing. Raises ArtifactError for a wrong line, with file and line.
         """
         root, lists = _find_lists(spec, places)
         names = _read_lines(lists / NAMES)
@@ -78,7 +78,7 @@ class Clothing1M(Dataset):
 
     @classmethod
     def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
-        """The lists that are read; the images are taken to be as the lists say."""
+        """List the lists of images and labels, but not the images themselves."""
         lists = _find_lists(spec, places)[1]
         return [lists / name for name in (NAMES, *TRAIN, _clean_list(spec), CLEAN)]
 
@@ -94,7 +94,7 @@ def _clean_list(spec: Mapping[str, Any]) -> str:
 
 
 def _find_lists(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[Path, Path]:
-    """(folder that has images/, folder that has the lists: the same or its annotations/)."""
+    """Return the folder with images/, and the folder with the lists, which is the same or its annotations/."""
     root = user_path(spec, places, default="clothing1m")
     lists = root if (root / NAMES).is_file() else root / "annotations"
     for name in (NAMES, *TRAIN, _clean_list(spec), CLEAN):

@@ -13,7 +13,7 @@ from fednoise_core.data.settings import Dataset, Public
 from fednoise_core.data.splits import split_off
 
 N, TEST = 1797, 360  # a fifth, stratified
-PUBLIC = 250  # every method trains on the same 1,187 images, whether it needs public ones or not
+PUBLIC = 250  # always set aside, so that methods with and without public images train on the same 1,187 images
 
 
 class Digits(Dataset):

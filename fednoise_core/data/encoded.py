@@ -25,16 +25,16 @@ class Pretrained(Settings):
     weights: Annotated[
         str | MISSING,
         Field(
-            description="State dict (.pth, .pt, .safetensors), or folder with torchvision's file; default: the folder "
-            "that torch keeps downloads in."
+            description="State dict (.pth, .pt, .safetensors), or folder with torchvision's file; default: torch's "
+            "folder for downloads."
         ),
     ] = MISSING
 
 
 class Encoded(ImageFolder):
-    """The user's images, in an npz or a folder, as feature vectors by a net that torchvision has trained on ImageNet.
+    """The user's images, in an npz or a folder, as feature vectors from a net of torchvision, pretrained on ImageNet.
 
-    The settings are those of the source imagefolder, and of npz if `path` is a file.
+    The settings are those of the source imagefolder, or those of npz if `path` is a file.
     """
 
     example: ClassVar = {"path": "mine.npz", "encoder": "resnet18", "test": {"holdout": 0.1}}
@@ -42,7 +42,7 @@ class Encoded(ImageFolder):
     encoder: Annotated[
         str | Pretrained,
         Field(
-            description="Name of a net such as resnet18, or {name, weights}. Its last layer but one gives the vectors."
+            description="Name of a net such as resnet18, or {name, weights}. Its penultimate layer gives the vectors."
         ),
     ]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 class Facts:
     """Facts about a published data set that are known without opening it.
 
-    shape: of one image. mean, std: per channel of the training images scaled to [0, 1], as usually quoted.
-    sha256: array name -> SHA-256 of its values as uint8 in C order, official order; empty where none is published.
+    shape: shape of one image. mean, std: published values per channel, of training images scaled to [0, 1].
+    sha256: array name -> SHA-256 of its values as uint8 in C order, in official order. It may be empty.
     """
 
     train: int

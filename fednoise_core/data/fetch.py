@@ -1,4 +1,4 @@
-"""Downloads that are whole and checked, or absent. Standard library only."""
+"""Downloads with a checksum. An incomplete download leaves no file. Standard library only."""
 
 import hashlib
 import http.client
@@ -15,10 +15,10 @@ def is_intact(path: Path, sha256: str) -> bool:
 
 
 def fetch(urls: Sequence[str], path: Path, sha256: str, timeout: float = 30.0) -> Path:
-    """Put the file with this SHA-256 (hex) at `path` and return it. Nothing is asked if it is already there.
+    """Download the file with this SHA-256 (hex) to `path`, unless it is already there. Return the path.
 
-    Each address is tried in turn; a server may be silent for `timeout` seconds. Raises ArtifactError naming the file
-    and what went wrong at each address.
+    The addresses are tried in order. A server may be silent for `timeout` seconds. Raises ArtifactError with the file
+    and the problem at each address.
     """
     if is_intact(path, sha256):
         return path

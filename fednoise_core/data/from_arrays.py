@@ -23,20 +23,26 @@ def arrays(
     public: Any = None,
     clean_known: bool = False,
 ) -> Arrays:
-    """Your own images as a data set for `inject`, `partition_of` and `run`.
+    """Make a data set of your own images for `inject`, `partition_of` and `run`.
 
-    x: images, integers 0..255, [n, H, W] or [n, H, W, C], or feature vectors, numbers [n, d]; an array, a DataFrame or
-    a torch Dataset. y: their labels [n], class numbers from 0 or class names; None for those of a Dataset. test:
-    (images, labels) to measure accuracy on, which should be right; `{"holdout": share}` sets a share of the given data
-    aside instead, and what is measured on it is called agreement with given labels. owner: who holds each image [n],
-    numbers or texts; then `fn.partition_of(data, "natural")` makes each owner a client, in sorted order of owners.
-    classes: their number, or their names in order of the class numbers; default: the names in sorted order, or as many
-    as the greatest label says. public: images [p, …] that nobody owns. clean_known: whether `y` is known to be right;
-    if not, they are trained on as they are (`fn.run(data, y, …)`), and nothing is reported that needs the truth.
+    Args:
+        x: Images, integers 0..255, [n, H, W] or [n, H, W, C], or feature vectors, numbers [n, d]. It can be an array, a
+            DataFrame or a torch Dataset.
+        y: Labels [n], class numbers from 0 or class names. None: the labels of the Dataset.
+        test: (images, labels) to measure the accuracy. The labels should be right. `{"holdout": share}` instead holds
+            out a share of the given data, and the result is called agreement with given labels.
+        owner: Owner of each image [n], numbers or texts. `fn.partition_of(data, "natural")` makes each owner a client,
+            in sorted order.
+        classes: Number of classes, or their names in order. Default: the names in sorted order, or the largest label
+            plus 1.
+        public: Images [p, …] without an owner.
+        clean_known: Whether `y` is known to be right. If not, use `fn.run(data, y, …)`. Results that need the clean
+            labels are then not reported.
 
-    Raises SpecError, naming the argument, for whatever does not fit: floats, channels first, labels out of range, a
-    class without an image, a missing value (with its row), vectors of another length. Raises TypeError for what is no
-    array.
+    Raises:
+        SpecError: An argument does not fit, such as float images, channels first, labels out of range, a class without
+            an image, a missing value, or vectors of another length. The message names the argument.
+        TypeError: An argument is not an array.
     """
     spec: dict[str, Any] = {"source": "arrays"}
     if isinstance(test, Mapping):
@@ -74,7 +80,7 @@ def arrays(
 
 
 def _class_names(label_sets: dict[str, np.ndarray], classes: Any) -> tuple[tuple[str, ...], int]:
-    """(class names, number of classes); no names where labels and `classes` are numbers."""
+    """Return (class names, number of classes). There are no names if labels and `classes` are numbers."""
     texts = [values for values in label_sets.values() if values.dtype.kind == "U"]
     if classes is None and texts:
         if len(texts) != len(label_sets):

@@ -1,4 +1,4 @@
-"""The user's own images as a data set: what is the same for arrays in memory, an npz, and a folder."""
+"""The user's own images as a data set: the common part for arrays in memory, an npz file, and a folder."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,17 +24,17 @@ def from_user(
     given: Mapping[str, np.ndarray] | None = None,
     **facts: Any,
 ) -> Arrays:
-    """`Arrays` of images and labels that were read: mean and std worked out, the held-out test set put in place.
+    """Make `Arrays` of images and labels. Compute mean and std, and hold out the test set if there is none.
 
-    settings: with `test: {holdout: share}` if `test` is None, else test is (images, labels int64 [m]). where: what a
-    message calls the data. x_train: uint8 images, or ImageFiles. owners: (owner of each image int64 [n] or None, what
-    owners are called), see `owners_of`. facts: other fields of `Arrays`.
+    settings: have `test: {holdout: share}` if `test` is None. test: (images, labels int64 [m]) or None. where: name of
+    the data in messages. x_train: uint8 images, or ImageFiles. owners: (owner of each image int64 [n] or None, names of
+    the owners), see `owners_of`. facts: other fields of `Arrays`.
 
-    Raises ArraysError if a class has no training image or the arrays do not fit together, SpecError if too few can be
-    held out.
+    Raises ArraysError if a class has no training image or the arrays do not fit together. Raises SpecError if too few
+    samples can be held out.
     """
     given = given or {}
-    if test is None:  # one image stands there until `hold_out` has chosen
+    if test is None:  # one image is a placeholder until `hold_out` has chosen the test set
         test = take_rows(x_train, np.arange(1)), y_train[:1]
     mean, std = mean_and_std(x_train)
     arrays = Arrays(

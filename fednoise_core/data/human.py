@@ -1,7 +1,7 @@
 """CIFAR-10N and CIFAR-100N: labels that people gave to CIFAR's training images (Wei et al. 2022).
 
-They are CC BY-NC 4.0 and never shipped: they come from the user's `cifar10.npz` / `cifar100.npz`, from the authors'
-files `CIFAR-10_human.pt` / `CIFAR-100_human.pt`, or from the authors' repository.
+Their licence is CC BY-NC 4.0, so the library does not contain them. They are read from the user's `cifar10.npz` /
+`cifar100.npz`, from the authors' files `CIFAR-10_human.pt` / `CIFAR-100_human.pt`, or from the authors' repository.
 """
 
 import warnings
@@ -16,7 +16,7 @@ from fednoise_core.data.fetch import fetch, is_intact
 from fednoise_core.data.locate import list_folders, not_found
 from fednoise_core.io import ArtifactError, read_npz
 
-URLS = tuple(  # the commit that was checked, then the branch: the content is pinned by its SHA-256 either way
+URLS = tuple(  # a fixed commit, then the branch; the content is checked by its SHA-256 in both cases
     f"https://raw.githubusercontent.com/UCSC-REAL/cifar-10-100n/{version}/data/" for version in ("49df7d8", "main")
 )
 FILES = {  # source -> (the authors' file, its SHA-256)
@@ -45,7 +45,7 @@ def read_human_labels(
 
     Args:
         source: "cifar10" or "cifar100".
-        y_train: the clean labels in torchvision's order, which the labels must be in, too.
+        y_train: the clean labels in torchvision's order. The human labels must have the same order.
         places: folders to search.
         cache: folder for downloads.
 
@@ -53,7 +53,7 @@ def read_human_labels(
         Key -> labels int64 [n], and key -> SHA-256.
 
     Raises:
-        ArtifactError: they are missing and cannot be fetched, damaged, or of another order of images.
+        ArtifactError: The labels cannot be downloaded, are damaged, or have another order of images.
     """
     name, sha256 = FILES[source]
     for folder in list_folders(places, cache):
@@ -76,7 +76,7 @@ def read_human_labels(
 
 
 def _from_pt(path: Path, sha256: str, y_train: np.ndarray) -> dict[str, np.ndarray]:
-    """The authors' file, through torch's restricted unpickler, its clean labels compared with `y_train` one by one."""
+    """Read the authors' file with torch's restricted unpickler. Check that its clean labels equal `y_train`."""
     if not is_intact(path, sha256):
         raise ArtifactError(f"{path}: not the authors' file: its SHA-256 is not {sha256}")
     import torch

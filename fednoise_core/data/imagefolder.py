@@ -24,9 +24,9 @@ Side = Annotated[int, Field(ge=1, le=4096)]
 class ImageFolder(Dataset):
     """The user's images in train/<class>/… and test/<class>/…, with an optional CSV (file, label, client).
 
-    The CSV gives labels and owners. With labels as collected (clean_known: false) there may be no train/: the CSV then
-    names files below path. Every class needs a training image. Links must lead to images below path. With
-    clean_known: false and labels in the CSV, the folders in train/ may be any.
+    The CSV has labels and owners. Every class needs a training image. Links must point to images below path. With
+    clean_known: false and labels in the CSV, the folders in train/ may have any names. There may also be no train/. The
+    CSV then has files below path.
     """
 
     example: ClassVar = {"path": "photos", "size": 32, "given": "labels.csv"}
@@ -38,8 +38,8 @@ class ImageFolder(Dataset):
     size: Annotated[
         Side | Annotated[list[Side], Field(min_length=2, max_length=2)] | MISSING,
         Field(
-            description="Side, or [height, width], that images are scaled and cut to; default: as they are, which must "
-            "be the same for all."
+            description="Side, or [height, width], that images are scaled and cropped to; default: the size of the "
+            "files, which must be the same for all."
         ),
     ] = MISSING
     channels: Annotated[Literal[1, 3], NoBool, Field(description="1: grey, 3: colour.")] = 3
@@ -48,30 +48,30 @@ class ImageFolder(Dataset):
         Field(
             min_length=1,
             description="CSV below path or the working folder with the columns file (below train/), label (a class "
-            "name), client (the owner, any text) and drop (yes leaves the image out); label or client, and drop may be "
-            "missing.",
+            "name), client (the owner, any text) and drop (yes leaves the image out). drop is optional, and so is one "
+            "of label and client.",
         ),
     ] = MISSING
     clean_known: Annotated[
         bool,
         Field(
-            description="false: the labels, of the CSV if it has any, else of the folders, are as collected and may be "
-            "wrong."
+            description="false: the labels are as collected and may be wrong. They are those of the CSV if it has "
+            "labels, else those of the folders."
         ),
     ] = True
     damaged: Annotated[
         Literal["stop", "skip"],
-        Field(description="Images that cannot be decoded: all named in one error, or left out and counted."),
+        Field(description="Images that cannot be decoded are named in one error, or left out and counted."),
     ] = "stop"
     test: OwnTest = MISSING
 
     @classmethod
     def read_arrays(cls, spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
-        """Images below `path`; folders are classes, in alphabetical order of their names over train and test.
+        """Read the images below `path`. Folders are classes, in alphabetical order over train/ and test/.
 
-        With `clean_known: false` and labels in the CSV, these are the labels as collected, and folders of train/ mean
-        nothing. Folders are searched with the folders in them. Names that begin with a dot are passed over. A link is
-        followed if it leads to an image below `path`.
+        With `clean_known: false` and labels in the CSV, these are the labels as collected, and the folders of train/
+        have no meaning. Folders are searched recursively. Names that begin with a dot are ignored. A link is followed
+        if it points to an image below `path`.
 
         Raises:
             ArtifactError: a file or folder is missing or wrong (a link that leads out of `path`, an image beside the
@@ -111,7 +111,7 @@ class ImageFolder(Dataset):
 
     @classmethod
     def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
-        """From the names of files and folders, the CSV, and, without `size`, the first image."""
+        """Read the facts from the names of files and folders, the CSV, and, without `size`, the first image."""
         listed = _list_training(spec, places)
         if spec.get("damaged") == "skip":
             listed = listed.without(
@@ -124,7 +124,7 @@ class ImageFolder(Dataset):
 
     @classmethod
     def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
-        """List what is read: the folders and, if there is one, the CSV."""
+        """List the folders and the CSV, if there is one."""
         root = _find_root(spec, places)
         folders = [_training_folder(root), *([root / "test"] if "test" not in spec else [])]
         return [*folders, _table_path(spec, root, places)] if "given" in spec else folders
@@ -133,8 +133,8 @@ class ImageFolder(Dataset):
 class _Listed(NamedTuple):
     """Contents of the folder that are known without opening an image.
 
-    names: of the classes. paths: training images below train/. labels int64 [n]: of the folders, or the CSV's where
-    these are the only ones, else they are `given`. owners: texts. first: labels before corrections, int64 [n].
+    names: class names. paths: training images below train/. labels: int64 [n] from the folders, or from the CSV if it
+    has the only labels. given: other labels of the CSV. owners: texts. first: labels before corrections, int64 [n].
     """
 
     root: Path
@@ -147,7 +147,7 @@ class _Listed(NamedTuple):
     table: Path | None
 
     def without(self, left_out: Set[str]) -> "_Listed":
-        """The same without the images of these paths."""
+        """Remove the images with these paths."""
         rows = np.array([row for row, path in enumerate(self.paths) if path not in left_out], np.int64)
         if not len(rows):
             raise ArtifactError(f"{_training_folder(self.root)}: every image is damaged")
@@ -222,9 +222,9 @@ def shape_of(spec: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _find_root(spec: Mapping[str, Any], places: Sequence[Path]) -> Path:
-    """The folder, in which there is train/ and exactly one test set: test/, or the setting `test`.
+    """Find the folder. It must have train/ and exactly one test set, which is test/ or the setting `test`.
 
-    Without train/ a CSV of labels may name files below the folder itself.
+    Without train/, there may be a CSV of labels with files below the folder itself.
     """
     root = user_path(spec, places)
     if not (root / "train").is_dir() and ("given" not in spec or spec.get("clean_known", True)):
@@ -243,7 +243,7 @@ def _training_folder(root: Path) -> Path:
 
 
 def _table_path(spec: Mapping[str, Any], root: Path, places: Sequence[Path]) -> Path:
-    """The CSV of `given`: below `path`, else below the working folder or one of `places`; never outside of these."""
+    """Find the CSV of the setting `given` below `path`, or else below the working folder or one of `places`."""
     name = PurePath(str(spec["given"]))
     if name.is_absolute() or ".." in name.parts:
         raise SpecError(f"dataset imagefolder: given: {name} leads out of {root}; name a file below it")
@@ -274,9 +274,9 @@ def _require_several(names: list[str], place: str) -> list[str]:
 
 
 def _is_image(path: Path) -> bool:
-    """Return True for an image, judged by its name.
+    """Return True if the name of a file is that of an image.
 
-    Raises ArtifactError for a file that may be an image of a format that is not read.
+    Raises ArtifactError if the file may be an image of an unsupported format.
     """
     suffix, hidden = path.suffix.lower(), path.name.startswith(".")
     if not hidden and suffix not in BESIDE | SUFFIXES and path.exists() and not path.is_dir():

@@ -1,4 +1,4 @@
-"""Image files as an array that is decoded when asked for, so that a million images never are in memory together."""
+"""Image files as an array that is decoded on demand, so that a million images need not fit into memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from fednoise_core.io import ArtifactError, raise_all
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
-FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "PPM", "TIFF")  # formats that are read, whatever the file's ending
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "PPM", "TIFF")  # supported formats, with any file extension
 BESIDE = frozenset({".txt", ".csv", ".tsv", ".json", ".yaml", ".yml", ".xml", ".md", ".html", ".ini", ".db", ".log"})
 """Endings of other files that may lie beside images."""
 
@@ -24,12 +24,12 @@ class DamagedImage(ArtifactError):
 
 
 class ImageFiles:
-    """uint8 [n, H, W] (channels 1) or [n, H, W, 3] over image files; `x[index]` decodes exactly those.
+    """Image files as an array uint8 [n, H, W] (1 channel) or [n, H, W, 3]. `x[index]` decodes only these images.
 
-    size: (H, W) of the result, None to take the first file's and demand it of all. resize: length that the shorter side
-    is brought to (bilinear) before the middle [H, W] is cut out; None for the smallest length that covers it.
-    An image is turned as the orientation in its EXIF says.
-    Raises ArtifactError naming all files that are missing, damaged or of another size, here and in `beside`.
+    size: (H, W) of the result. None: the size of the first file, which all files must have. resize: length of the
+    shorter side (bilinear) before the centre [H, W] is cropped. None: the smallest length that covers it.
+    Images are rotated according to the orientation in their EXIF data.
+    Raises ArtifactError with the names of all files that are missing, damaged or of another size, here and in `beside`.
     """
 
     dtype = np.dtype(np.uint8)
@@ -60,7 +60,7 @@ class ImageFiles:
         return self[:] if dtype is None else self[:].astype(dtype)
 
     def take(self, index: np.ndarray) -> ImageFiles:
-        """Only these images, in this order; nothing is decoded."""
+        """Select these images in this order, without decoding them."""
         size = None if self.fixed and len(index) == 0 else self.size
         part = ImageFiles(self.root, [self.paths[i] for i in index], self.channels, size, self.resize)
         part.fixed, part.beside = self.fixed, (self, *self.beside)

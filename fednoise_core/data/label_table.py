@@ -1,4 +1,4 @@
-"""The user's CSV beside folders of images: which label was given to a file, and who owns it."""
+"""The user's CSV of labels and owners for folders of images."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,12 @@ from typing import NamedTuple
 from fednoise_core.io import ArtifactError, plain_cell, raise_all
 from fednoise_core.settings.declare import did_you_mean
 
-COLUMNS = ("file", "label", "client", "first_label", "drop")  # any further ones are not read
-LONGEST = 200  # letters of a class or an owner: all are stored at the length of the longest
+COLUMNS = ("file", "label", "client", "first_label", "drop")  # further columns are ignored
+LONGEST = 200  # longest name of a class or owner; all names are stored at the length of the longest name
 
 
 class Line(NamedTuple):
-    """An image's line. label, owner, first: None where the CSV has no such column."""
+    """Line of an image. label, owner and first are None if the CSV has no such column."""
 
     file: str
     label: str | None
@@ -22,12 +22,12 @@ class Line(NamedTuple):
 
 
 def read_table(path: Path, images: Sequence[str], classes: Sequence[str] | None, folder: Path) -> list[Line]:
-    """The lines of the CSV in the order of `images`, without the images that the column drop leaves out.
+    """Read the lines of the CSV in the order of `images`. Images with yes in the column drop are left out.
 
     Args:
-        path: the CSV. Its cells may be as spreadsheets keep them (`io.plain_cell`).
+        path: the CSV. Its cells may be marked for spreadsheets (`io.safe_cell`).
         images: paths below `folder`, which must have one line each.
-        classes: the classes that there are. None: those that the labels name.
+        classes: the allowed classes. None: all labels that occur are classes.
         folder: the folder of the images.
 
     Raises:
@@ -60,7 +60,7 @@ def read_table(path: Path, images: Sequence[str], classes: Sequence[str] | None,
 def _read_line(
     name: str, row: Mapping[str, str], columns: Sequence[str], classes: Sequence[str] | None
 ) -> tuple[Line, bool]:
-    """An image's line, and whether the image is left out."""
+    """Read the line of an image. Return it, and whether the image is left out."""
     texts = {key: _read_text(row, key) for key in ("label", "client", "first_label") if key in columns}
     line = Line(name, texts.get("label"), texts.get("client"), texts.get("first_label"))
     if classes is not None and line.label is not None and line.label not in classes:

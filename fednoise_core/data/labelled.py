@@ -1,4 +1,4 @@
-"""The part of a data set that noise and partitions read: labels at once, images only when asked."""
+"""The part of a data set that noise and partitions read. Labels are loaded at once, images only on demand."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fednoise_core.settings.functions import expect_type
 
 
 def labels_digest(y: np.ndarray, classes: int) -> str:
-    """16 hex digits for the training labels `y` int64 [n] of a data set with so many classes.
+    """Compute a digest (16 hex digits) of the training labels `y` int64 [n] and the number of classes.
 
-    A labels artifact keeps it, so that labels made for another split of the same length are noticed. Images are left
-    out: the same labels fit the same photos at another size, and a million photos are not read for it.
+    A labels artifact stores it, so that labels for another split of the same size are detected. Images are not
+    included. So labels stay valid for the same photos at another size, and no images need to be read.
     """
     sha = hashlib.sha256(f"{classes} {len(y)} ".encode())
     sha.update(np.ascontiguousarray(y, dtype="<i8").data)
@@ -31,7 +31,7 @@ def plain_labels(y: np.ndarray, n: int, classes: int) -> np.ndarray:
 
     Args:
         y: integers 0..classes-1, [n].
-        n: how many there must be.
+        n: required number of labels.
         classes: number of classes.
 
     Returns:
@@ -58,10 +58,10 @@ def read_only(array: np.ndarray) -> np.ndarray:
 class LabelledData:
     """Labels of a data set's n training samples.
 
-    y int64 [n]: clean labels 0..classes-1, or the given ones if `clean_known` is false. given: name → int64 [n].
-    coarse int64 [classes] or None: superclass of each class. client int64 [n] or None: owner of each sample;
-    sites: what owners are called, or ().
-    arrays: where `images()` finds the images: an `Arrays`, the path of an arrays artifact, or None.
+    y: int64 [n], clean labels 0..classes-1, or the given labels if `clean_known` is false. given: name → int64 [n].
+    coarse: superclass of each class, int64 [classes] or None. client: owner of each sample, int64 [n] or None. sites:
+    names of the owners, or ().
+    arrays: source of the images: an `Arrays`, the path of an arrays artifact, or None.
     """
 
     y: np.ndarray
@@ -111,7 +111,7 @@ class LabelledData:
 
     @classmethod
     def _open_artifact(cls, path: Path) -> LabelledData:
-        """Read the labels of an arrays artifact; the images stay where they are."""
+        """Read the labels of an arrays artifact, but not its images."""
         arrays, spec = load_npz(path, "arrays", lambda name: not name.startswith("x_") and name != "origin")
         try:
             return cls(

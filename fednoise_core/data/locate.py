@@ -25,7 +25,7 @@ def not_found(source: str, files: Sequence[str], places: Sequence[Path], cache: 
         files: their names. Alternatives are one text ("A or B").
         places: folders that were searched.
         cache: folder for downloads.
-        problem: why they were not fetched.
+        problem: why the download failed.
     """
     looked = ", ".join(str(folder) for folder in list_folders(places, cache))
     return ArtifactError(
@@ -45,7 +45,7 @@ def user_path(spec: Mapping[str, Any], places: Sequence[Path], key: str = "path"
         default: its default.
 
     Raises:
-        SpecError: it is nowhere. The message names the key.
+        SpecError: The file or folder does not exist. The message names the key.
     """
     name = spec.get(key, default)
     if name is None:

@@ -10,12 +10,12 @@ SAMPLE = 2000  # images looked at when they must be decoded one by one
 def mean_and_std(x: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """(mean, std) per channel of pixels scaled to [0, 1], rounded to 4 decimals; x uint8 [n, H, W] or [n, H, W, C].
 
-    Of feature vectors, float32 [n, 1, 1, d], they are those of each feature. Clients could share them as the sums and
-    the sums of squares of their features.
+    For feature vectors, float32 [n, 1, 1, d], there is a mean and std for each feature. Clients could share them as the
+    sums and the sums of squares of their features.
 
-    Computed from exact integer histograms, so the result does not depend on the order of summation. Of images that are
-    read on demand, at most 2,000 evenly spaced ones count. A constant channel gets std 1: dividing by 0 would make its
-    pixels infinite.
+    They are computed from exact integer histograms, so the result does not depend on the order of summation. For images
+    that are read on demand, at most 2,000 evenly spaced images are used. A constant channel gets std 1, because a
+    division by 0 would make its pixels infinite.
     """
     n = len(x)
     if hasattr(x, "paths") and n > SAMPLE:

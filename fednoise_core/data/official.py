@@ -1,8 +1,8 @@
 """MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100, SVHN: from `<name>.npz`, torchvision's raw layout or the official address.
 
-torchvision knows the addresses and checksums, fetches and reads the files; it is imported here only, on use. CIFAR's
-files are pickles: torchvision reads them only if their MD5 is the published one. Whichever way an array came, its
-content is compared with the published checksum, so all ways give the same artifact.
+torchvision downloads and reads the files. It has their addresses and checksums, and is imported only here, on use.
+CIFAR's files are pickles, which torchvision reads only if they have the published MD5. The content of every array is
+compared with the published checksum. So all sources give the same artifact.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from fednoise_core.data.settings import Dataset
 from fednoise_core.io import ArtifactError, SpecError, read_npz
 from fednoise_core.settings.declare import Shown
 
-SILENCE = 30.0  # seconds that a server may say nothing; torchvision itself would wait for ever
+SILENCE = 30.0  # timeout in seconds for a silent server; torchvision itself has none
 
 Content = dict[str, np.ndarray]
 
@@ -39,11 +39,11 @@ _IDX = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("
 
 
 class Official(Dataset):
-    """A data set that torchvision knows under the name of the class.
+    """A data set of torchvision. It has the same class name there.
 
     Attributes:
-        published: its facts.
-        raw: the files of torchvision's layout, below a folder.
+        published: Facts about the data set.
+        raw: Files of torchvision's layout, below a folder.
     """
 
     published: ClassVar[Facts]
@@ -51,7 +51,7 @@ class Official(Dataset):
 
     @classmethod
     def read_arrays(cls, spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
-        """In official order. `human: true` adds CIFAR-N's labels. `labels: coarse` gives 20 classes."""
+        """Read the arrays in official order. `human: true` adds CIFAR-N's labels. `labels: coarse` gives 20 classes."""
         source = str(spec["source"])
         facts = cls.published
         content = _read_content(cls, source, places, cache)
@@ -233,7 +233,7 @@ def _from_raw(kind: type[Official], source: str, folder: Path) -> Content:
             content[f"y_{part}"] = np.asarray(data.labels if source == "svhn" else data.targets).astype(np.uint8)
     except SpecError:
         raise
-    except Exception as error:  # torchvision reports a damaged file by whatever breaks first
+    except Exception as error:  # torchvision raises many kinds for a damaged file
         raise ArtifactError(f"{folder}: {source} cannot be read ({type(error).__name__}: {error})") from error
     return content
 

@@ -1,4 +1,4 @@
-"""The partition artifact: which client holds which training samples, as one index and offsets."""
+"""The partition artifact: the training samples of each client, as one index array with offsets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
 
 @dataclass(frozen=True, repr=False)
 class Partition:
-    """Which client holds which sample.
+    """Assignment of samples to clients.
 
-    index int64 [m]: sample numbers, client after client, sorted within a client. offsets int64 [C + 1]: where each
-    client begins. valid bool [m]: the sample belongs to its client's validation split. Clients may be empty. With
-    `overlap` in the spec's notes a sample may belong to several.
+    index: sample numbers int64 [m], client after client, sorted within a client. offsets: start of each client in
+    `index`, int64 [C + 1]. valid: True for samples of the client's validation split, bool [m]. Clients may be empty.
+    With `overlap` in the spec's notes, a sample may belong to several clients.
     """
 
     index: np.ndarray
@@ -30,11 +30,11 @@ class Partition:
     def from_parts(
         cls, parts: Sequence[np.ndarray], spec: Mapping[str, Any], valid: np.ndarray | None = None
     ) -> Partition:
-        """A partition from one sorted index array int64 [N_c] per client.
+        """Make a partition from one sorted index array int64 [N_c] per client.
 
-        spec: what the artifact records: settings, seed, `clients`, and `notes` with `samples` of the data set and
-        whether clients `overlap`; `clients` and `overlap` are filled in where missing. valid: bool [sum of N_c], the
-        samples kept for validation; default: none.
+        spec: content of the artifact's spec: settings, seed, `clients`, and `notes`. The notes have the number of
+        `samples` of the data set, and whether clients `overlap`. `clients` and `overlap` are added if they are missing.
+        valid: samples of the validation splits, bool [sum of N_c]. Default: none.
         """
         index = np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
         offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
@@ -93,10 +93,10 @@ class Partition:
 
         Args:
             samples: its number of training samples.
-            data: the digest of its training labels (`labels_digest`), compared with the one that `make` noted.
+            data: the digest of its training labels (`labels_digest`), which is compared with the digest in the spec.
 
         Raises:
-            SpecError: it is of another one, or not sound.
+            SpecError: The partition was made for another data set, or is not valid.
         """
         recorded = self.spec.get("notes", {}).get("samples", samples)
         cure = "make it from the arrays that the run gets"
@@ -132,7 +132,7 @@ class Partition:
             samples: number of training samples, which every index is below. None: as the spec says.
 
         Raises:
-            SpecError: they do not.
+            SpecError: They do not fit together.
         """
         index, offsets, valid = self.index, self.offsets, self.valid
         if index.dtype != np.int64 or offsets.dtype != np.int64 or valid.dtype != bool:
@@ -157,6 +157,6 @@ class Partition:
         if len(index) and (index.min() < 0 or index.max() >= top):
             raise SpecError(f"partition: index must lie in 0..{top - 1}")
         starts = np.zeros(len(index) + 1, bool)
-        starts[self.offsets] = True  # where a client begins the order may restart
+        starts[self.offsets] = True  # the order may restart at the start of a client
         if (np.diff(index) <= 0)[~starts[1:-1]].any():
             raise SpecError("partition: the samples of a client must be sorted, without duplicates")

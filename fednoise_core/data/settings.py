@@ -37,7 +37,7 @@ def _check_published(name: str) -> str:
 
 @dataclass(frozen=True)
 class _PublishedNames:
-    """Puts the names into the JSON schema, when it is asked for: all classes exist by then."""
+    """Adds the names to the JSON schema. This is done when the schema is made, because all classes exist then."""
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         return {"enum": _published_sources(), **handler(core)}
@@ -52,7 +52,7 @@ class Foreign(Settings):
         _PublishedNames(),
         Field(description="Source of the images."),
     ]
-    n: Annotated[int, Field(ge=1, description="How many, stratified by that data set's labels.")]
+    n: Annotated[int, Field(ge=1, description="Number of images, stratified by that data set's labels.")]
 
 
 class Subset(Settings):
@@ -71,30 +71,30 @@ class Holdout(Settings):
 Public = Annotated[
     Annotated[int, Field(ge=0)] | Foreign,
     Field(
-        description="Unlabelled images that all clients and the server may use: a number of the own training samples "
-        "(set aside), or {dataset, n} of another published data set with images of the same size."
+        description="Unlabelled images that all clients and the server may use: a number of training samples, which "
+        "are set aside, or {dataset, n} for another published data set with images of the same size."
     ),
 ]
 OwnTest = Annotated[
     Holdout | MISSING,
     Field(
-        description="{holdout: share}: no trusted test set; this share of each class's training samples, rounded down, "
-        "stands in. Where the clean labels are unknown, accuracy is then agreement with given labels; default: the "
-        "data comes with a trusted test set."
+        description="{holdout: share}: without a trusted test set, this share of each class's training samples, "
+        "rounded down, is held out. If clean labels are unknown, accuracy is then agreement with given labels. "
+        "Default: the data comes with a trusted test set."
     ),
 ]
 
 
 class Dataset(Settings):
-    """A data set: all that the library and the workflow know about one.
+    """Base class of data sets.
 
-    The fields of a class are the settings of its data set. The first paragraph of the class's docstring says what it is
-    on the reference page.
+    The fields of a class are the settings of its data set. The first paragraph of the class's docstring is its
+    description on the reference page.
 
     Attributes:
-        display_name: the name in tables and figures. Where there is none, they show the id from config/datasets.yaml.
-        redistributable: whether its licence lets anybody pass its arrays on. DVC pushes them only then.
-        example: settings of the example on the reference page.
+        display_name: Name in tables and figures. Default: the id from config/datasets.yaml.
+        redistributable: Whether the licence allows redistribution. DVC pushes the arrays only then.
+        example: Settings of the example on the reference page.
     """
 
     display_name: ClassVar[str] = ""
@@ -106,19 +106,19 @@ class Dataset(Settings):
         """Read the whole data set, before `public` and `subset` are applied.
 
         Args:
-            spec: the checked settings that were given, and `source`.
+            spec: the checked settings without defaults, and `source`.
             places: folders to search before anything is downloaded.
             cache: folder for downloads.
 
         Raises:
-            ArtifactError: a file is missing, damaged, or not what it is called. The message names it.
+            ArtifactError: a file is missing, damaged, or has unexpected content. The message names it.
             SpecError: a setting does not fit the files.
         """
         raise NotImplementedError
 
     @classmethod
     def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
-        """Read what settings are checked against before any job starts. It should be cheap.
+        """Read the facts that settings are checked against before any job starts. It should be cheap.
 
         Args:
             spec: the settings and `source`.
@@ -142,7 +142,7 @@ class Dataset(Settings):
     public: Public = 0
     subset: Annotated[
         Subset | MISSING,
-        Field(description="Only so many private training samples and test samples, stratified; default: all."),
+        Field(description="Numbers of private training samples and of test samples, stratified; default: all."),
     ] = MISSING
     split_seed: Annotated[
         int,
@@ -153,10 +153,10 @@ class Dataset(Settings):
         Field(
             min_length=1,
             max_length=3,
-            description="Per channel, of pixels scaled to 0..1, subtracted before training; default: the data set's.",
+            description="Mean per channel of pixels scaled to 0..1, for normalisation; default: the data set's mean.",
         ),
     ] = MISSING
     std: Annotated[
         Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1, max_length=3)] | MISSING,
-        Field(description="Per channel, divided by before training; default: the data set's."),
+        Field(description="Standard deviation per channel, for normalisation; default: the data set's."),
     ] = MISSING

@@ -1,7 +1,7 @@
-"""Data sets by their spec: reading one, and the cheap facts that a config is checked against.
+"""Functions that read a data set, or the facts about it that a config is checked against.
 
-Facts are the numbers of samples and classes and the size of the images. The class of a data set
-(`fednoise_core.data.SOURCES`) states them.
+Facts are the numbers of samples and classes and the size of the images. The class of the data set
+(`fednoise_core.data.SOURCES`) provides them.
 """
 
 import contextlib
@@ -26,15 +26,20 @@ Places = Sequence[str | Path]
 
 
 def read(spec: Mapping[str, Any] | str, places: Places | None = None, cache: str | Path = "data/downloads") -> Arrays:
-    """The data set of `spec`, public part set aside, subset taken.
+    """Read a data set. The settings `public` and `subset` are applied.
 
-    spec: `{"source": …, settings…}` as in docs/reference.md, or the source's name alone ("digits", "cifar10").
-    places: folders that are searched for its files before anything is downloaded; by default the one that the
-    environment variable FEDNOISE_DATA names. cache: folder for downloads.
-    Image files are decoded at once if they fit in memory, else when `Arrays.save` writes them.
+    Image files are decoded at once if they fit into memory, else when `Arrays.save` writes them.
 
-    Raises SpecError for a setting that cannot be, ArtifactError for data that is missing, damaged or does not fit
-    together, TypeError for arguments of another type.
+    Args:
+        spec: `{"source": …, settings…}` as in docs/reference.md, or only the source's name ("digits", "cifar10").
+        places: Folders that are searched for its files before a download. Default: the folder in the environment
+            variable FEDNOISE_DATA.
+        cache: Folder for downloads.
+
+    Raises:
+        SpecError: A setting is wrong.
+        ArtifactError: Data is missing or damaged, or does not fit together.
+        TypeError: An argument has another type.
     """
     if places is None:
         places = [folder for folder in (os.environ.get("FEDNOISE_DATA"),) if folder]
@@ -62,7 +67,7 @@ def read(spec: Mapping[str, Any] | str, places: Places | None = None, cache: str
 
 
 def read_facts(spec: Mapping[str, Any], places: Places = ()) -> tuple[int, int, tuple[int, int]]:
-    """Read what settings are checked against. One image at most is opened.
+    """Read the facts that settings are checked against. At most one image is opened.
 
     Args:
         spec: Settings of the data set.
@@ -83,7 +88,7 @@ def read_facts(spec: Mapping[str, Any], places: Places = ()) -> tuple[int, int, 
 
 
 def list_files(spec: Mapping[str, Any], places: Places = ()) -> list[Path]:
-    """The user's own files that a data set reads, which are inputs of its rule. Published data sets have none.
+    """List the user's own files that a data set reads. They are inputs of its rule. Published data sets have none.
 
     Args:
         spec: its settings.

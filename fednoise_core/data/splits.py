@@ -13,11 +13,11 @@ from fednoise_core.io import SpecError
 
 
 def split_shares(counts: np.ndarray, n: int) -> np.ndarray:
-    """Samples to take of each class, in proportion, by largest remainders.
+    """Compute the number of samples to take from each class, in proportion, by largest remainders.
 
     Args:
         counts: samples of each class, int [K].
-        n: how many are taken in all.
+        n: total number of samples to take.
 
     Returns:
         int64 [K]. Ties go to the smaller class number.
@@ -64,10 +64,10 @@ def held_out(labels: np.ndarray, share: float) -> int:
 
 
 def hold_out(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
-    """Apply `test: {holdout: share}`: that share of the training samples, rounded down in every class, as the test set.
+    """Apply `test: {holdout: share}`. This share of the training samples, rounded down in each class, is the test set.
 
-    Where the clean labels are unknown, so are those of such a test set (`test_known`). Raises SpecError if no class has
-    enough samples to give one.
+    If the clean labels are unknown, those of the test set are unknown, too (`test_known`). Raises SpecError if no class
+    has enough samples.
     """
     share, seed = holdout_share(spec), int(spec.get("split_seed", 0))
     if share is None:
@@ -84,15 +84,15 @@ def hold_out(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
 
 
 def public_count(spec: Mapping[str, Any]) -> int:
-    """Count the images that `public` takes out of the data set's own training part (0 if it names another data set)."""
+    """Count the training images that `public` sets aside. The count is 0 if `public` names another data set."""
     public = spec.get("public", 0)
     return 0 if isinstance(public, Mapping) else int(public)
 
 
 def all_classes_occur(labels: Iterable[np.ndarray], classes: int, names: Sequence[str], where: str) -> None:
-    """Check that every class has a training image. Nothing can be learnt about a class that has none.
+    """Check that every class has a training image. A class without images cannot be learnt.
 
-    Labels that count from 1, a misspelt folder or a wrong `classes` are the usual causes.
+    The usual causes are labels that start at 1, a misspelt folder, or a wrong number of classes.
 
     Args:
         labels: sets of training labels, int64 [n].
@@ -101,7 +101,7 @@ def all_classes_occur(labels: Iterable[np.ndarray], classes: int, names: Sequenc
         where: the beginning of the message.
 
     Raises:
-        ArraysError: no set holds some class. The message names it.
+        ArraysError: A class occurs in no set. The message names it.
     """
     seen = np.unique(np.concatenate(list(labels)))
     seen = seen[(seen >= 0) & (seen < classes)]
@@ -114,10 +114,10 @@ def all_classes_occur(labels: Iterable[np.ndarray], classes: int, names: Sequenc
 
 
 def apply_split(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
-    """Apply `public: n` (set aside, labels dropped), then `subset: {train, test}` to what is left.
+    """Apply `public: n`, which sets images aside without labels, and then `subset: {train, test}` to the rest.
 
-    Subsets are of the private part, so `train: 1000` means 1,000 private samples with or without a public part.
-    Raises SpecError naming the setting that asks for more samples than there are.
+    Subsets are taken from the private part, so `train: 1000` gives 1,000 private samples with or without `public`.
+    Raises SpecError for a setting that requests more samples than there are. The message names the setting.
     """
     seed = int(spec.get("split_seed", 0))
     public = public_count(spec)

@@ -1,4 +1,4 @@
-"""The user's table: a CSV or Parquet file with columns of features, a label, and perhaps an owner and a picture."""
+"""The user's table: a CSV or Parquet file with columns of features, a label, and optionally an owner and a picture."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,15 +28,15 @@ FIRST = "first_label"  # column of labels as first given
 class Table(Dataset):
     """The user's CSV or Parquet file: a column of labels as collected, and numbers in all other columns.
 
-    Perhaps there are also a column of owners, one of labels as first given (first_label), and one of pictures, which
-    are not trained on.
+    There may also be columns of owners, of labels as first given (first_label), and of pictures. Pictures are not used
+    in training.
     """
 
     example: ClassVar = {"path": "mine.csv", "client": "hospital", "test": {"holdout": 0.1}}
 
     path: Annotated[str, Field(min_length=1, description="The file, in the working folder or below data_root.")]
     label: Annotated[str, Field(description="Column of labels: numbers or names.")] = "label"
-    client: Annotated[str | MISSING, Field(description="Column of owners; default: all samples lie in one place.")] = (
+    client: Annotated[str | MISSING, Field(description="Column of owners; default: all samples have one owner.")] = (
         MISSING
     )
     image: Annotated[

@@ -1,4 +1,4 @@
-"""The user's own arrays: one npz with x_train, y_train, x_test, y_test and, where known, given labels and owners."""
+"""The user's own arrays: an npz file with x_train, y_train, x_test, y_test, and optional given labels and owners."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -30,19 +30,19 @@ class Npz(Dataset):
     clean_known: Annotated[
         bool | MISSING,
         Field(
-            description="false: the training labels are as collected and may be wrong; default: true if the file has "
-            "y_train."
+            description="false: the training labels are as collected and may be wrong. The default is true if the file "
+            "has y_train."
         ),
     ] = MISSING
     classes: Annotated[
         int | MISSING,
-        Field(ge=2, description="Number of classes; default: the names', or the greatest label + 1."),
+        Field(ge=2, description="Number of classes; default: the number of names, or the largest label + 1."),
     ] = MISSING
     test: OwnTest = MISSING
 
     @classmethod
     def read_arrays(cls, spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
-        """Arrays of `path`. Without y_train, or with `clean_known: false`, the training labels are those as collected.
+        """Read `path`. Without y_train, or with `clean_known: false`, the training labels are the labels as collected.
 
         Raises:
             ArtifactError: an array is missing or wrong. The message names it and the file.
@@ -86,7 +86,7 @@ class Npz(Dataset):
 
     @classmethod
     def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
-        """From the headers and the labels."""
+        """Read the facts from the headers and the labels."""
         path = user_path(spec, places)
         headers = read_headers(path)
         _check_shapes(path, headers)
@@ -105,7 +105,7 @@ class Npz(Dataset):
 
     @classmethod
     def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
-        """List what is read: the npz."""
+        """List the npz file."""
         return [user_path(spec, places)]
 
 
@@ -114,10 +114,10 @@ KNOWN = ("x_train", "y_train", "x_test", "y_test", "x_public", "client", "names"
 
 
 def hash_content(arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """Checksums of the arrays of numbers that are read.
+    """Compute checksums of the numeric arrays that the library reads.
 
     Args:
-        arrays: arrays by name. There may be others among them.
+        arrays: arrays by name. Other arrays are ignored.
 
     Returns:
         Name -> SHA-256.

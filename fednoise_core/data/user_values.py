@@ -1,4 +1,4 @@
-"""Samples, labels, owners and predictions in the forms that people have them in, as plain arrays."""
+"""Conversion of samples, labels, owners and predictions in common formats to plain arrays."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ class ClassLabels:
 
     Attributes:
         numbers: Class number of each sample, int64 [n].
-        classes: What the user calls class 0, 1 …, any type [K].
+        classes: The user's values for the classes 0, 1 …, any type [K].
     """
 
     numbers: np.ndarray
@@ -26,18 +26,18 @@ class ClassLabels:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the classes, or () if they are called by their numbers."""
+        """Names of the classes, or () if the user's values are their numbers."""
         names = tuple(str(value) for value in self.classes.tolist())
         return () if names == tuple(map(str, range(len(names)))) else names
 
 
 def read_samples(x: Any, y: Any = None, name: str = "x") -> tuple[np.ndarray, Any]:
-    """Read samples, and labels from where they are.
+    """Read samples, and labels from `y` or from a Dataset.
 
     Args:
-        x: An array of numbers, a DataFrame of numbers, a sparse matrix, or a map-style torch Dataset or a DataLoader of
-            one, whose items are (sample, label). An image in it may be PIL's, or a tensor [C, H, W] in 0..1.
-        y: The labels. Left out, they are those of the Dataset.
+        x: An array of numbers, a DataFrame of numbers, a sparse matrix, or a map-style torch Dataset of (sample, label)
+            or a DataLoader of such a Dataset. Its images may be PIL images, or tensors [C, H, W] in 0..1.
+        y: The labels. Default: the labels of the Dataset.
         name: The argument's name, for messages.
 
     Returns:
@@ -47,9 +47,9 @@ def read_samples(x: Any, y: Any = None, name: str = "x") -> tuple[np.ndarray, An
         SpecError: A value is no number. The message names its column and row.
         TypeError: No array can be made of the samples.
     """
-    torch_data = sys.modules.get("torch.utils.data")  # a table needs no torch, and a Dataset has loaded it
+    torch_data = sys.modules.get("torch.utils.data")  # not imported here: whoever passes a Dataset has imported it
     if torch_data and isinstance(x, torch_data.DataLoader):
-        x = x.dataset  # its order, also where the loader shuffles
+        x = x.dataset  # in the order of the Dataset, even if the loader shuffles
     if torch_data and isinstance(x, torch_data.Dataset):
         x, y = _read_dataset(x, y, name)
     if y is None:
@@ -165,11 +165,11 @@ def number_labels(y: Any, classes: Sequence[Any] | None = None) -> ClassLabels:
     """Number the classes of labels.
 
     Args:
-        y: Labels [n]: whole numbers from anywhere, with gaps or not, bools, names, or categories of pandas.
-        classes: All classes in order. Left out, they are those that occur, in order of their categories or values.
+        y: Labels [n]: any whole numbers, bools, names, or categories of pandas.
+        classes: All classes in order. Default: the classes that occur, in order of their categories or values.
 
     Raises:
-        SpecError: A label is missing or no class. The message names its row.
+        SpecError: A label is missing or is not a class. The message names its row.
     """
     column = read_column(y, "y")
     if classes is None and isinstance(column.dtype, pd.CategoricalDtype):
@@ -195,15 +195,15 @@ def read_probabilities(pred_probs: Any, y: Any) -> tuple[np.ndarray, ClassLabels
     """Read the predictions of the user's own models, and number the labels by their columns.
 
     Args:
-        pred_probs: Probabilities [n, K]. The columns are the classes: of a DataFrame by name, else class numbers from 0
-            if these are the labels, else the classes that occur, in sorted order.
+        pred_probs: Probabilities [n, K]. Columns are classes: by the names of a DataFrame's columns, or class numbers
+            from 0 if the labels are such numbers, or else the classes that occur in `y`, in sorted order.
         y: Labels [n], as for `number_labels`.
 
     Returns:
         Probabilities float64 [n, K], each row with the sum 1, and the labels.
 
     Raises:
-        SpecError: A row holds no probabilities, or columns and classes do not fit. The message names it.
+        SpecError: A row has no valid probabilities, or columns and classes do not fit. The message says which.
     """
     p = np.asarray(pred_probs, np.float64)
     if p.ndim != 2 or p.shape[1] < 2:

@@ -1,4 +1,4 @@
 """The engine: rounds, clients, executors, evaluation and the files of a run.
 
-It knows no method, net or data set by name. Methods are written with the names of `fednoise_core.engine.api`.
+It does not depend on any particular method, net or data set. Methods import the names of `fednoise_core.engine.api`.
 """

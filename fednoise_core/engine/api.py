@@ -1,4 +1,4 @@
-"""The engine's names for writing a method, in one place."""
+"""All names of the engine that a method needs, in one module."""
 
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, FromClientState

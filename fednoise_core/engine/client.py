@@ -1,6 +1,6 @@
-"""Client: what client-side code may see of one client.
+"""Client: the data of one client that client-side code may access.
 
-It is handed to `prepare_fit`, `after_fit` and the functions of `fed.run_on_clients`.
+It is an argument of `prepare_fit`, `after_fit` and the functions of `fed.run_on_clients`.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ from fednoise_core.rng import stream
 
 
 class Client:
-    """One client's side: its samples, its labels, its client state.
+    """Samples, labels and client state of one client.
 
-    Row k of every tensor here is its k-th sample.
+    Row k of every tensor here belongs to the client's k-th sample.
 
     Attributes:
         id: The client's number.
@@ -29,25 +29,25 @@ class Client:
         classes: K, the number of classes.
         net: Its architecture.
         round: The run's round, from 1.
-        changed: Whether `targets` was written.
+        changed: Whether `targets` was assigned.
     """
 
     def __init__(self, world: World, number: int, kept: MappingSource, targets: Tensor | None, round: int):
         self._world, self.kept = world, kept
         self.relabelled = targets  # None: its targets are its given labels
         self._state: dict[str, Any] | None = None
-        self._had: dict[str, Any] | None = None  # what `state` was when it was fetched
-        self._versions: list[tuple[str, Tensor, int]] = []  # of the tensors in it then
+        self._had: dict[str, Any] | None = None  # content of `state` when it was loaded
+        self._versions: list[tuple[str, Tensor, int]] = []  # versions of its tensors at that time
         self.id, self.round = number, round
         self.n, self.classes, self.net = world.sizes[number], world.classes, world.net(number)
-        self.changed = False  # whether `targets` was written
+        self.changed = False  # whether `targets` was assigned
 
     @property
     def state(self) -> dict[str, Any]:
-        """Values that the client keeps between rounds, by name.
+        """Values that the client stores between rounds, by name.
 
-        It is fetched when first asked for, since it may lie in a file. Replace its entries and never change one of its
-        tensors in place: `release_state` raises an error then.
+        It may be in a file, so it is loaded on first access. Replace its entries, and never change a tensor in place.
+        `release_state` raises an error for a tensor that was changed in place.
         """
         if self._state is None:
             self._state = tree_map(lambda leaf: leaf, load_mapping(self.kept))  # lists and dicts of its own
@@ -60,13 +60,13 @@ class Client:
         self._state = value
 
     def release_state(self, source: str = "client-side code") -> dict[str, Any] | None:
-        """Hand over the client state. The Client is empty afterwards.
+        """Return the client state and remove it from this object.
 
         Args:
             source: The method or function to name in an error.
 
         Returns:
-            The client state, or None if nothing was replaced since it was fetched.
+            The client state, or None if it has not changed since it was loaded.
 
         Raises:
             WireError: A tensor of the client state was changed in place. On some executors the client has a copy, and
@@ -75,7 +75,7 @@ class Client:
         state, had, were = self._state, self._had, self._versions
         self._state, self._had, self.kept, self._versions = None, None, {}, []
         refuse_changed(source, self.id, were)
-        if state is None or had is None:  # never fetched: what was put in its place is new, also if it is empty
+        if state is None or had is None:  # never loaded: an assigned state is new, even if it is empty
             return state
         # lists and dicts may have been changed in place
         same = state.keys() == had.keys() and all(
@@ -90,7 +90,7 @@ class Client:
 
     @property
     def corrected(self) -> Tensor:
-        """True for each given label that has been changed since it was collected, bool [n]."""
+        """True for each given label that was corrected after it was collected, bool [n]."""
         return (self._world.first != self._world.labels)[self._world.index[self.id]]
 
     @property
@@ -112,7 +112,7 @@ class Client:
     def random_stream(self, *key: str | int) -> torch.Generator:
         """Make the random stream of (run seed, words, round, client).
 
-        No other code draws from it. The same words in one round give the same stream again.
+        It belongs to this client and round only. The same words in one round give the same stream again.
 
         Returns:
             A torch CPU generator.
@@ -128,18 +128,17 @@ class Client:
         return stream(self._world.seed, "client", *key, self.round, self.id)
 
     def derive_seed(self, *key: str | int) -> int:
-        """Draw a number below 2^31 from the stream of these words.
+        """Draw a number below 2^31 from the stream of these words, as a seed for other libraries.
 
-        It is meant for libraries that want a seed.
         The same words in one round give the same number again.
         """
         return int(self.numpy_rng(*key).integers(2**31))
 
     def deal_folds(self, folds: int) -> Tensor:
-        """Deal the client's samples to folds at random; equal images share one.
+        """Assign the client's samples to folds at random. Equal images are in the same fold.
 
-        Where clients share samples, seed and image decide the fold, so that it is the same at each of them. Otherwise
-        folds are of equal size.
+        If clients share samples, the fold depends only on the seed and the image, so it is the same at all clients.
+        Otherwise the folds have equal numbers of distinct images, up to 1.
 
         Args:
             folds: Number of folds.
@@ -190,29 +189,29 @@ class Client:
 
 
 def record_versions(values: Mapping[str, Any], title: str = "state") -> list[tuple[str, Tensor, int]]:
-    """Record how often each tensor in `values` was changed in place so far.
+    """Record torch's version counter of each tensor in `values`, which counts changes in place.
 
     Args:
         values: Values by name. Tensors are found inside dicts, lists, tuples and weights.
         title: The name of `values` in errors.
 
     Returns:
-        (where the tensor stands, as `what[name]`, the tensor, torch's count of its changes) for each.
+        (place of the tensor as `title[name]`, the tensor, its version) for each tensor.
     """
     leaves = [(f"{title}[{name!r}]", leaf) for name, value in values.items() for leaf in iterate_leaves(value)]
     return [(where, t, t._version) for where, t in leaves if isinstance(t, Tensor) and not t.is_inference()]
 
 
 def refuse_changed(source: str, client: int, were: Iterable[tuple[str, Tensor, int]]) -> None:
-    """Refuse tensors that were changed in place since `record_versions` looked at them.
+    """Raise an error if a tensor was changed in place since `record_versions` was called.
 
     Args:
         source: The method or function to name in the error.
         client: The client's number, also for the error.
-        were: The answer of `record_versions`.
+        were: The result of `record_versions`.
 
     Raises:
-        WireError: A tensor was changed. The change would be lost on some executors, or reach other clients.
+        WireError: A tensor was changed. The change would be lost on some executors, or visible to other clients.
     """
     for where, tensor, version in were:
         if tensor._version != version:
@@ -223,10 +222,10 @@ def refuse_changed(source: str, client: int, were: Iterable[tuple[str, Tensor, i
 
 
 def call_on(client: Client, fn: Callable[[Client, Any], Any], broadcast: Mapping[str, Any]) -> Any:
-    """Call `fn(client, broadcast)` and return its answer.
+    """Call `fn(client, broadcast)` and return its result.
 
     Raises:
-        WireError: `fn` changed a tensor of the broadcast in place, which other clients would see.
+        WireError: `fn` changed a tensor of the broadcast in place. Other clients would see the change.
     """
     were = record_versions(broadcast, "broadcast")
     answer = fn(client, broadcast)

@@ -1,4 +1,4 @@
-"""Store client states: in memory up to a limit, beyond it in files, and never open to server code."""
+"""Store client states in memory up to a limit, and beyond the limit in files. Server code cannot read them."""
 
 import io
 import os
@@ -17,21 +17,20 @@ import torch
 from fednoise_core.io import ArtifactError
 from fednoise_core.ops.weights import count_bytes, from_plain, to_plain
 
-ROOM = 1 << 30  # bytes of a run's clients that stay in memory, unless the caller says otherwise
+ROOM = 1 << 30  # default limit in bytes of client states in memory
 
-# what a client keeps or is sent, or a function that fetches it when its turn comes
+# a client state or a broadcast, or a function that loads it when the client runs
 MappingSource = Mapping[str, Any] | Callable[[], dict[str, Any]]
 
 
 class WireError(RuntimeError):
-    """Server code reached for what only a client may see."""
+    """Code accessed or changed data that belong to a client or to other clients."""
 
 
 def load_mapping(source: MappingSource) -> dict[str, Any]:
-    """Load what a source holds, as a dict of its own.
+    """Load the mapping of a source as a new dict. The values are not copied.
 
-    A source is a mapping, or a function that fetches one when its turn comes.
-    The values are not copied.
+    A source is a mapping, or a function that loads one.
     """
     return source() if callable(source) else dict(source)
 
@@ -39,15 +38,15 @@ def load_mapping(source: MappingSource) -> dict[str, Any]:
 class ClientStore(MutableMapping[int, dict[str, Any]]):
     """Map each client to its client state.
 
-    The map is write-only while server code of a method runs; reading then raises WireError.
-    Once `room` bytes lie in memory, what is put in goes to a file of its own and is read from there, bit for bit the
-    same. A file that the last checkpoint names stays as it is until the next checkpoint is in place (`commit`).
+    The map is write-only while server code of a method runs. Reading then raises WireError.
+    A client state that would exceed `room` bytes in memory is written to its own file, and is read from there with
+    equal bits. A file that the last checkpoint names is not changed until the next checkpoint is written (`commit`).
     """
 
     def __init__(self, states: Mapping[int, dict[str, Any]] | Iterable[tuple[int, dict[str, Any]]] = ()):
         self._memory: dict[int, dict[str, Any]] = {}
         self._files: dict[int, tuple[Path, int]] = {}  # file, CRC-32
-        self._sizes: dict[int, int] = {}  # bytes of each client, wherever they lie
+        self._sizes: dict[int, int] = {}  # bytes of each client state, in memory or in a file
         self._used = 0  # bytes in memory
         self._versions: Counter[int] = Counter()
         self._room, self._device = ROOM, torch.device("cpu")
@@ -59,27 +58,27 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
             self[client] = client_state
 
     def move_to(self, folder: Path | None, room: int | None = None, device: torch.device | None = None) -> None:
-        """Set where client states are stored, and move those that lie elsewhere.
+        """Set where client states are stored, and move the states that are elsewhere.
 
         Args:
-            folder: Holds the files, to which checkpoints then refer. None keeps the present folder, at first a
-                temporary one.
-            room: Bytes that may stay in memory. None keeps the present limit.
-            device: Holds what is read from a file. None keeps the present device.
+            folder: Folder for the files, to which checkpoints then refer. None keeps the current folder, which is a
+                temporary folder at first.
+            room: Bytes that may stay in memory. None keeps the current limit.
+            device: Device of tensors that are read from a file. None keeps the current device.
         """
         self._room = self._room if room is None else room
         self._device = device or self._device
         before, self._folder = self._folder, folder or self._folder
         for client, size in self._sizes.items():
-            if self._folder != before or client in self._memory:  # the room may be less than it was
+            if self._folder != before or client in self._memory:  # the new limit may be lower
                 self._store_entry(client, self._read_entry(client), size)
 
     @contextmanager
     def server_side(self) -> Iterator[None]:
-        """Refuse to be read while server code runs.
+        """Forbid reading while server code runs.
 
-        Used as `with state.store.server_side():` around each call of a method. Reading inside raises WireError,
-        writing is allowed.
+        The engine calls each server-side function of a method in `with state.store.server_side():`. Reading inside
+        raises WireError. Writing is allowed.
         """
         self._shut = True
         try:
@@ -115,7 +114,7 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
             path = path.with_stem(f"{client}-other")
         try:
             path.write_bytes(buffer.getbuffer())
-        except OSError as error:  # a full disk: say of which file
+        except OSError as error:  # the error of a full disk does not name the file
             error.filename = str(path)
             raise
         return path, zlib.crc32(buffer.getbuffer())
@@ -134,10 +133,10 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         return from_plain(plain, self._device, self._layouts)
 
     def copy_for(self, client: int) -> dict[str, Any]:
-        """Copy the mapping of one client for that client's own code, {} if it has none.
+        """Copy the mapping of one client for that client's own code. It is {} if the client has none.
 
-        The engine may call this at any time, also while server code runs.
-        The tensors themselves are shared with the store.
+        The engine may call this at any time, even while server code runs.
+        The copy shares its tensors with the store.
         """
         return dict(self._read_entry(client)) if client in self else {}
 
@@ -161,9 +160,9 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         return len(self._sizes)
 
     def version(self, client: int) -> int:
-        """Count what the client has stored so far.
+        """Return how often the client's state was stored so far.
 
-        Equal numbers mean unchanged content, so a result that was computed from it is still valid.
+        Equal numbers mean unchanged content, so a result that was computed from the content is still valid.
         """
         return self._versions[client]
 
@@ -175,8 +174,8 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
     def to_plain(self) -> dict[str, Any]:
         """Describe the store for a checkpoint, in dicts, numbers and tensors.
 
-        Client states in memory are part of the answer. For the others it names files, which are safely on the disk when
-        this returns.
+        Client states in memory are included in the result. Other states are included by file name, and these files are
+        flushed to disk before the function returns.
         """
         for path, _ in self._files.values():
             if path not in self._saved:
@@ -191,8 +190,8 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
     def commit(self) -> None:
         """Remove the files that only the previous checkpoint names.
 
-        Call it once the checkpoint made of `to_plain` is in place.
-        Until then a kill must find the files of the previous one.
+        Call it after the checkpoint with the result of `to_plain` is written. Until then the files are needed, because
+        the previous checkpoint is used if the process is killed.
         """
         self._saved = {path for path, _ in self._files.values()}
         if self._folder is not None and self._folder.is_dir():
@@ -201,13 +200,13 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any], folder: Path, device: torch.device, layouts: dict[str, Any]) -> Self:
-        """Undo `to_plain`.
+        """Restore a store from `to_plain`.
 
         Args:
-            plain: The answer of `to_plain`.
-            folder: Holds the files that `plain` names.
-            device: Where tensors go.
-            layouts: Layouts of weights met so far. Equal ones become one object; new ones are added.
+            plain: The result of `to_plain`.
+            folder: Folder of the files that `plain` names.
+            device: Device for the tensors.
+            layouts: Known layouts of weights. Equal layouts become one object, and new layouts are added.
 
         Raises:
             OSError: A file is missing.
@@ -220,13 +219,13 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         store._used = sum(store._sizes[c] for c in store._memory)
         store._files = {int(c): (folder / name, check) for c, (name, check) in plain["files"].items()}
         store._saved = {path for path, _ in store._files.values()}
-        for path, check in store._files.values():  # damage is reported now, not when the client's turn comes
+        for path, check in store._files.values():  # report damage now, not when the client runs
             _read_verified(path, check)
         return store
 
 
 def _read_verified(path: Path, check: int) -> bytes:
-    """Read a file. Raises ArtifactError if it does not hold what was written."""
+    """Read a file. Raise ArtifactError if its checksum is wrong."""
     content = path.read_bytes()
     if zlib.crc32(content) != check:
         raise ArtifactError(f"{path}: damaged; delete it and its checkpoint to start from round 0")

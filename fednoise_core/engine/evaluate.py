@@ -1,4 +1,4 @@
-"""Evaluate every view that a method offers on the clean test set."""
+"""Evaluate all views of a method on the test set."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from fednoise_core.ops.weights import Weights
 
 @dataclass(frozen=True)
 class ClientEntry:
-    """Weights that a client keeps under a name. A view names them; only the evaluation looks them up."""
+    """Weights in a client state, referred to by name. Views contain such references, which the evaluation resolves."""
 
     name: str
 
@@ -29,7 +29,7 @@ class FromClientState:
     make: Callable[[Mapping[int, Mapping[str, Any]]], Any]
 
 
-# (client or SERVER, a model, or several whose logits are summed, or what the client keeps, or what is made of that)
+# (client or SERVER, models): one model, or several whose logits are summed, or a reference to client states
 Member = tuple[int, Weights | Sequence[Weights] | ClientEntry | FromClientState]
 EvaluatedModels = dict[str, list[Member]]
 Row = tuple[str, int, str, float]  # view, client, metric, value
@@ -44,8 +44,8 @@ def _score_logits(logits: Tensor, y: Tensor, classes: int) -> Tensor:
         classes: K.
 
     Returns:
-        One tensor [2 + 2K]. The first 2 + K numbers are NaN if a logit is not finite: the largest of such numbers is
-        not a prediction.
+        One tensor [2 + 2K]. The first 2 + K numbers are NaN if a logit is not finite, because the argmax of such logits
+        is not a prediction.
     """
     right = (logits.argmax(1) == y).to(torch.float64)
     loss = torch.nn.functional.cross_entropy(logits.double(), y)
@@ -68,7 +68,7 @@ def iterate_models(
 ) -> Iterator[tuple[int, list[Weights]]]:
     """Look up the models of a view, one member after the other.
 
-    All client states together may not fit into memory, so each is read when its turn comes.
+    All client states together may not fit into memory, so each one is read only when it is needed.
 
     Yields:
         (client or SERVER, the member's models). The logits of several models are summed.
@@ -80,12 +80,13 @@ def iterate_models(
 def valid_accuracy(
     fed: Federation, members: Sequence[Member], clients: Mapping[int, Mapping[str, Any]]
 ) -> float | None:
-    """Measure the accuracy of a view on the clients' validation splits, against the given, noisy labels.
+    """Measure the accuracy of a view on the clients' validation splits, with the given, noisy labels.
 
-    A client's own model is measured on its own split, a model of the server on those of all. Every sample counts alike.
+    A client's own model is evaluated on the client's split. A model of the server is evaluated on the splits of all
+    clients. All samples have the same weight.
 
     Returns:
-        A share in 0..1, None if no client has a split, NaN if a logit is not finite.
+        A share in 0..1. None if no client has a split. NaN if a logit is not finite.
     """
     world, right, total = fed.world, 0.0, 0
     if not any(map(len, world.valid)):
@@ -106,12 +107,12 @@ def valid_accuracy(
 def count_confusion(
     fed: Federation, members: Sequence[Member], clients: Mapping[int, Mapping[str, Any]], pool: Pool, y: Tensor
 ) -> Tensor | None:
-    """Count how often a view takes an image of class i for class j, summed over its members.
+    """Count how often a view predicts class j for an image of class i, summed over its members.
 
     Args:
         fed: The federation, for nets and classes.
-        members: The view. Each member predicts all of `pool`.
-        clients: Client states, for members that name an entry of them.
+        members: Members of the view. Each member predicts all images of `pool`.
+        clients: Client states, for members that refer to their entries.
         pool: Test images.
         y: Their labels [n].
 
@@ -129,7 +130,7 @@ def count_confusion(
 
 
 def list_named(named: Any) -> Sequence[Any]:
-    """A member's models: one, or those whose logits are summed."""
+    """Return the models of a member as a sequence."""
     return [named] if isinstance(named, Weights | ClientEntry | FromClientState) else named
 
 
@@ -142,7 +143,7 @@ def _load_model(
 
 
 def resolve_entries(estimates: Mapping[str, Any], clients: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Look up the estimates that a method only names.
+    """Resolve the estimates that refer to client states.
 
     Args:
         estimates: Values by name. `ClientEntry` becomes {client: its entry}, for clients that have it.
@@ -167,7 +168,7 @@ def resolve_entries(estimates: Mapping[str, Any], clients: Mapping[int, Mapping[
 class Evaluator:
     """Evaluates views on the test pool.
 
-    Scores of a client's model are cached until the client stores something new.
+    Scores of a client's model are cached until the client state changes.
     """
 
     def __init__(self, fed: Federation, pool: Pool, y: Tensor):
@@ -195,7 +196,7 @@ class Evaluator:
                 yield view, -1, metric, sum(scores[metric] for _, scores in scored) / len(scored)
 
     def _score_member(self, client: int, models: Any, clients: ClientStore, done: dict[int, Tensor]) -> list[float]:
-        """Scores of a view's member."""
+        """Compute the scores of one member of a view, or take them from the cache."""
         key = (client, models.name) if isinstance(models, ClientEntry) else None
         version, cached = self._known.get(key, (0, None)) if key else (0, None)
         if cached is not None and version == clients.version(client):
@@ -218,6 +219,6 @@ class Evaluator:
             return done[id(model)]
         w = _load_model(client, model, clients)
         logits = self.fed.world.evaluate(self.fed.net(client), w, self.pool, self.rows)
-        if not isinstance(model, ClientEntry):  # those of every client would be put aside, at once
+        if not isinstance(model, ClientEntry):  # the logits of all clients at once would need much memory
             done[id(model)] = logits
         return logits

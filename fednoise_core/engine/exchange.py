@@ -1,4 +1,4 @@
-"""Exchange: what the server sends to clients, what they answer, and what is counted of it."""
+"""Exchange: training and function calls on clients, and the count of traffic and work."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,12 +19,12 @@ from fednoise_core.engine.world import SERVER, World
 from fednoise_core.io import SpecError
 from fednoise_core.ops.weights import Weights, all_finite, count_bytes
 
-# the clients' messages before a step -> what each of them finds in `broadcast` in that step
+# function from the clients' messages before a step to the further entries of each client's `broadcast` in that step
 Combine = Callable[[list[dict[str, Any]]], Sequence[Mapping[str, Any]]]
 
 
 class Fitted(NamedTuple):
-    """The clients whose answers arrived, and the answers, in one order."""
+    """The clients whose update is finite, and their updates, in the same order."""
 
     participants: list[int]
     updates: list[dict[str, Any]]
@@ -33,19 +33,19 @@ class Fitted(NamedTuple):
 class Exchange:
     """Fits and calls on clients.
 
-    Traffic is counted here: broadcasts, and updates without their entry "client_state", which stays on the client. So
-    is work, in passes: samples times forward-backward passes on clients, on whichever pool.
+    Traffic and work are counted here. Traffic is the bytes of broadcasts and of updates without their entry
+    "client_state", which stays on the client. Work is samples times forward-backward passes on clients, on any pool.
 
     Attributes:
         participants: Clients of the fits since the last round. The loop empties the list.
-        dropped: Those of them whose update was not finite. The loop empties the list.
-        infinite: Names of the entries that were not finite in the update that was dropped last, if its models were.
+        dropped: Participants whose update was not finite. The loop empties the list.
+        infinite: Names of the entries that were not finite in the last dropped update. [] if a model was not finite.
         phase_being_entered: Name of the phase that is being entered, "" in a round. The loop sets it.
     """
 
     def __init__(self, world: World, executor: Sequential):
         self.world, self.executor, self.train = world, executor, world.train
-        # of a round, or of what happens on the way into a phase after it: (tag of a fit, client)
+        # used pairs (tag of a fit, client) of the current round, or of the phase that is being entered
         self._tags: tuple[tuple[int, str], set[tuple[str, int]]] = ((-1, ""), set())
         self.phase_being_entered = ""
         self.bytes_down, self.bytes_up = 0, world.pooling_bytes
@@ -71,30 +71,30 @@ class Exchange:
         nets: Sequence[int] | None = None,
         tag: str = "fit",
     ) -> Fitted:
-        """Train `local` on these clients.
+        """Train on these clients.
 
         Args:
-            local: What each client does; the method itself, or another Local.
-            clients: Client numbers. With on="public" they may be [SERVER] * k.
-            broadcast: What all of them are sent.
-            per_client: More entries of `broadcast`, one mapping per client.
-            epochs: One number, or one per client. Default: that of `train`.
-            batch: Samples of a step. Default: that of `train`.
-            lr: A rate, or a function (step, steps) -> rate with steps counted from 0. Default: that of `train`.
-            on: "train", or "public": on the public images `ids` with `targets`.
+            local: Local training of each client: the method itself, or another Local.
+            clients: Client numbers. With on="public" they may be [SERVER] * k, to train k models on the server.
+            broadcast: Values that are sent to all clients.
+            per_client: Further entries of `broadcast`, one mapping per client.
+            epochs: Number of epochs, or one number per client. Default: `train.epochs`.
+            batch: Samples per step. Default: `train.batch`.
+            lr: Learning rate, or a function (step, steps) -> rate with steps counted from 0. Default: `train.lr`.
+            on: "train" for the client's samples, or "public" for the public images `ids` with `targets`.
             ids: Positions in the public pool.
-            targets: One tensor [len(ids), …] for all, or one per client.
-            nets: For server models, the client whose architecture the j-th one has.
-            tag: Names the random streams. Two fits of a client in one round need two tags.
+            targets: One tensor [len(ids), …] for all clients, or one per client.
+            nets: For each model on the server, the client whose architecture it has.
+            tag: Part of the keys of the random streams. Two fits of a client in one round need different tags.
 
         Returns:
-            The clients whose update is finite, and their updates. An update with a NaN or an infinity is dropped, with
-            what the client would have kept of it. What `make_update` puts under "client_state", and relabelling, is
-            kept with the client.
+            The clients whose update is finite, and their updates. An update with NaN or infinite values is dropped,
+            together with its client state. The entry "client_state" of `make_update` and relabelled targets are stored
+            for the client.
 
         Raises:
-            WireError: `ids` or `targets` for on="train", whose samples are the clients' own.
-            ValueError: Arguments that do not fit together.
+            WireError: `ids` or `targets` is given with on="train", where samples belong to the clients.
+            ValueError: Arguments do not fit together.
         """
         common = FitRequest(
             local, SERVER, state.round, 0, broadcast, on=on, ids=ids, tag=tag, batch=batch or 0, rate=lr
@@ -120,15 +120,15 @@ class Exchange:
     ) -> Fitted:
         """Train on public images, with an exchange between clients and server before every step.
 
-        Each client sends a message about its next batch (`Local.make_message`), `combine(messages)` answers with one
-        mapping per client, and `train_step` finds it in `broadcast`. All clients see the same public images in the same
-        order. Their models stay loaded over the whole fit, so an exchange costs its forward passes and its bytes, which
-        are counted as traffic, and not a start of every fit. Other arguments and the result are those of
-        `fit(on="public")`.
+        Each client sends a message about its next batch (`Local.make_message`). `combine(messages)` returns one mapping
+        per client, and `train_step` finds its entries in `broadcast`. All clients see the same public images in the
+        same order. Their models stay loaded during the whole fit, so an exchange costs only its forward passes and its
+        bytes, which count as traffic. Other arguments and the result are those of `fit(on="public")`.
 
         Raises:
-            ValueError: `combine` does not answer every client, or clients would not take the same steps.
-            TypeError: `local` has code between epochs.
+            ValueError: `combine` does not return one mapping per client, or clients would take different numbers of
+                steps.
+            TypeError: `local` overrides `between_epochs`.
         """
         if type(local).between_epochs is not Local.between_epochs:
             raise TypeError(f"{type(local).__name__}: `between_epochs` is for fit; fit_lockstep has no such pause")
@@ -144,7 +144,7 @@ class Exchange:
             batch=batch or 0,
             rate=lr,
             together=True,
-            # else some would skip a batch that others take
+            # otherwise some clients would skip a batch that others take
             single_ok=all(self.world.net(c).single_ok for c in clients),
         )
         requests, sent = self._make_requests(state, common, clients, per_client, epochs, targets, None)
@@ -172,23 +172,23 @@ class Exchange:
         *,
         per_client: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[Any]:
-        """Run fn(client, broadcast) where each client's data are.
+        """Run fn(client, broadcast) on each client.
 
-        Only what it returns crosses to the server. It may write `client.state` and `client.targets`. An entry "relay"
-        of a dict that it returns is for other clients (`relayed_message`).
+        Only the result is sent to the server. `fn` may assign `client.state` and `client.targets`. If the result is a
+        dict, its entry "relay" is a message to other clients (`relayed_message`).
 
         Args:
             state: The run's state, in which client states are stored.
             clients: Client numbers, each once.
             fn: A function at the top level of a module, since executors may send it to another process.
-            broadcast: What all of them are sent.
-            per_client: More entries of `broadcast`, one mapping per client.
+            broadcast: Values that are sent to all clients.
+            per_client: Further entries of `broadcast`, one mapping per client.
 
         Returns:
-            The answers, in the order of `clients`.
+            The results, in the order of `clients`.
 
         Raises:
-            ValueError: A client stands twice in `clients`.
+            ValueError: A client occurs twice in `clients`.
             WireError: `fn` changes a tensor of the client state or the broadcast in place.
         """
         broadcast = broadcast or {}
@@ -223,9 +223,9 @@ class Exchange:
         targets: Tensor | Sequence[Tensor] | None,
         nets: Sequence[int] | None,
     ) -> tuple[list[FitRequest], list[int]]:
-        """One request per client, and the bytes that each is sent.
+        """Make one request per client, and count the bytes that are sent to each client.
 
-        common: what all requests share. Client and epochs are filled in here.
+        `common` has the fields that all requests share. Fields that differ between clients are filled in here.
         """
         if common.on == "train" and not (targets is None and common.ids is None):
             raise WireError("samples and targets of training are the clients' own: return them from `prepare_fit`")
@@ -238,7 +238,7 @@ class Exchange:
         archs = _require_one_each("nets", clients if nets is None else nets, k)
         if any("lr" in entries for entries in (broadcast, *extras)):
             raise ValueError("give `fit` a rate of its own as lr=")
-        rate = {} if callable(lr) else {"lr": lr}  # a schedule's is worked out with the number of steps
+        rate = {} if callable(lr) else {"lr": lr}  # a schedule needs the number of steps, so the fit evaluates it
         tag = f"{self.phase_being_entered} {common.tag}" if self.phase_being_entered else common.tag
         base, requests, sent = self._count_bytes(state, broadcast), [], []
         for c, extra, turns, target, arch in zip(clients, extras, epoch_counts, pool_targets, archs, strict=True):
@@ -257,7 +257,7 @@ class Exchange:
                 )
             )
             sent.append(base + self._count_bytes(state, extra) if c != SERVER else 0)
-        self._use_tag(clients, tag, state.round)  # last: a call refused for another reason has not used up its tag
+        self._use_tag(clients, tag, state.round)  # last, so that a call that fails for another reason uses no tag
         return requests, sent
 
     def _use_tag(self, clients: Sequence[int], tag: str, round: int) -> None:
@@ -273,22 +273,22 @@ class Exchange:
         self._tags[1].update((tag, c) for c in asked_once)
 
     def _count_bytes(self, state: State, broadcast: Mapping[str, Any]) -> int:
-        """Bytes of a broadcast."""
+        """Count the bytes of a broadcast, including messages from other clients."""
         return sum(state.relay.size(v) if isinstance(v, Relayed) else count_bytes(v) for v in broadcast.values())
 
     def _resolve_relayed(self, state: State, broadcast: Mapping[str, Any]) -> MappingSource:
-        """The broadcast; what is in other clients' messages is fetched when the client's turn comes."""
+        """Return the broadcast, or a function that loads messages of other clients into it when the client runs."""
         relayed = {name: value for name, value in broadcast.items() if isinstance(value, Relayed)}
         return (lambda: {**broadcast, **state.relay.fetch_messages(relayed)}) if relayed else broadcast
 
     def _collect_results(
         self, state: State, requests: Sequence[FitRequest], sent: Sequence[int], results: Iterable[FitResult]
     ) -> Fitted:
-        """Count, keep with each client what stays there, and drop what is not finite."""
+        """Count traffic and work, store client states and targets, and drop updates that are not finite."""
         clients, updates = [], []
         for request, broadcast, result in zip(requests, sent, results, strict=True):
             c = request.client
-            # other numbers that a client keeps may be infinite for good reasons
+            # other numbers in a client state may be infinite for good reasons
             models = [value for value in (result.client_state or {}).values() if isinstance(value, Weights)]
             good = result.finite and all_finite([result.update, result.relay, models])
             if c == SERVER and not good:
@@ -324,7 +324,7 @@ class Exchange:
 
 
 def _require_distinct(clients: Iterable[int]) -> list[int]:
-    """These clients. Raises ValueError if one stands twice among them."""
+    """Return the clients as a list. Raise ValueError if one occurs twice."""
     numbers = list(clients)
     for c, times in Counter(numbers).items():
         if times > 1:
@@ -333,7 +333,7 @@ def _require_distinct(clients: Iterable[int]) -> list[int]:
 
 
 def _require_one_each(title: str, values: Sequence[Any], count: int) -> Sequence[Any]:
-    """The values, if there is one per client."""
+    """Return the values. Raise ValueError unless there is one per client."""
     if len(values) != count:
         raise ValueError(f"{title}: {len(values)} for {count} clients")
     return values

@@ -1,7 +1,4 @@
-"""Federation: the world as a method's server side sees it, and what the server can do in it.
-
-Data stay with the clients.
-"""
+"""Federation: the interface of a method's server code to the run. It gives no access to the clients' data."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -44,9 +41,9 @@ class Federation(Exchange):
         self.all = [c for c in range(self.n) if self.sizes[c]]  # clients without samples are never drawn
         self._held = frozenset(self.all)
         self.cohort = world.cohort  # m
-        self.passes_a_round = max(1.0, self.train.epochs * world.samples_a_round)  # of FedAvg on average clients
+        self.passes_a_round = max(1.0, self.train.epochs * world.samples_a_round)  # passes of FedAvg on average clients
         self._prescribed = world.cohorts(self.n, self.cohort) if world.cohorts else None
-        self._drawn: list[list[int]] = []  # of these cohorts, those so far: one a round, whatever the method does
+        self._drawn: list[list[int]] = []  # prescribed cohorts so far, one per round, whatever the method does
 
     @property
     def public(self) -> int:
@@ -56,18 +53,18 @@ class Federation(Exchange):
     def net(self, client: int = SERVER) -> Net:
         """Look up the architecture that a client (by default the server) runs.
 
-        Client c runs net number c mod (number of nets), the server the first one.
-        All clients run the same one unless `train.net` is a list.
+        Client c runs net number c mod (number of nets), and the server runs the first net.
+        All clients run the same net unless `train.net` is a list.
         """
         return self.world.net(client)
 
     def init_weights(self, *key: str | int, client: int = SERVER) -> Weights:
-        """Draw new weights for the architecture of `client` from the stream of these words.
+        """Draw initial weights for the architecture of `client` from the stream of these words.
 
-        The default is the model that all clients share.
+        The default is the shared model of all clients.
 
         Raises:
-            SpecError: The shared model is asked for, but clients run several architectures.
+            SpecError: Initial weights of a shared model are requested, but clients run several architectures.
         """
         if client == SERVER and len({self.net(c).layout for c in range(self.n)}) > 1:
             raise SpecError("train.net: this method averages one model over all clients, so they need one architecture")
@@ -76,31 +73,30 @@ class Federation(Exchange):
     def random_stream(self, *key: str | int) -> torch.Generator:
         """Make the run's random stream of these words, a torch CPU generator.
 
-        Name the round in the words, since the same words give the same numbers again:
+        Include the round in the words, since the same words give the same numbers again:
         `fed.random_stream("mix", state.round)`.
         """
         return self.world.random_stream("method", *key)
 
     def derive_seed(self, *key: str | int) -> int:
-        """Draw a number below 2^31 from the run's stream of these words.
+        """Draw a number below 2^31 from the run's stream of these words, as a seed for other libraries.
 
-        It is meant for libraries that want a seed.
-        Name the round in the words, since the same words give the same number again.
+        Include the round in the words, since the same words give the same number again.
         """
         return int(stream(self.world.seed, "method", *key).integers(2**31))
 
     def sample_cohort(self, round: int, size: int | None = None, candidates: Iterable[int] | None = None) -> list[int]:
         """Draw the round's cohort, uniformly without replacement.
 
-        It is the same for every method of one seed.
+        All methods get the same cohorts if they have the same seed.
 
         Args:
-            round: From 1.
-            size: Clients to draw. Default: floor(fraction * n).
-            candidates: Draw from these only. A client without samples is left out.
+            round: Round number, from 1.
+            size: Number of clients to draw. Default: floor(fraction * n), at least 1.
+            candidates: Clients to draw from. Default: all. Clients without samples are never drawn.
 
         Raises:
-            ValueError: Nobody is left to draw from.
+            ValueError: No client with samples is left to draw from.
         """
         allowed = self._held if candidates is None else self._held.intersection(candidates)
         if not allowed:
@@ -132,9 +128,9 @@ class Federation(Exchange):
         """Draw k distinct positions of the public pool.
 
         Args:
-            round: Names the random stream, together with `word`.
-            word: Two draws of one round need two words.
-            k: 0, or at least the pool's size: all positions, in order.
+            round: Round number, part of the key of the random stream.
+            word: Further part of the key. Two draws in one round need different words.
+            k: Number of positions. With 0, or the pool's size or more, all positions are returned in order.
 
         Returns:
             int64 [k] on the run's device.
@@ -150,32 +146,33 @@ class Federation(Exchange):
         return torch.randperm(n, generator=self.world.random_stream("public", word, round))[:k].to(self.world.device)
 
     def relayed_message(self, state: State, client: int, name: str) -> Relayed | None:
-        """Stand in for what `client` handed on under `name` in its latest message.
+        """Make a placeholder for the value `name` in the latest message of `client` to other clients.
 
-        A message to other clients is an entry "relay" of what `make_update`, `after_fit` or a function of
-        `run_on_clients` returns. The stand-in, as a value of `broadcast` or `per_client`, reaches another client, who
-        finds the thing itself.
+        A message to other clients is the entry "relay" in the result of `make_update`, `after_fit` or a function of
+        `run_on_clients`. Use the placeholder as a value of `broadcast` or `per_client`. The receiving client finds the
+        value itself in its broadcast.
 
         Returns:
-            The stand-in, or None if the client has not handed on anything under this name yet.
+            The placeholder, or None if the client has not sent a value under this name yet.
         """
         return Relayed(client, name) if state.relay.has_message(client, name) else None
 
     def release_labels(self, state: State, epsilon: float, times: int = 1) -> Release:
         """Release label histograms under epsilon-label-DP.
 
-        Every client's labels pass randomised response and are sent as a histogram [K], which reveals no more than the
-        labels in random order. r releases cost a label r * epsilon, and one that m clients hold m times as much, which
-        the summary reports. The result is stored in state.notes["release"], so a resume does not draw again.
+        Every client randomises its labels by randomised response and sends their histogram [K], which reveals no more
+        than the labels in random order. r releases have the privacy cost r * epsilon for a label. If m clients hold the
+        sample, the cost is m times as large. The summary reports the cost. The result is stored in
+        state.notes["release"], so a resumed run does not draw again.
 
         Args:
             state: The run's state.
-            epsilon: Privacy of one release.
-            times: How many releases the run may make, at most one a round, each with noise of its own.
+            epsilon: Privacy cost of one release.
+            times: Maximal number of releases in the run, at most one per round. Each draws new noise.
 
         Raises:
-            RuntimeError: A release too many, or a second one in a round.
-            ValueError: epsilon or times are not those of the first release.
+            RuntimeError: All releases were made already, or there was one in this round.
+            ValueError: `epsilon` or `times` differs from the first release.
         """
         recorded = state.notes.get("release")
         release = Release.restore(recorded) if recorded else Release(epsilon, self.classes, times)
@@ -213,10 +210,11 @@ class Federation(Exchange):
 
 
 def _randomise_labels(client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Client-side: the histogram of its randomised labels.
+    """Client-side code: compute the histogram of the client's randomised labels.
 
-    The stream holds epsilon. Else two runs with one seed and two budgets would draw the same lies, and a label that
-    differs between them would be the true one in the run with the larger budget.
+    The key of the random stream includes epsilon. Otherwise two runs with the same seed and different budgets would
+    draw the same noise. A label that differs between them would then be the true label in the run with the larger
+    budget.
     """
     epsilon = broadcast["epsilon"]
     rng = client.numpy_rng("label release", repr(epsilon))

@@ -1,6 +1,6 @@
-"""ClientFit: one client's work in one fit.
+"""ClientFit: local training of one client in one fit.
 
-Its parts (`open`, `iterate_stretches`, `step`, `close`) are run alike by every executor.
+Every executor calls its functions `open`, `iterate_stretches`, `step` and `close` in the same way.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from fednoise_core.engine.world import SERVER, World
 from fednoise_core.ops.optim import Trained
 from fednoise_core.ops.weights import all_finite, count_bytes
 
-Workspace = dict[Any, Trained]  # buffers of one executor, by (name, layout, rule), which are loaded for each client
+Workspace = dict[Any, Trained]  # buffers of one executor by (name, layout, rule), which all clients reuse
 Rate = float | Callable[[int, int], float]  # learning rate, or a function of (step, steps) with steps from 0
 
 
 @dataclass(frozen=True)
 class FitRequest:
-    """Request to one client. `client_state` and `targets` are the client's own and go in and out with it."""
+    """Request to train on one client. It includes the client's own `client_state` and `targets`."""
 
     local: Local
     client: int
     round: int
     epochs: int
-    broadcast: MappingSource  # with what other clients handed on to it
+    broadcast: MappingSource  # including messages from other clients
     client_state: MappingSource = field(default_factory=dict)
     targets: Tensor | None = None  # its current targets; None: the given labels
     on: str = "train"
@@ -43,9 +43,9 @@ class FitRequest:
     tag: str = "fit"
     batch: int = 0  # samples of a step; 0: train.batch
     net_of: int | None = None  # the client whose architecture is trained; None: its own
-    rate: Rate | None = None  # what `broadcast["lr"]` is in each step; None: as it is in `broadcast`
-    together: bool = False  # clients take each step together: one order of images for all, and no choice of samples
-    single_ok: bool = True  # whether the nets of all that fit together take a batch of one sample
+    rate: Rate | None = None  # schedule of `broadcast["lr"]`; None: `broadcast["lr"]` does not change
+    together: bool = False  # lockstep: all clients see the same images in the same order, without a choice of samples
+    single_ok: bool = True  # whether the nets of all clients in a lockstep fit take a batch of one sample
 
 
 @dataclass
@@ -53,14 +53,14 @@ class FitResult:
     """Result of a fit.
 
     Attributes:
-        update: What crosses to the server.
-        client_state: What stays with the client. None: unchanged.
+        update: Values that are sent to the server.
+        client_state: New client state, which stays with the client. None: unchanged.
         targets: The client's targets after relabelling. None: unchanged.
-        steps: How many were taken.
+        steps: Number of steps.
         passes: Samples times forward-backward passes, over all steps.
-        relay: What crosses for other clients only.
+        relay: Message to other clients.
         finite: Whether all weights that were trained are finite.
-        twice: Bytes of `relay` that are in `update` too. They cross once.
+        twice: Bytes that are in both `relay` and `update`. They are sent once.
     """
 
     update: dict[str, Any]
@@ -70,7 +70,7 @@ class FitResult:
     passes: int = 0
     relay: dict[str, Any] = field(default_factory=dict)
     finite: bool = True
-    twice: int = 0  # bytes of `relay` that are in `update` too: they cross once
+    twice: int = 0  # bytes that are in both `relay` and `update`, which are sent once
 
 
 class ClientFit:
@@ -89,7 +89,7 @@ class ClientFit:
         self.local = request.local
         self.size = request.batch or world.train.batch
         self.scheduled = callable(request.rate)
-        self.done = self.passes = 0  # steps taken in earlier stretches; samples passed in all
+        self.done = self.passes = 0  # steps of earlier plans; samples times passes in total
 
     def open(self) -> ClientFit:
         """Run the client-side preparation, plan the steps and load the weights.
@@ -122,7 +122,7 @@ class ClientFit:
             self.broadcast["lr"] = self._scheduled_rate(0, len(steps))
         work = local.prepare_fit(self.client, self.broadcast) if self.client is not None else None
         self._take_work(work or Work(), request.epochs, ())
-        if self.scheduled:  # of the first step, for all hooks but `train_step`, which gets its own
+        if self.scheduled:  # the rate of the first step, for all hooks except `train_step`, which gets its step's rate
             self.broadcast["lr"] = self._get_rate(0)
         self.carry: dict[str, Trained] = {}
         for name, start in local.init_carry(self.net, self.broadcast, self.client_state).items():
@@ -137,7 +137,7 @@ class ClientFit:
         return self
 
     def _take_work(self, work: Work, epochs: int, key: tuple[str | int, ...]) -> None:
-        """Plan `epochs` epochs of this work. key: for random streams other than those of the fit's first plan."""
+        """Plan `epochs` epochs of this work. `key` makes its random streams differ from those of the first plan."""
         self._check_work(work)
         self._refresh_state(work)
         self.aux = work.aux
@@ -160,7 +160,7 @@ class ClientFit:
                 raise ValueError(f"{place}.{name} names a position that is not among the {n} samples")
 
     def _refresh_state(self, work: Work) -> None:
-        """Take over the targets, client state and facts of this work."""
+        """Update targets and client state from this work."""
         self._work = work
         self._set_targets(work)
         stored = self.client.state if self.client is not None else {}
@@ -185,7 +185,7 @@ class ClientFit:
         self.splits = [*columns, local.draws]
 
         def numbers(*pool: str) -> tuple[Columns, Columns]:
-            """Streams of augmentation and the method's own draws, and of dropout; each pool has its own."""
+            """Make the streams of augmentation and method, and those of dropout. Each pool has its own streams."""
             draws = [(k, world.random_stream("augment", v, *pool, *key)) for v, k in enumerate(columns) if k]
             if local.draws:
                 draws.append((local.draws, world.random_stream("step", *pool, *key)))
@@ -204,27 +204,27 @@ class ClientFit:
         }
 
     def iterate_stretches(self) -> Iterator[range]:
-        """Give the numbers of the steps to take before client-side code runs again.
+        """Yield ranges of steps. Client-side code runs between two ranges.
 
-        A stretch holds all steps, or those of one epoch if the method has code between epochs.
-        The fit ends early once its weights are not finite, since nothing of it will be used.
+        A range has all steps, or the steps of one epoch if the method has code between epochs.
+        The fit ends early once its weights are not finite, because its result is then dropped.
         """
         epochs, local, client = self.request.epochs, self.local, self.client
         if client is None or type(local).between_epochs is Local.between_epochs:
             yield self._count_passes(range(len(self.plan.steps)))
             return
-        start, planned = 0, epochs  # the present plan's first epoch, and its number of epochs
+        start, planned = 0, epochs  # first epoch and number of epochs of the current plan
         for epoch in range(epochs):
             a_epoch = len(self.plan.steps) // max(planned, 1)
             first = (epoch - start) * a_epoch
             yield self._count_passes(range(first, first + a_epoch))
             if epoch + 1 < epochs:
                 if not self._is_finite():
-                    return  # nothing of it will be used
+                    return  # the result will be dropped
                 self._keep_written()
                 work = local.between_epochs(client, self.carry, self.broadcast, epoch + 1)
                 if work is None:
-                    self._refresh_state(self._work)  # it may have relabelled, or replaced what is kept
+                    self._refresh_state(self._work)  # the hook may have relabelled or replaced client state
                 else:
                     self.done += first + a_epoch
                     start, planned = epoch + 1, epochs - epoch - 1
@@ -236,14 +236,14 @@ class ClientFit:
         return steps
 
     def _keep_written(self) -> None:
-        """Keep with the client what steps wrote per sample."""
+        """Store the per-sample values that steps have written in the client state."""
         if self.client is not None and self.state:
             written = {name: values.clone() for name, values in self.state.items()}
             self.client.state = {**self.client.state, **written}
             self.client_state = {**self.client_state, **written}
 
     def _get_rate(self, k: int) -> float:
-        """The scheduled learning rate of step k of the present plan."""
+        """Compute the scheduled learning rate of step k of the current plan."""
         return self._scheduled_rate(self.done + k, self.done + len(self.plan.steps))
 
     def _scheduled_rate(self, step: int, steps: int) -> float:
@@ -252,7 +252,7 @@ class ClientFit:
         return float(schedule(step, max(steps, 1)))
 
     def _gather_rows(self, order: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Images, targets and per-sample data in this order."""
+        """Gather images, targets and per-sample data in this order."""
         return (
             self.x.index_select(0, order),
             self.y.index_select(0, order),
@@ -260,7 +260,7 @@ class ClientFit:
         )
 
     def _split_epoch(self, epoch: int) -> list[tuple[Tensor, ...]]:
-        """Images, targets, positions, random numbers, masks and per-sample data of an epoch, each in batches."""
+        """Split images, targets, positions, random numbers, masks and per-sample data of an epoch into batches."""
         plan, steps = self.plan, slice(epoch * self.length, (epoch + 1) * self.length)
         order = plan.order[steps]
         x, y, aux = self._gather_rows(order)
@@ -268,9 +268,9 @@ class ClientFit:
         return [tensor.split(self.size) for tensor in tensors]
 
     def _make_views(self, x: Tensor, numbers: Tensor) -> tuple[list[Tensor], Tensor]:
-        """The views [B, C, H, W] of images [B, H, W, C], and the method's own columns of the uniform numbers [B, …].
+        """Make the views [B, C, H, W] of images x [B, H, W, C], which are normalised without augmentation, else uint8.
 
-        x is normalised if there is no augmentation, else uint8.
+        The second result is the method's own columns of the uniform numbers [B, …].
         """
         if self.plain:
             return [x.permute(0, 3, 1, 2)] * len(self.augmentations), numbers
@@ -283,10 +283,9 @@ class ClientFit:
         return views, u
 
     def make_batch(self, k: int) -> Batch:
-        """Gather what step k sees.
+        """Make the batch of step k. Batches of further pools are in its `more`.
 
-        An epoch is gathered and cut at once: one call instead of a slice per step and tensor.
-        Batches of further pools are in its `more`.
+        A whole epoch is gathered and split in one call, instead of one slice per step and tensor.
         """
         a = self.plan.steps[k][0]
         epoch = a // self.length
@@ -309,38 +308,38 @@ class ClientFit:
         return {name: values.index_select(0, i) for name, values in self.state.items()}
 
     def step(self, k: int) -> None:
-        """Take step k of the present plan."""
+        """Take step k of the current plan."""
         self.train_batch(k, self.make_batch(k), {})
 
     def train_batch(self, k: int, batch: Batch, reply: Mapping[str, Any]) -> None:
-        """Run the method's step in the run's precision, and keep the rows that it writes per sample.
+        """Run the method's step in the run's precision, and store the per-sample values that it writes.
 
         Args:
-            k: The step of the present plan.
+            k: The step of the current plan.
             batch: Its batch, from `make_batch`.
-            reply: What `broadcast` holds beside the rest in this step.
+            reply: Further entries of `broadcast` for this step.
         """
         broadcast = {**self.broadcast, **reply}
         if self.scheduled:
             broadcast["lr"] = self._get_rate(k)
         entries = _list_state_rows(batch) if self.state else ()
         precision: Any = contextlib.nullcontext()
-        if self.world.train.precision == "bf16":  # with a cache of casts, gradients of several passes would add in bf16
+        if self.world.train.precision == "bf16":  # with cached casts, gradients of several passes would add up in bf16
             precision = torch.autocast(self.world.device.type, torch.bfloat16, cache_enabled=False)
         with precision:
             self.local.train_step(self.net, self.carry, batch, broadcast, self.client_state)
         for pool, name, rows, version in entries:
             new = pool.state[name]
-            if new is not rows or rows._version != version:  # else a pool that only reads would undo another's writing
+            if new is not rows or rows._version != version:  # a pool that only reads must not undo another's writes
                 self.state[name].index_copy_(0, pool.i, new.detach().to(rows.dtype))
 
     def close(self) -> FitResult:
-        """End the fit: compute the update, and hand over the client state.
+        """End the fit: compute the update, and return it with the client state.
 
-        A fit whose weights are not finite skips `after_fit`, since code that measures the model would trip over it.
+        If the weights are not finite, `after_fit` is skipped, because code that measures the model might fail.
 
         Raises:
-            ValueError: A Local keeps something for the server.
+            ValueError: A Local that trains on the server returns client state.
             WireError: A tensor of broadcast or client state was changed in place.
         """
         steps = self.done + len(self.plan.steps)
@@ -353,7 +352,7 @@ class ClientFit:
             if client_state:
                 raise ValueError(f"{type(self.local).__name__}: nothing is kept for the server; send it in the update")
             return FitResult(update, None, None, steps, self.passes)
-        if not self._is_finite():  # code that measures the model would trip over it, and the update is dropped anyway
+        if not self._is_finite():  # code that measures the model might fail, and the update is dropped anyway
             return FitResult(update, None, None, steps, self.passes, update.pop("relay", {}), finite=False)
         self.client.state = {**self.client.state, **client_state}
         update = self.local.after_fit(self.client, update, self.broadcast)
@@ -368,6 +367,6 @@ class ClientFit:
 
 
 def _list_state_rows(batch: Batch) -> list[tuple[Batch, str, Tensor, int]]:
-    """The rows of per-sample state that a step is given, of all pools, as they are before it."""
+    """List the rows of per-sample state in the batches of all pools, with their versions before the step."""
     pools = (batch, *batch.more.values())
     return [(pool, name, rows, rows._version) for pool in pools for name, rows in pool.state.items()]

@@ -1,6 +1,7 @@
-"""Local, Batch and Work: what one client does in a fit, what one step sees, and what a client prepares for itself.
+"""Local, Batch and Work: local training of one client, the input of one step, and a client's changes to its training.
 
-The random numbers of a step come from `batch.u` and `batch.masks`. A layer of torch that draws its own is not allowed.
+The random numbers of a step come from `batch.u` and `batch.masks`. Layers of torch that draw random numbers are not
+allowed.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from fednoise_core.settings.train import Train
 class Batch:
     """Input of one step from one pool.
 
-    `views` holds one tensor per entry of `Local.get_augmentations`; `x` is the first. `state` may be written: replace
-    an entry, or change it in place, and the client's rows get the new numbers.
+    `views` holds one tensor per entry of `Local.get_augmentations`, and `x` is the first view. A step may write to
+    `state`: if an entry is replaced or changed in place, the client's rows get the new values.
     """
 
     views: list[Tensor]  # each [B, C, H, W] float32, normalised
@@ -33,9 +34,9 @@ class Batch:
     i: Tensor  # [B] int64: position among the client's samples
     u: Tensor  # [B, Local.draws] float32: uniform numbers for the method
     masks: Tensor  # [B, Local.passes * net.draws] float32: uniform numbers for dropout
-    aux: dict[str, Tensor]  # per-sample data that `prepare_fit` asked for, gathered by i
-    state: dict[str, Tensor] = field(default_factory=dict)  # per-sample numbers that steps may change, gathered by i
-    more: dict[str, Batch] = field(default_factory=dict)  # batches of further pools, with random numbers of their own
+    aux: dict[str, Tensor]  # per-sample data from `Work.aux`, gathered by i
+    state: dict[str, Tensor] = field(default_factory=dict)  # per-sample values that steps may change, gathered by i
+    more: dict[str, Batch] = field(default_factory=dict)  # batches of further pools, with their own random numbers
 
     @property
     def x(self) -> Tensor:
@@ -53,33 +54,33 @@ class Batch:
 
 @dataclass
 class Work:
-    """Changes that `Local.prepare_fit` and `Local.between_epochs` make to a client's work. Nothing of it is sent."""
+    """Changes that `Local.prepare_fit` and `Local.between_epochs` make to a client's training. They are never sent."""
 
-    samples: Tensor | None = None  # [m] int64, positions to train on, among the client's own (default: all)
-    targets: Tensor | None = None  # [n] or [n, K]: targets of this fit only (default: the current ones)
-    aux: dict[str, Tensor] = field(default_factory=dict)  # [n, …] each, handed out by batch
-    # [n, …] each, handed out by batch, and what steps write is kept by the client under the same name
+    samples: Tensor | None = None  # [m] int64, positions of the samples to train on (default: all)
+    targets: Tensor | None = None  # [n] or [n, K]: targets for this fit only (default: the current targets)
+    aux: dict[str, Tensor] = field(default_factory=dict)  # [n, …] each: per-sample data for `Batch.aux`
+    # [n, …] each: per-sample data for `Batch.state`; written values are stored in the client state under the same name
     state: dict[str, Tensor] = field(default_factory=dict)
-    # further pools: name -> positions [m], batched beside the main one; left out if empty, or if the net cannot
-    # normalise the only sample
+    # further pools: name -> positions [m], with batches in `Batch.more`; a pool is left out if it is empty, or if it
+    # has one sample and the net has batch norm
     more: dict[str, Tensor] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)  # added to the `client_state` of this fit
 
 
 class Local:
-    """One client's part of a method.
+    """Client-side part of a method.
 
-    Everything here may touch the client's data through `client` and `batch`. Only the result of `make_update` and
-    `after_fit`, without its "client_state", crosses to the server. The hooks share these arguments:
+    All functions here may access the client's data through `client` and `batch`. Only the result of `make_update` and
+    `after_fit`, without its entry "client_state", is sent to the server. The hooks share these arguments:
 
-    - broadcast: what the server sent, plus "lr".
-    - client_state: what this client keeps, plus `Work.facts`.
-    - carry: the weights in training (`Trained`), by the names that `init_carry` gave them.
+    - broadcast: values that the server sent, and "lr".
+    - client_state: the client state, and `Work.facts`.
+    - carry: the weights in training (`Trained`), by the names from `init_carry`.
     """
 
     train: Train
     draws: int = 0  # uniform numbers per sample and step that the method uses
-    passes: int = 1  # forward-backward passes of a step over its batch: for dropout and for the count of work
+    passes: int = 1  # forward-backward passes of a step over its batch, for dropout and the count of work
 
     def get_augmentations(self) -> list[Any]:
         """List one augmentation per view of a batch.
@@ -90,26 +91,25 @@ class Local:
         return [self.train.augment]
 
     def make_optimiser(self, name: str) -> Optimiser:
-        """Make the update rule for the carried weights `name`.
+        """Make the optimiser for the weights `name` of `carry`.
 
-        Its memory starts afresh in every fit unless `restore_optimiser` returns an earlier one.
-        The default is that of the training settings.
+        Its memory, such as momentum, is reset in every fit unless `restore_optimiser` returns an earlier memory.
+        The default is the optimiser of the training settings.
         """
         t = self.train
         return optim.make_optimiser(t.optimiser, momentum=t.momentum, weight_decay=t.weight_decay, clip=t.clip)
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
-        """Prepare the client's work before the first step.
-
-        This is client-side code, whose result stays with the client.
+        """Run client-side code before the first step.
 
         Returns:
-            What differs from training on all samples with their current targets, or None.
+            A Work with the changes to the training, which stays with the client. None: train on all samples with
+            their current targets.
         """
         return None
 
     def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
-        """Choose what is trained and from which values.
+        """Choose the weights that are trained, and their initial values.
 
         Returns:
             Weights by name. Default: the broadcast model, as "model".
@@ -119,10 +119,10 @@ class Local:
     def restore_optimiser(
         self, name: str, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> Sequence[Tensor] | None:
-        """Choose the memory with which the optimiser of `name` goes on.
+        """Choose the initial memory of the optimiser of `name`.
 
         Returns:
-            The answer of `carry[name].copy_memory()`, as an earlier `make_update` kept it, or None to start afresh.
+            A result of `carry[name].copy_memory()` that an earlier `make_update` stored, or None for a reset.
         """
         return None
 
@@ -141,16 +141,16 @@ class Local:
     def compute_objective(
         self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> Tensor:
-        """Compute the scalar that a step descends.
+        """Compute the scalar objective that a step minimises.
 
         The default is the mean of `compute_loss` over the batch.
-        Methods that need other terms, such as a proximal one, override it.
+        Methods with further terms, such as a proximal term, override it.
         """
         logits = net.train(w, batch.x, batch.drop(net))
-        if type(self).compute_loss is Local.compute_loss:  # loss and mean in one kernel: 8 % of the perceptron's step
+        if type(self).compute_loss is Local.compute_loss:  # loss and mean in one kernel save 8 % of an MLP's step
             return losses.mean_ce(logits, batch.y)
         loss = self.compute_loss(logits, batch.y)
-        if loss.shape not in (logits.shape[:1], ()):  # a mean is right, too
+        if loss.shape not in (logits.shape[:1], ()):  # a scalar mean is allowed, too
             shape = f"{list(loss.shape)} for {len(logits)} samples"
             raise SpecError(f"{type(self).__name__}.compute_loss: it gives {shape}; the loss of each is needed")
         return loss.mean()
@@ -158,10 +158,9 @@ class Local:
     def correct_gradient(
         self, grad: Tensor, w: Weights, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> None:
-        """Change the flat gradient [trained] in place, after the backward pass and before the update.
+        """Change the flat gradient [trained] in place, after the backward pass and before the optimiser step.
 
-        The default leaves it.
-        The weights `w` are those at which it was computed.
+        The default does not change it. The gradient was computed at the weights `w`.
         """
 
     def train_step(
@@ -172,9 +171,10 @@ class Local:
         broadcast: Mapping[str, Any],
         client_state: Mapping[str, Any],
     ) -> None:
-        """Advance `carry` and `batch.state` by one step, and touch nothing else.
+        """Take one training step. It may change `carry` and `batch.state`, and nothing else.
 
-        The default descends `compute_objective` with `correct_gradient` at the rate broadcast["lr"].
+        The default is one step of gradient descent on `compute_objective`, with `correct_gradient` and the learning
+        rate broadcast["lr"].
         """
         model = carry["model"]
         grad = model.backward(self.compute_objective(net, model.w, batch, broadcast, client_state))
@@ -186,12 +186,11 @@ class Local:
     ) -> Work | None:
         """Run client-side code after `epoch` epochs (1, 2, …, but not after the last).
 
-        `carry[name].values()` is the model so far. What steps wrote into `batch.state` is in `client.state`.
+        `carry[name].values()` is the current model. Values that steps wrote to `batch.state` are in `client.state`.
 
         Returns:
-            A Work, which replaces samples, targets, aux, further pools and facts for the epochs to come, and the
-            entries of
-            state that it names. None changes nothing.
+            A Work for the remaining epochs. It replaces samples, targets, aux, further pools and facts, and those
+            entries of state that it contains. None changes nothing.
         """
         return None
 
@@ -203,9 +202,9 @@ class Local:
         broadcast: Mapping[str, Any],
         client_state: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Compute what a client tells the server before each step of `fed.fit_lockstep`.
+        """Compute the message that a client sends to the server before each step of `fed.fit_lockstep`.
 
-        The server answers with what `train_step` finds in `broadcast`.
+        The server's answer is added to `broadcast` for `train_step`.
 
         Raises:
             TypeError: The method does not define it.
@@ -220,10 +219,10 @@ class Local:
         client_state: Mapping[str, Any],
         steps: int,
     ) -> dict[str, Any]:
-        """Collect the update after `steps` steps.
+        """Make the update after `steps` steps.
 
-        An entry "client_state" (a dict) stays and updates what the client keeps. An entry "relay" (a dict) is for
-        other clients: the server passes it on with `fed.relayed_message` and cannot look at it.
+        An entry "client_state" (a dict) stays on the client and updates the client state. An entry "relay" (a dict) is
+        a message to other clients. The server passes it on with `fed.relayed_message`, and cannot read it.
 
         Returns:
             Values by name. Default: the trained model, as "model".
@@ -236,6 +235,6 @@ class Local:
         It may measure with the trained model and replace entries of `client.state`.
 
         Returns:
-            What is sent in place of `update`. Default: `update`.
+            The update that is sent instead of `update`. Default: `update`.
         """
         return update

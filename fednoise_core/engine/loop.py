@@ -1,4 +1,4 @@
-"""The one loop: phases, rounds, evaluation, checkpoints. It knows no method, no net and no data set by name."""
+"""The loop over phases and rounds, with evaluation and checkpoints. It is the same for all methods."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from fednoise_core.ops.weights import Weights
 
 
 class Stopped(RuntimeError):
-    """The run was asked to stop and did so after a round; its checkpoint is in place."""
+    """The run was stopped on request after a round. Its checkpoint has been written."""
 
 
 class Diverged(SpecError):
@@ -50,18 +50,19 @@ class Saving:
 
     Attributes:
         path: Path of the checkpoint, in an existing folder.
-        key: Text that stands for what a run depends on beside its arguments, such as your own code. A checkpoint with
-            another key is ignored.
-        seconds: Pause between checkpoints, longer if writing takes long. 0: every round.
-        rounds: Also every so many rounds. 0: by time only.
-        stop: Asked after each round. True ends the run there with a checkpoint and `Stopped`.
+        key: Text that identifies further inputs of a run besides its arguments, such as the version of your own code. A
+            checkpoint with another key is ignored.
+        seconds: Seconds between checkpoints, longer if writing takes long. 0: every round.
+        rounds: Additional checkpoint every `rounds` rounds. 0: by time only.
+        stop: Function that is called after each round. If it returns True, the run writes a checkpoint and raises
+            `Stopped`.
     """
 
     path: Path
     key: str = ""
-    seconds: float = 20.0  # 0: every round; else longer if writing takes long
-    rounds: int = 0  # also every so many rounds; 0: by time only
-    stop: Callable[[], bool] = bool  # asked after each round: True ends the run there with a checkpoint and `Stopped`
+    seconds: float = 20.0
+    rounds: int = 0
+    stop: Callable[[], bool] = bool  # bool() is False: never stop
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", Path(self.path))  # a person may pass text
@@ -70,9 +71,9 @@ class Saving:
         """Return True if a checkpoint is due after this round.
 
         Args:
-            round: From 1.
+            round: Round number, from 1.
             last: time.monotonic() of the previous checkpoint.
-            took: Seconds that writing it took.
+            took: Seconds that it took to write the previous checkpoint.
         """
         # Checkpoints can be gigabytes: spend at most 5 % of the time on writing them.
         pause = self.seconds and max(self.seconds, 19 * took)
@@ -88,10 +89,10 @@ class Outcome:
         state: The state after the last round.
         record: Metrics and diagnostics.
         views: The models to evaluate, the headline first.
-        suspects: The given labels of every site, judged.
-        confusion: Of the headline view, int64 [K, K], as `count_confusion` gives it.
-        resumed: The round it went on from, 0 if it started afresh.
-        spent: Seconds and CPU seconds of the attempts before that round.
+        suspects: Estimates of label errors for every site.
+        confusion: Confusion matrix of the headline view, int64 [K, K], from `count_confusion`.
+        resumed: Round of the checkpoint from which the run was resumed, 0 without a resume.
+        spent: Seconds and CPU seconds of earlier attempts, up to that checkpoint.
     """
 
     fed: Federation
@@ -100,8 +101,8 @@ class Outcome:
     views: EvaluatedModels
     suspects: list[SiteLabels]
     confusion: Tensor | None
-    resumed: int  # the round it went on from, 0 if it started afresh
-    spent: list[float]  # seconds, CPU seconds of the attempts before that round
+    resumed: int
+    spent: list[float]
 
     def models(self, view: str | None = None) -> Iterator[tuple[int, list[Weights]]]:
         """Look up the final models of a view, by default the headline.
@@ -128,24 +129,24 @@ def run_loop(
     progress: Path | None = None,
     on_round: Callable[[dict[str, Any]], object] | None = None,
 ) -> Outcome:
-    """Run `method` to its end, going on from a checkpoint if there is one.
+    """Run `method` to its end. Resume from a checkpoint if there is one.
 
     Args:
         world: The run's arrays and random streams.
-        executor: Runs the clients.
+        executor: Executor that runs the clients.
         method: The method, with its settings (a `FedAvg` of fednoise_core.methods, which the engine does not import).
         truth: The clean labels, for diagnostics.
         test: Test images.
         test_y: Their labels [n] int64.
-        saving: How to write checkpoints. None: not at all.
+        saving: Path and frequency of checkpoints. None: no checkpoints.
         room: Bytes of client states that may stay in memory. The rest goes to files.
-        label: Names the run in messages.
-        console: Gets a line a round.
-        progress: File to which a line of JSON a round is appended.
-        on_round: Gets each round's metrics (`Record.of_round`).
+        label: Name of the run in messages.
+        console: Stream for one line per round.
+        progress: File to which one JSON line per round is appended.
+        on_round: Function that is called with each round's metrics (`Record.of_round`).
 
     Raises:
-        Stopped: The run was asked to stop. Its checkpoint is in place.
+        Stopped: The run was stopped on request. Its checkpoint has been written.
         Diverged: No update of a round is finite.
     """
     run = RunLoop(world, executor, method, truth, saving, label, console)
@@ -154,7 +155,7 @@ def run_loop(
 
 
 class RunLoop:
-    """A run while it goes on: federation, state and record."""
+    """A run in progress: federation, state and record."""
 
     def __init__(
         self,
@@ -181,7 +182,7 @@ class RunLoop:
     # the start
 
     def start_run(self, room: int, evaluator: Evaluator) -> None:
-        """Take up the checkpoint if there is one, else make the state before the first round and evaluate it."""
+        """Load the checkpoint if there is one. Otherwise make the state before the first round and evaluate it."""
         fed, saving, checkpoint = self.fed, self.saving, self._load_checkpoint()
         self.evaluator = evaluator
         self.state: State = checkpoint[0] if checkpoint else self.init_state()
@@ -205,7 +206,7 @@ class RunLoop:
         return state
 
     def _load_checkpoint(self) -> tuple[State, dict[str, Any]] | None:
-        """The checkpoint. A damaged one counts as none: starting over gives the same bytes."""
+        """Load the checkpoint. A damaged checkpoint is ignored, because a new start gives the same results."""
         saving = self.saving
         if saving is None:
             return None
@@ -218,7 +219,7 @@ class RunLoop:
     # a round
 
     def play_rounds(self, progress: Path | None, on_round: Callable[[dict[str, Any]], object] | None) -> Outcome:
-        """Play the rounds that are left. The arguments are those of `run_loop`."""
+        """Run the remaining rounds. The arguments are those of `run_loop`."""
         with closing(Progress(self.label, self.phases[-1].end, self.resumed, progress, self.console, on_round)) as log:
             while (phase := self.enter_phase()) is not None:
                 self.play_round(phase, log)
@@ -226,7 +227,7 @@ class RunLoop:
         return self.finish_run()
 
     def enter_phase(self) -> Phase | None:
-        """The phase that the next round belongs to, entered if need be; None at the end."""
+        """Return the phase of the next round, and enter it if needed. Return None at the end of the run."""
         state = self.state
         while state.phase < len(self.phases):
             phase = self.phases[state.phase]
@@ -234,7 +235,7 @@ class RunLoop:
                 if phase.enter is not None and state.round < phase.end:
                     self.fed.phase_being_entered = (
                         phase.name
-                    )  # names its random streams, which else would be the last round's
+                    )  # part of the random streams' keys; otherwise they would equal those of the last round
                     with state.store.server_side():
                         phase.enter(self.fed, state)
                     self.fed.phase_being_entered = ""
@@ -253,18 +254,18 @@ class RunLoop:
         log.report_round(state.round, phase.name, accuracies, self.record)
 
     def _train_round(self, phase: Phase) -> dict[str, float]:
-        """The phase's round; what it reports, and how many updates were dropped because they were not finite."""
+        """Run one round of the phase. Return its metrics, and the number of updates dropped as not finite."""
         fed, state = self.fed, self.state
         try:
             with state.store.server_side():
                 report = phase.run_round(fed, state) or {}
         except FloatingPointError as error:
             raise self.make_diverged(str(error)) from error
-        except Exception as error:  # a method may trip over an empty list of answers
+        except Exception as error:  # a method may fail on an empty list of updates
             if fed.participants and len(fed.dropped) == len(fed.participants):
                 raise self.make_diverged() from error
             raise
-        asked, dropped = fed.participants, fed.dropped  # also of what was fitted on the way into the phase
+        asked, dropped = fed.participants, fed.dropped  # including fits in `Phase.enter`
         if dropped and len(dropped) == len(asked):
             raise self.make_diverged()
         fed.participants, fed.dropped = [], []
@@ -274,13 +275,13 @@ class RunLoop:
         return {**report, "dropped_updates": float(len(dropped))}
 
     def describe_dropped(self, clients: list[int]) -> str:
-        """Say whose updates were dropped, and why."""
+        """Describe in a message which clients' updates were dropped, and why."""
         return f"not finite, dropped: the update of {name_clients(clients)}"
 
     def make_diverged(self, problem: str = "") -> Exception:
-        """The error of a round without a finite update."""
+        """Make the error of a round without a finite update."""
         train, infinite = self.world.train, self.fed.infinite
-        if not problem and infinite:  # the rate is not to blame
+        if not problem and infinite:  # the models are finite, so the learning rate is not the cause
             where = f"{self.label}: round {self.state.round}: no update is finite ({name_clients(self.fed.dropped)})"
             return Diverged(f"{where}: {infinite[0]!r} has numbers that are NaN or infinite, the model has none")
         problem = problem or f"no update is finite ({name_clients(self.fed.dropped)})"
@@ -301,7 +302,7 @@ class RunLoop:
     def _record_report(self, round: int, phase: str, report: dict[str, float]) -> None:
         """Record the round's report and the bytes sent since the last call.
 
-        So traffic of `init_state` and `Phase.enter` is counted with the next round.
+        Traffic of `init_state` is thus counted for round 0, and traffic of `Phase.enter` for the next round.
         """
         fed, record = self.fed, self.record
         record.passes = fed.passes
@@ -314,12 +315,12 @@ class RunLoop:
     # evaluation
 
     def list_evaluated(self) -> tuple[EvaluatedModels, dict[str, Any]]:
-        """List the models to evaluate, and the method's estimates. They may name what clients keep."""
-        with self.state.store.server_side():  # only the evaluation reads that
+        """List the models to evaluate, and the method's estimates. Both may name entries of client states."""
+        with self.state.store.server_side():  # only the evaluation may read these entries
             return self.method.list_models(self.fed, self.state), self.method.estimate_noise(self.fed, self.state)
 
     def _evaluate_round(self, phase: str) -> dict[str, float]:
-        """Record the round's scores and estimates; returns the accuracy by view."""
+        """Record the scores and estimates of the round. Return the accuracy by view."""
         state, record, accuracies = self.state, self.record, {}
         views, estimates = self.list_evaluated()
         for view, client, metric, value in self.evaluator.evaluate_views(views, state.store):
@@ -332,7 +333,7 @@ class RunLoop:
     # checkpoints and the end
 
     def save_if_due(self, phase: Phase) -> None:
-        """Write a checkpoint if it is time, or if the run is asked to stop, which raises Stopped."""
+        """Write a checkpoint if one is due, or if the run is to stop. In the latter case raise Stopped."""
         saving, state = self.saving, self.state
         if saving is None or self._is_last(phase):
             return
@@ -365,9 +366,9 @@ class RunLoop:
         return Outcome(self.fed, state, record, views, suspects, confused, self.resumed, self.spent)
 
     def _record_validation(self, views: EvaluatedModels) -> None:
-        """Measure the headline view on the validation splits, as clients would themselves: none of it is sent.
+        """Record the accuracy of the headline view on the validation splits. It does not count as traffic.
 
-        By it variants can be chosen without test data or clean labels.
+        It allows a choice between variants of a method without test data or clean labels.
         """
         headline, members = next(iter(views.items()))
         value, record = valid_accuracy(self.fed, members, self.state.clients), self.record
@@ -376,9 +377,9 @@ class RunLoop:
             record.metrics.append((self.state.round, record.work, phase, headline, SERVER, "valid_accuracy", value))
 
     def _ask_clients(self, question: Callable[[Client, Any], Any]) -> dict[int, Any]:
-        """Ask what the method finds out about each client's labels.
+        """Run a hook of the method that scores labels on each client.
 
-        The answer is for the client's owner and does not count as traffic.
+        The result is for the client's owner and does not count as traffic.
         """
         fed, state = self.fed, self.state
         before = fed.bytes_up, fed.bytes_down

@@ -1,4 +1,4 @@
-"""model.safetensors: the models of a finished run with all that is needed to use them elsewhere."""
+"""model.safetensors: the models of a finished run, with the metadata that is needed to use them elsewhere."""
 
 import json
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ from fednoise_core.engine.world import SERVER
 from fednoise_core.io import open_atomic
 from fednoise_core.ops.weights import count_bytes
 
-LIMIT = 1 << 29  # bytes of a run's model.safetensors; a hundred ResNet-18s would be 4.5 GB
+LIMIT = 1 << 29  # largest size of model.safetensors in bytes; a hundred ResNet-18s would have 4.5 GB
 
 
 def describe_data(arrays: Arrays) -> dict[str, Any]:
-    """Describe what a user of the models must know about images and classes.
+    """Collect the facts about images and classes that are needed to use the models.
 
     Returns:
-        `mean` and `std` per channel, of pixels in 0..1, and `class_names` in order, [] if they have none.
+        `mean` and `std` per channel, of pixels in 0..1, and `class_names` in order. [] if classes have no names.
     """
     return {"mean": list(arrays.mean), "std": list(arrays.std), "class_names": list(arrays.names)}
 
@@ -30,14 +30,14 @@ def collect_models(
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Collect the final models of the headline view.
 
-    A tensor's name is that of the net's own module (torchvision's for the ResNets), behind `client<c>/`, or `<k>/` if
-    several models make a view.
+    A tensor has the name that it has in the net's module (torchvision's for the ResNets). The prefix is `client<c>/`
+    for a client's model, and `<k>/` for several models of the server.
 
     Args:
         outcome: The finished run.
-        about: Facts on the data set, of `describe_data`.
-        limit: Bytes. Where every client has its own model they would fill a disk: those beyond it are left out and
-            counted.
+        about: Facts about the data set, from `describe_data`.
+        limit: Largest total size in bytes. Further models are left out and counted, because the models of all clients
+            could fill a disk.
 
     Returns:
         Tensors on the CPU by name, and the facts to store beside them.
@@ -64,7 +64,7 @@ def collect_models(
 def write_models(path: Path, outcome: Outcome, about: Mapping[str, Any]) -> None:
     """Write model.safetensors, whole or not at all.
 
-    The facts are one entry of its metadata, `fednoise`, as JSON.
+    The facts are the metadata entry `fednoise`, as JSON.
     Models beyond `LIMIT` bytes are left out.
     """
     from safetensors.torch import save

@@ -1,6 +1,6 @@
 """The files of a finished run (docs/results_files.md).
 
-All but cost.json depend on settings, code and inputs only, not on time or machine.
+Except for cost.json, the files depend only on settings, code and inputs, not on the time or the machine.
 """
 
 import math
@@ -65,9 +65,9 @@ def make_summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _summarise_privacy(release: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Report epsilon, the privacy cost of one sample's labels over all releases and clients that hold it.
+    """Report epsilon, the privacy cost of the label of one sample. It is None without a release.
 
-    It is None without a release.
+    The cost is the sum over all releases and over all clients that hold the sample.
     """
     if release is None:
         return {"epsilon": None}
@@ -79,8 +79,8 @@ def _summarise_privacy(release: Mapping[str, Any] | None) -> dict[str, Any]:
 def _summarise_headline(curve: list[tuple[int, float]]) -> dict[str, float | None]:
     """Report the headline numbers of a curve.
 
-    These are the best value and its round, the last, the mean of the last ten evaluations, and the value before
-    training. A number that is not finite, or a mean over one, becomes None.
+    These are the best value and its round, the last value, the mean of the last ten evaluations, and the value before
+    training. A number that is not finite becomes None, and so does a mean that includes one.
     """
     after = [(r, v) for r, v in curve if r > 0] or curve
     best = max((point for point in after if not math.isnan(point[1])), key=lambda point: point[1], default=(None, None))
@@ -95,9 +95,9 @@ def _summarise_headline(curve: list[tuple[int, float]]) -> dict[str, float | Non
 
 
 def _is_at_chance(accuracy: float | None, confusion: Tensor, members: int) -> bool:
-    """Return True if an accuracy is at most two standard errors above that of always naming the commonest class.
+    """Return True if an accuracy is at most two standard errors above that of always predicting the largest class.
 
-    members: Models that judged the same images, all counted in `confusion`.
+    members: Number of models that predicted the same images. `confusion` is the sum over them.
     """
     counts = confusion.sum(1).tolist()
     share, n = max(counts) / max(sum(counts), 1), max(sum(counts) / max(members, 1), 1)
@@ -129,7 +129,7 @@ def write_results(
     """Write all files of a run into `out`, each whole or not at all.
 
     Args:
-        out: The folder. summary.json comes last: with it the run counts as finished.
+        out: The folder. summary.json is written last, and marks the run as finished.
         outcome: The finished run.
         summary: The summary.
         spec: The run's settings, for spec.json.
@@ -147,7 +147,7 @@ def write_results(
     models.write_models(out / "model.safetensors", outcome, models.describe_data(arrays))
     write_json(out / "spec.json", spec)
     write_json(out / "cost.json", cost)
-    write_json(out / "summary.json", summary)  # last: with it the run counts as finished
+    write_json(out / "summary.json", summary)  # last, because it marks the run as finished
 
 
 def write_metrics(path: Path, record: Record) -> None:
@@ -156,7 +156,7 @@ def write_metrics(path: Path, record: Record) -> None:
 
 
 def _write_parquet(path: Path, columns: tuple[str, ...], rows: list[Any]) -> None:
-    import pyarrow as pa  # at the end of a run only
+    import pyarrow as pa  # imported here, because it is needed only at the end of a run
     import pyarrow.parquet as pq
 
     types = {"round": pa.int32(), "client": pa.int32(), "work": pa.float64(), "value": pa.float64()}

@@ -1,7 +1,4 @@
-"""Phase: a named stretch of rounds.
-
-A method lists its phases, and the loop runs them in order.
-"""
+"""Phase: a named sequence of rounds. A method lists its phases, and the loop runs them in order."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,14 +9,14 @@ from fednoise_core.engine.state import State
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of rounds.
+    """A named sequence of rounds.
 
     Attributes:
-        name: Names the phase in the results.
-        run_round: Trains one round and returns what it reports, as metrics by name.
-        end: The last round of the whole run that may belong to the phase.
-        until: Asked after each of its rounds. True ends the phase earlier.
-        enter: Called once on the way in, before its first round.
+        name: Name of the phase in the results.
+        run_round: Function that runs one round and returns metrics by name.
+        end: Last round of the phase, counted from the start of the run.
+        until: Function that is called after each round of the phase. True ends the phase earlier.
+        enter: Function that is called once before the first round of the phase.
     """
 
     name: str

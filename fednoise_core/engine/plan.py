@@ -1,7 +1,4 @@
-"""Index plans: which samples a client's steps see, in which order, with which random numbers.
-
-They are made on the host, before the steps.
-"""
+"""Index plans: samples, order and random numbers of a client's steps. They are made on the CPU before the steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-Columns = Sequence[tuple[int, torch.Generator]]  # how many numbers a sample needs, and the stream they come from
+Columns = Sequence[tuple[int, torch.Generator]]  # pairs of (random numbers per sample, their stream)
 
 
 @dataclass
@@ -19,7 +16,7 @@ class Plan:
     Attributes:
         order: Sample positions, epoch after epoch.
         u: One row of uniform numbers per entry of `order`, for augmentation and method.
-        masks: The same for dropout.
+        masks: One row of uniform numbers per entry of `order`, for dropout.
         steps: (from, to) of each step in `order`.
     """
 
@@ -30,15 +27,15 @@ class Plan:
 
 
 def batch_boundaries(n: int, epochs: int, batch: int, last: str, single_ok: bool) -> tuple[int, list[tuple[int, int]]]:
-    """Compute the length of one epoch's order, and where each step begins and ends in the order of all epochs.
+    """Compute the number of samples per epoch, and the bounds of each step in the order of all epochs.
 
-    A last batch of one sample is skipped if the net cannot normalise it. A client with less than a batch keeps it under
-    "drop", since it would otherwise do no step at all.
+    A last batch of one sample is skipped if batch norm cannot use it. With "drop", a client that has less than one
+    batch still uses it. Otherwise the client would not take any step.
 
     Args:
-        n: Samples.
-        epochs: Passes over them.
-        batch: Samples of a step.
+        n: Number of samples.
+        epochs: Number of epochs.
+        batch: Samples per step.
         last: "short", "drop" or "wrap" (`Train.last_batch`).
         single_ok: Whether the net takes a batch of one sample.
 
@@ -68,16 +65,16 @@ def make_plan(
 ) -> Plan:
     """Plan the steps over sample positions `rows` [n].
 
-    Every user of random numbers has its stream: a method that draws for itself trains on the same crops and with the
-    same dropout as one that does not.
+    Augmentation, method and dropout have separate random streams. So a method that draws its own numbers trains with
+    the same crops and the same dropout as a method that does not.
 
     Args:
-        rows: Positions in the pool. The plan lies on their device.
-        epochs: Passes over them.
-        batch: Samples of a step.
+        rows: Positions in the pool. The plan is on their device.
+        epochs: Number of epochs.
+        batch: Samples per step.
         last: As for `batch_boundaries`.
         single_ok: As for `batch_boundaries`.
-        order_stream: Shuffles each epoch. Streams are CPU generators.
+        order_stream: Stream that shuffles each epoch. All streams are CPU generators.
         draws: Numbers per sample of augmentation and method, with their streams.
         masks: Numbers per sample of dropout, with their streams.
     """
@@ -92,15 +89,15 @@ def make_plan(
 def make_side_plan(
     rows: Tensor, main: Sequence[tuple[int, int]], order_stream: torch.Generator, draws: Columns, masks: Columns
 ) -> Plan:
-    """Plan a further pool, `rows` [n >= 1], for the same steps as the main one.
+    """Plan a further pool, `rows` [n >= 1], for the same steps as the main plan.
 
-    Batches are as large as those of the main plan. The pool is reshuffled whenever it is used up, and one that is
-    smaller than a batch gives all of itself every time.
+    Batches are as large as those of the main plan. The pool is shuffled again when the rest is smaller than a batch. If
+    the whole pool is smaller than a batch, every batch contains the whole pool.
 
     Args:
-        rows: Positions in the pool. The plan lies on their device.
+        rows: Positions in the pool. The plan is on their device.
         main: (from, to) of the main plan's steps.
-        order_stream: Shuffles each pass. Streams are CPU generators.
+        order_stream: Stream that shuffles each pass. All streams are CPU generators.
         draws: Numbers per sample of augmentation and method, with their streams.
         masks: Numbers per sample of dropout, with their streams.
     """
@@ -108,7 +105,7 @@ def make_side_plan(
     have = n
     for a, b in main:
         size = min(b - a, n)
-        if start % n + size > n:  # start a fresh pass rather than mix two
+        if start % n + size > n:  # a batch does not mix two passes
             start += n - start % n
         while start + size > have:
             order.append(torch.randperm(n, generator=order_stream))

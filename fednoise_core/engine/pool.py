@@ -1,4 +1,4 @@
-"""Pools: images on the device as uint8, and the way from there to a normalised batch."""
+"""Pools: images on the device as uint8, and their conversion to normalised batches."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """Images [n, H, W, C] uint8: a tensor on the device, or a memory-mapped array that is read piece by piece.
+    """Images [n, H, W, C] uint8, as a tensor on the device or a memory-mapped array that is read piece by piece.
 
     Feature vectors are float32 [n, 1, 1, d].
 
-    `take` returns float32 [m, H, W, C], normalised with the data set's mean and std: channels last in memory, so that a
-    batch is one gather and `permute(0, 3, 1, 2)` makes it [m, C, H, W] in channels_last layout.
+    `take` returns float32 [m, H, W, C], normalised with the data set's mean and std. Channels are last in memory. So
+    one gather makes a batch, and `permute(0, 3, 1, 2)` turns it into [m, C, H, W] in channels_last layout.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Pool:
         self.std = torch.tensor(std, dtype=torch.float32, device=self.device)
 
     def raw(self, index: Tensor) -> Tensor:
-        """Look up images as they are.
+        """Look up images without normalisation.
 
         Args:
             index: Positions [m].
@@ -104,8 +104,7 @@ class Pool:
 def build_augmentation(spec: Any) -> Augment | None:
     """Build the augmentation of a name or of {"name": …, options…}.
 
-    "none" and None give None.
-    The module is imported on use, since most small runs have no augmentation.
+    It is None for "none" and None. The module is imported on use, since most small runs have no augmentation.
     """
     if spec in ("none", None):
         return None

@@ -1,6 +1,6 @@
-"""Record: the rows of a run while it goes on.
+"""Record: metrics and diagnostics that are collected during a run.
 
-It is part of the checkpoint, so that a resumed run's files equal an uninterrupted one's.
+It is part of the checkpoint, so a resumed run writes the same files as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Record:
         metrics: (round, work, phase, view, client, metric, value).
         diagnostics: (round, client, metric, value).
         passes: Samples times forward-backward passes.
-        work: The same in rounds of FedAvg.
+        work: `passes` in units of FedAvg rounds.
         bytes_up: Bytes of updates so far.
         bytes_down: Bytes of broadcasts so far.
     """
 
     metrics: list[tuple[int, float, str, str, int, str, float]] = field(default_factory=list)
     diagnostics: list[tuple[int, int, str, float]] = field(default_factory=list)
-    passes: int = 0  # kept beside `work`: the quotient does not lead back to it exactly
+    passes: int = 0  # stored in addition to `work`, from which it cannot be computed exactly
     work: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
@@ -47,7 +47,7 @@ class Record:
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Record:
-        """Undo `to_plain`."""
+        """Make a record from the result of `to_plain`."""
         return cls(
             [tuple(r) for r in plain["metrics"]],
             [tuple(r) for r in plain["diagnostics"]],
@@ -61,9 +61,8 @@ class Record:
         """Collect a round's metrics over all clients.
 
         Returns:
-            `round`, `phase`, `work`, what the method reported, `bytes_up` and `bytes_down`. If the round was evaluated,
-            also
-            `views` {view: {metric: value}}, and the first view's metrics by name.
+            `round`, `phase`, `work`, the method's own metrics, `bytes_up` and `bytes_down`. If the round was evaluated,
+            also `views` {view: {metric: value}}, and the first view's metrics by name.
         """
         rows = []
         for row in reversed(self.metrics):
@@ -87,12 +86,12 @@ class Record:
         return [(r, v) for r, _, _, w, c, m, v in self.metrics if w == view and c == -1 and m == metric]
 
     def phases(self) -> list[dict[str, Any]]:
-        """List the stretches of rounds that had a round, in order.
+        """List the phases that had at least one round, in order.
 
-        Every round reports its bytes under its phase, whether it was evaluated or not.
+        Rounds are identified by their metric "bytes_up", which every round has.
 
         Returns:
-            {"name", "first", "last"} of each.
+            {"name", "first", "last"} of each phase.
         """
         phases: list[dict[str, Any]] = []
         for round, name in ((r, phase) for r, _, phase, _, _, metric, _ in self.metrics if r and metric == "bytes_up"):
@@ -104,16 +103,16 @@ class Record:
 
 
 class Progress:
-    """One line a round: on the console, and as JSON appended to `path`, which `fednoise progress` reads.
+    """Progress of a run, one line per round: text on the console, and JSON in `path` for `fednoise progress`.
 
     Args:
-        label: Names the run.
+        label: Name of the run.
         total: Rounds of the whole run.
         done: Rounds before this attempt.
-        path: The file of JSON lines, or None.
-        console: Gets the lines, or None.
-        listener: Gets the round's metrics (`Record.of_round`) with `of`, all rounds, and `done_before`, those before a
-            resume.
+        path: File to which JSON lines are appended, or None.
+        console: Stream for the lines of text, or None.
+        listener: Function that is called with the metrics of each round (`Record.of_round`), `of` (the number of all
+            rounds), and `done_before` (the rounds before a resume).
     """
 
     def __init__(
@@ -138,7 +137,7 @@ class Progress:
         Args:
             number: The round, from 1.
             phase: Its phase.
-            accuracy: By view, {} if the round was not evaluated.
+            accuracy: Accuracy by view, {} if the round was not evaluated.
             record: The run's record, for the listener.
         """
         if self.listener is not None:

@@ -1,6 +1,6 @@
-"""Messages that clients hand on to other clients through the server.
+"""Messages from clients to other clients, which the server passes on.
 
-The engine holds it and counts it as traffic. The server never reads it.
+The engine stores them and counts them as traffic. Server code never reads them.
 """
 
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from fednoise_core.ops.weights import count_bytes
 
 @dataclass(frozen=True)
 class Relayed:
-    """Stands in a broadcast for what `client` handed on under `name`. The receiving client finds that itself."""
+    """Placeholder in a broadcast for the value `name` in a message of `client`. The receiver gets the value itself."""
 
     client: int
     name: str
 
 
 class Relay(ClientStore):
-    """The latest message of each client to others.
+    """The latest message of each client to other clients.
 
-    A message that comes up during a fit is staged: receivers in the same fit still get the one before, whichever client
-    is done first. `deliver` ends that.
+    A message that is sent during a fit is staged until `deliver`. Receivers in the same fit still get the previous
+    message, whichever client finishes first.
     """
 
     def __init__(self) -> None:
@@ -34,54 +34,50 @@ class Relay(ClientStore):
         self._staged: dict[int, dict[str, Any]] = {}
 
     def stage(self, client: int, message: dict[str, Any]) -> int:
-        """Take a message in until `deliver`.
+        """Stage a message until `deliver`.
 
         Returns:
-            Its bytes.
+            Size of the message in bytes.
         """
         self._staged[client] = message
         return count_bytes(message)
 
     def deliver(self) -> None:
-        """Put staged messages in the place of those before them.
-
-        Call it when a fit is over.
-        Until then receivers get the earlier message, whichever client is done first.
-        """
+        """Replace the previous messages by the staged messages. Call it at the end of a fit."""
         for client, message in self._staged.items():
             self[client] = message
             self._parts[client] = {name: count_bytes(value) for name, value in message.items()}
         self._staged = {}
 
     def has_message(self, client: int, name: str) -> bool:
-        """Return True if the client has handed on something under this name."""
+        """Return True if the client's latest message has a value of this name."""
         return name in self._parts.get(client, ())
 
     def size(self, part: Relayed) -> int:
-        """Count the bytes of the message part that `part` stands for."""
+        """Return the size in bytes of the value that the placeholder `part` stands for."""
         return self._parts[part.client][part.name]
 
     def fetch_messages(self, parts: dict[str, Relayed]) -> dict[str, Any]:
-        """Load what other clients handed on.
+        """Load values from messages of other clients.
 
         Args:
-            parts: Stand-ins by the name under which the receiving client finds the thing.
+            parts: Placeholders, by the name of the value in the receiving client's broadcast.
 
         Returns:
-            The things themselves, under the same names.
+            The values under the same names.
         """
         return {key: self.copy_for(part.client)[part.name] for key, part in parts.items()}
 
     def to_plain(self) -> dict[str, Any]:
         """Describe the relay for a checkpoint.
 
-        It is the answer of `ClientStore.to_plain`, with the bytes by name.
+        It is the result of `ClientStore.to_plain`, and the size of each value.
         """
         return {**super().to_plain(), "parts": {str(c): sizes for c, sizes in self._parts.items()}}
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any], folder: Path, device: torch.device, layouts: dict[str, Any]) -> Self:
-        """Undo `to_plain`. Arguments and errors are those of `ClientStore.from_plain`."""
+        """Restore a relay from `to_plain`. Arguments and errors are those of `ClientStore.from_plain`."""
         relay = super().from_plain(plain, folder, device, layouts)
         relay._parts = {int(c): sizes for c, sizes in plain["parts"].items()}
         return relay

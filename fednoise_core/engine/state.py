@@ -1,4 +1,4 @@
-"""State: everything of a run that must survive a kill, and its checkpoint."""
+"""State of a run that is stored in checkpoints, and functions that write and read checkpoints."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class State:
     """The server's and the clients' state between rounds.
 
     Attributes:
-        server: What the server holds ("model", "control", "prior" …).
+        server: Values that the server stores ("model", "control", "prior" …).
         clients: Client state of each client. The engine fills it from `make_update` and `run_on_clients`.
-        notes: Small JSON facts, such as estimated noise levels and counters.
-        round: Counts from 1. 0: nothing done.
-        phase: Number of the running phase, from 0.
-        since: The round after which that phase was entered.
-        entered: Whether it was entered.
+        notes: Small JSON values, such as estimated noise levels and counters.
+        round: Current round, from 1. 0: before the first round.
+        phase: Number of the current phase, from 0.
+        since: Round after which the current phase was entered.
+        entered: Whether the current phase was entered.
     """
 
     server: dict[str, Any] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class State:
     phase: int = 0
     since: int = 0
     entered: bool = False
-    # of the engine only: client -> its targets where changed, and what clients hand on to each other
+    # for the engine only: client -> its targets if changed, and messages between clients
     relabelled: dict[int, Tensor] = field(default_factory=dict, repr=False)
     relay: Relay = field(default_factory=Relay, repr=False)
 
@@ -50,11 +50,11 @@ class State:
 
     @classmethod
     def of_clients(cls, states: Iterable[tuple[int, dict[str, Any]]]) -> State:
-        """Make a state in which each client keeps something from the start.
+        """Make a state with initial client states.
 
         Args:
-            states: Pairs of a client and its state. They are consumed one by one, so files can take over before memory
-                is full.
+            states: Pairs of a client and its state. They are consumed one by one, so that states can be written to
+                files before memory is full.
         """
         return cls(clients=ClientStore(states))
 
@@ -69,16 +69,16 @@ class State:
 
     @property
     def store(self) -> ClientStore:
-        """The client states, with what the engine may do to them."""
-        assert isinstance(self.clients, ClientStore)  # made so above
+        """The client states, as the ClientStore that the engine uses."""
+        assert isinstance(self.clients, ClientStore)  # ensured by __post_init__
         return self.clients
 
 
 def kept_folder(checkpoint: Path, key: str) -> Path:
     """Name the folder beside a checkpoint for client states that are not in memory.
 
-    The name holds the key, so that a run with other settings leaves the folder alone until its own checkpoint is in
-    place.
+    The name contains the key. So a run with other settings does not touch the folder until it has written its own
+    checkpoint.
 
     Args:
         checkpoint: Path of the checkpoint.
@@ -129,11 +129,11 @@ def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> 
     with open_atomic(path, "wb") as file:
         try:
             torch.save(plain, file)
-        except RuntimeError as error:  # torch raises its own after that of a full disk
+        except RuntimeError as error:  # torch wraps the OSError of a full disk
             raise error.__context__ if isinstance(error.__context__, OSError) else error from None
     state.store.commit()
     state.relay.commit()
-    for outdated in path.parent.glob(f"{path.stem}-*.kept"):  # of settings whose checkpoint this one has replaced
+    for outdated in path.parent.glob(f"{path.stem}-*.kept"):  # folders of checkpoints that this one has replaced
         if outdated != folder:
             shutil.rmtree(outdated, ignore_errors=True)
 
@@ -151,7 +151,7 @@ def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, 
         return None
     layouts: dict[str, Any] = {}
     try:
-        with zipfile.ZipFile(path) as archive:  # torch.load takes changed numbers without a word
+        with zipfile.ZipFile(path) as archive:  # torch.load does not notice changed numbers
             if (changed := archive.testzip()) is not None:
                 raise ValueError(f"checksum of {changed}")
         plain = torch.load(path, map_location="cpu", weights_only=True)
@@ -171,9 +171,9 @@ def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, 
         )
         return state, plain["log"]
     except (MemoryError, torch.OutOfMemoryError):
-        raise  # the file is not to blame
+        raise  # not caused by the file
     except Exception as error:  # torch and zipfile raise many kinds
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | IsADirectoryError):
-            raise  # nor here: the disk, or its permissions
+            raise  # caused by the disk or its permissions
         reason = (str(error).splitlines() or [""])[0]
         raise ArtifactError(f"{path}: damaged checkpoint ({type(error).__name__}: {reason})") from error

@@ -1,7 +1,7 @@
-"""Judge the given labels at the end of a run.
+"""Estimate the label errors of each site at the end of a run.
 
-The headline model's predictions at each site and the method's own scores, if it has any, go into
-`estimate_label_errors`. Predictions of models that have not seen a sample go into `estimate_held_out`.
+`estimate_label_errors` uses the headline model's predictions at each site, and the method's own scores if it has any.
+`estimate_held_out` uses predictions of models that have not seen the sample.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,20 +30,20 @@ Answer = tuple[Any, Any] | None  # of `suspect_labels`
 def judge_sites(
     fed: Federation, views: EvaluatedModels, clients: Mapping[int, Mapping[str, Any]], answers: Mapping[int, Answer]
 ) -> list[SiteLabels]:
-    """Judge the labels of every site, those of its validation split too.
+    """Estimate the label errors of every site, including its validation split.
 
-    A site is judged by its own model if the headline is personal and it has one, else by the first view with models of
-    the server. Left out are sites without samples, and those whose model is not finite or agrees with the given labels
-    no more often than chance, since it knows nothing about them.
+    If the headline view is personal, a site with its own model uses this model. Otherwise the first view with models of
+    the server is used. Sites without samples are left out. Sites are also left out if the predictions are not finite,
+    or agree with the given labels no more often than chance.
 
     Args:
         fed: The federation.
-        views: Of the finished run, the headline first.
+        views: Views of the finished run, the headline first.
         clients: Client states.
         answers: client -> P(wrong) [n] and proposed labels [n] of its training samples, or None.
 
     Returns:
-        The judged labels, in order of sites.
+        The estimates, in order of sites.
     """
     world, rows, log_p, labels, sites = fed.world, [], [], [], []
     opinions: dict[int, MethodScores] = {}
@@ -64,16 +64,16 @@ def judge_sites(
 
 
 def judge_held_out(fed: Federation, answers: Mapping[int, Any]) -> list[SiteLabels]:
-    """Judge the labels of every site by models that have not seen them.
+    """Estimate the label errors of every site from models that have not seen the samples.
 
-    Left out are sites whose models are not finite or agree with the given labels no more often than chance.
+    Sites are left out if the predictions are not finite, or agree with the given labels no more often than chance.
 
     Args:
         fed: The federation.
-        answers: client -> what `predict_held_out` says about its training and validation samples.
+        answers: client -> result of `predict_held_out` for its training and validation samples, or None.
 
     Returns:
-        The judged labels, in order of sites.
+        The estimates, in order of sites.
     """
     world, parts_by_site = fed.world, list[tuple[Any, ...]]()
     for client, answer in answers.items():
@@ -103,7 +103,7 @@ Part = tuple[int, Tensor, Tensor]
 def _predict_parts(
     fed: Federation, views: EvaluatedModels, clients: Mapping[int, Mapping[str, Any]]
 ) -> Iterator[list[Part]]:
-    """The parts that each model judges."""
+    """Yield predictions: one list per personal model, and one list for all clients that use the server's models."""
     headline = next(iter(views.values()))
     personal = {
         client: [member for member in headline if member[0] == client] for client, _ in headline if client != SERVER
@@ -119,12 +119,12 @@ def _predict_parts(
 
 
 def _list_rows(fed: Federation, client: int) -> Tensor:
-    """Rows of its training and validation samples, in this order."""
+    """List the rows of the client's training samples, then of its validation samples."""
     return torch.cat([fed.world.index[client], fed.world.valid[client]])
 
 
 def _predict_part(fed: Federation, client: int, members: list[tuple[int, list[Weights]]]) -> Part:
-    """Log of the members' mean probabilities; several models of one member: their logits are summed."""
+    """Compute the log of the members' mean probabilities. If a member has several models, their logits are summed."""
     world, rows = fed.world, _list_rows(fed, client)
     each = []
     for member, models in members:
@@ -144,7 +144,7 @@ def _agrees_beyond_chance(parts: Sequence[Part], all_labels: Tensor, classes: in
 
 
 def _make_opinion(answer: Answer, n: int, rows: Tensor) -> MethodScores | None:
-    """The method's answer about a client's n training samples, for those of `rows` that are among them."""
+    """Select the method's scores for the positions `rows`. Only training samples (positions below n) have scores."""
     if answer is None:
         return None
     score, proposed = (torch.as_tensor(part).cpu().numpy() for part in answer)

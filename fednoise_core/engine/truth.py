@@ -1,4 +1,4 @@
-"""The clean labels, and the diagnostics that need them. Methods cannot reach these data."""
+"""The clean labels, and the diagnostics that need them. Methods cannot access these data."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ def auroc(score: np.ndarray, positive: np.ndarray) -> float:
         positive: [n], whether each is a positive.
 
     Returns:
-        A number in 0..1, or NaN without both kinds.
+        A number in 0..1, or NaN if there are only positives or only negatives.
     """
     score, positive = np.asarray(score, float), np.asarray(positive, bool)
     m, n = int(positive.sum()), int((~positive).sum())
@@ -38,12 +38,12 @@ class Truth:
     """The clean labels of a run, and the diagnostics that need them.
 
     Args:
-        clean: [n] int64, or None if nobody knows them.
+        clean: [n] int64, or None if they are unknown.
         labels: The given labels [n] int64, as the clients hold them.
         rows: One index array per client.
         classes: K.
-        foreign: Samples whose image was replaced (open-set noise). None of their labels is right, and they do not count
-            for the transition matrix.
+        foreign: Samples whose image was replaced (open-set noise). All their labels are wrong, and the transition
+            matrix does not include them.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class Truth:
         return [(round, -1, "target_noise_rate", self._noise_rate(all_targets, rows)), *out]
 
     def suspects(self, round: int, sites: Sequence[SiteLabels]) -> list[DiagnosticRow]:
-        """Measure how well suspects match the given labels that are wrong.
+        """Measure how well the suspects match the wrong labels.
 
         Suspects are the samples with P(wrong) above 1/2.
 
         Returns:
-            Rows of precision, recall and AUROC, or [] if no site was judged.
+            Rows of precision, recall and AUROC, or [] if no site has estimates.
         """
         if not sites:
             return []
@@ -117,13 +117,13 @@ class Truth:
 
         Args:
             round: The round.
-            estimates: "client_noise" {client: score}: AUROC of finding the clients with noise, undefined if all or none
-                have some. "label_prior" [K]: L1 distance to the histogram of all given labels held by clients.
-                "transition" [K, K] or {client: [K, K]}: half the mean L1 distance of a row to the realised T, over
-                classes present, and the cosine of the two matrices (Yu et al., 2025, figure 2).
+            estimates: Any of these entries. "client_noise" {client: score}: AUROC for detection of clients with noise,
+                undefined if all or no clients have noise. "label_prior" [K]: L1 distance to the class shares of all
+                given labels of the clients. "transition" [K, K] or {client: [K, K]}: half the mean L1 distance of a row
+                to the realised T, over the present classes, and the cosine of both matrices (Yu et al., 2025, fig. 2).
 
         Returns:
-            Diagnostic rows, for the whole federation with client -1.
+            Diagnostic rows. Client -1 is the whole federation.
         """
         out: list[DiagnosticRow] = []
         if "label_prior" in estimates:
@@ -153,7 +153,7 @@ class Truth:
         return out
 
     def _transition_fit(self, T: np.ndarray, rows: np.ndarray) -> tuple[float, float]:
-        """Half the mean L1 distance of a row to the realised T, and the cosine with it, over classes present."""
+        """Compute half the mean L1 distance of a row to the realised T, and the cosine, over the present classes."""
         rows = rows if self.clean is None else rows[self.clean[rows] >= 0]
         if self.clean is None or not len(rows):
             return NAN, NAN

@@ -1,7 +1,7 @@
 """World: the arrays of one run, as tensors.
 
-It is private to the engine: methods see a Federation and, on a client's side, a Client. It holds the given labels only.
-Clean labels live in `truth.py`, out of reach of every method.
+It is private to the engine. Server code of a method sees a Federation, and client-side code sees a Client. The world
+holds only the given labels. The clean labels are in `truth.py`, which methods cannot access.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ SERVER = -1  # the client number under which the server trains or is evaluated
 
 @contextlib.contextmanager
 def torch_switches(threads: int) -> Iterator[None]:
-    """Set torch's and numpy's switches for this thread, and restore them. Processes started inside inherit them.
+    """Set torch's and numpy's global options for this thread, and restore them. Processes started inside inherit them.
 
-    What a caller has set, such as autocast, no_grad or a default device, changes nothing inside. Numbers near zero
-    count as zero, because weights that decay to denormal numbers would slow every kernel.
+    Options of the caller, such as autocast, no_grad or a default device, have no effect inside. Denormal numbers are
+    flushed to zero, because weights that decay to denormal numbers would slow down every kernel.
     """
     before = torch.get_num_threads()
     device, kind = torch.get_default_device(), torch.get_default_dtype()
@@ -40,7 +40,7 @@ def torch_switches(threads: int) -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
     try:
         with (
-            # as a context a device intercepts every call of torch, which takes time
+            # a device context intercepts every call of torch, which takes time
             contextlib.nullcontext() if device.type == "cpu" else torch.device("cpu"),
             torch.autocast("cpu", enabled=False),
             torch.autocast("cuda", enabled=False),
@@ -57,15 +57,16 @@ def torch_switches(threads: int) -> Iterator[None]:
 
 
 class World:
-    """Pools, given labels, who holds what, the nets, and the run's random streams.
+    """Pools, given labels, the samples of each client, the nets, and the run's random streams.
+
+    With `pooled`, one client holds the samples of all clients, each sample once. A sample that any client trains on is
+    then not used for validation.
 
     Attributes:
-        pooling_bytes: Bytes of images and labels that pooling took, else 0. Pooled, one client holds what all clients
-            of the partition hold, each sample once, for training in one place. A sample that one client trains on is
-            not used for validation.
-        cohorts: Gives, for a number of clients and a cohort's size, the cohort of one round after the other. None: each
-            is drawn from the run's stream of its round.
-        samples_a_round: Samples of FedAvg's cohort of average clients, pooled or not. It is the unit of work.
+        pooling_bytes: Bytes of the images and labels that clients send for pooling, 0 without pooling.
+        cohorts: Function of (number of clients, cohort size) that yields the cohort of each round. If it is None, each
+            cohort is drawn from the run's random stream of its round.
+        samples_a_round: Samples of a cohort of average clients in FedAvg, pooled or not. It is the unit of work.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class World:
         if arrays.x_public is not None and len(arrays.x_public):
             self.pools["public"] = Pool(arrays.x_public, arrays.mean, arrays.std, self.device)
         self.labels = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)).to(self.device)  # [n]
-        self.first = self.labels  # as first given: labels that somebody has changed since are judged by these
+        self.first = self.labels  # labels as first given, before corrections; label errors are estimated from these
         if arrays.first is not None:
             changed = arrays.first != arrays.y_train
             self.first = torch.from_numpy(np.where(changed, arrays.first, labels).astype(np.int64)).to(self.device)
@@ -97,7 +98,7 @@ class World:
         held_by = [len(i) for i in self.index if len(i)]
         self.samples_a_round = min(self.cohort, len(held_by)) * sum(held_by) / max(len(held_by), 1)
         self.pooling_bytes = 0
-        self._pieces: list[Tensor] = []  # what each site held, once they are pooled
+        self._pieces: list[Tensor] = []  # samples of each site, if they are pooled
         if pooled:
             self._pool_clients(arrays.x_train[:1].nbytes)
         self.sizes = [len(i) for i in self.index]
@@ -107,17 +108,17 @@ class World:
         shape = self.pools["train"].shape
         nets = train.net if isinstance(train.net, list) else [train.net]
         self.nets = [build_net(spec, shape, self.classes) for spec in nets]
-        if self.device.type != "cpu":  # fp32 is what it says. The switch is torch's, for all runs of a process
+        if self.device.type != "cpu":  # fp32 means no TF32; the option of torch is global for the process
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = train.precision != "fp32"
 
     def split_by_client(self, rows: np.ndarray, owner: np.ndarray) -> list[Tensor]:
         """Split `rows` into each client's part, as views of one tensor.
 
-        A tensor of its own for each would cost more than what is in it, and on a GPU a transfer each.
+        Separate tensors would have more overhead than content, and would need one transfer each on a GPU.
 
         Args:
             rows: Sample positions, ordered by client.
-            owner: The client of each.
+            owner: The client of each position.
 
         Returns:
             int64 tensors on the run's device.
@@ -131,16 +132,17 @@ class World:
         return max(1, int(self.train.fraction * self.n + 1e-9))
 
     def _pool_clients(self, image: int) -> None:
-        """Make one client of all. image: bytes of one image; a label has 8. Clients that overlap send their copies."""
+        """Combine all clients into one. `image` is the size of an image in bytes. Overlapping clients send copies."""
         self.pooling_bytes = sum(map(len, self.index)) * (image + self.labels.element_size())
         self._pieces = [torch.cat(parts_of_client) for parts_of_client in zip(self.index, self.valid, strict=True)]
         train, valid = (torch.cat(parts).unique() for parts in (self.index, self.valid))
         self.n, self.index, self.valid = 1, [train], [valid[~torch.isin(valid, train)]]
 
     def split_by_site(self, client: int) -> list[tuple[int, Tensor]]:
-        """Split what a client holds by site.
+        """Split the samples of a client by site.
 
-        A site is a client of the partition: the client itself, or all of them if their data are pooled.
+        A site is a client of the partition. Without pooling it is the client itself. With pooling, the one client has
+        all sites.
 
         Returns:
             (site, positions). Positions count the client's training samples first, then its validation samples.
@@ -161,10 +163,10 @@ class World:
         return self.nets[0 if client == SERVER else client % len(self.nets)]
 
     def random_stream(self, *key: str | int) -> torch.Generator:
-        """Make the run's random stream of these words, a torch CPU generator.
+        """Make the run's random stream for these words, a torch CPU generator.
 
-        The same words give the same stream again, so callers name the round and the client where streams must differ.
-        The words are part of the results: another word changes every number that is drawn.
+        The same words give the same stream again. So callers add the round and the client where streams must differ.
+        The words determine the results, because another word changes every number that is drawn.
         """
         return torch_stream(self.seed, *key)
 
@@ -208,7 +210,7 @@ class World:
         use_bf16 = self.train.eval_precision == "bf16"
         for k, x in enumerate(pool.chunks(rows, self.train.eval_batch)):
             u = None
-            if net.eval_draws:  # the same numbers for the same chunk, whoever evaluates
+            if net.eval_draws:  # every caller gets the same numbers for the same chunk
                 u = torch.rand(len(x), net.eval_draws, generator=torch_stream(key, k)).to(self.device)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=use_bf16):
                 values = getattr(net, output)(w, x, u=u)

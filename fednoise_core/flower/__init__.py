@@ -1,1 +1,1 @@
-"""A method in a real federation: the server and the sites are processes, and Flower carries their messages."""
+"""Real federations: the server and the sites are processes, and Flower transports their messages."""

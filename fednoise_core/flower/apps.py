@@ -1,4 +1,4 @@
-"""The ServerApp and the ClientApp of Flower (flwr), which carry the messages. Nothing else imports flwr."""
+"""The ServerApp and the ClientApp of Flower (flwr), which transport the messages. No other module imports flwr."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ from fednoise_core.flower.folders import RunSettings
 from fednoise_core.flower.messages import HUGE, MessageError, SiteError, decode_message, encode_message
 from fednoise_core.flower.site import answer_request
 
-POLL = 0.2  # seconds between two looks for answers
+POLL = 0.2  # seconds between two checks for answers
 RECORD, ENTRY = "fednoise", "message"
 
 client_app = ClientApp()
@@ -24,16 +24,16 @@ server_app = ServerApp()
 
 @client_app.query()
 def answer_message(message: Message, context: Context) -> Message:
-    """Answer a request of the server, on the rows in the folder `site` of the node's configuration."""
+    """Answer a request of the server. The site's folder is `site` in the node's configuration."""
     answer = answer_request(Path(str(context.node_config["site"])), _unpack_content(message) or b"")
     return Message(_pack_content(answer), reply_to=message)
 
 
 @server_app.main()
 def serve_run(grid: Grid, context: Context) -> None:
-    """Run the federation whose settings are in the folder `folder` of the app's configuration."""
+    """Run the federation. The server's folder is `folder` in the app's configuration."""
     from fednoise_core.flower.server import (
-        run_on_sites,  # sites, whose process starts anew for each message, need it not
+        run_on_sites,  # imported here, because sites do not need it and start a new process for each message
     )
 
     config = context.run_config
@@ -45,14 +45,14 @@ def serve_run(grid: Grid, context: Context) -> None:
 
 
 def read_nodes(text: str, sites: Sequence[str]) -> tuple[int, ...]:
-    """Read which node each site is.
+    """Read the node of each site.
 
     Args:
-        text: Numbers of nodes in the order of the sites, such as "17 4 99"; "" if any node may be any site.
+        text: Numbers of nodes in the order of the sites, such as "17 4 99". With "", any node may be any site.
         sites: Names of the sites.
 
     Raises:
-        SiteError: There are other numbers than one a site.
+        SiteError: There is not exactly one number per site.
     """
     words = text.replace(",", " ").split()
     if words and not (all(map(str.isdecimal, words)) and len(set(words)) == len(words) == len(sites)):
@@ -61,15 +61,16 @@ def read_nodes(text: str, sites: Sequence[str]) -> tuple[int, ...]:
 
 
 class GridExchange:
-    """Carries requests over a Grid of Flower. Each node says which site it is.
+    """Sends requests over a Grid of Flower. Each node reports which site it is.
 
     Args:
         grid: Flower's Grid.
-        settings: What server and sites agreed to.
+        settings: Settings that server and sites agreed on.
         deadline: Seconds for the answers to a call.
-        console: Gets a line for each node that is refused, or whose versions differ from the server's.
-        strict: Refuse nodes with other versions of Python, torch, numpy or this package.
-        site_nodes: The node of each site, which Flower gives to a registered key; empty: any node may be any site.
+        console: Stream for a line about each node that is refused, or whose versions differ from the server's.
+        strict: Whether to refuse nodes with other versions of Python, torch, numpy or this package.
+        site_nodes: Node of each site, which Flower assigns to a registered key. If it is empty, any node may be any
+            site.
     """
 
     def __init__(
@@ -87,17 +88,17 @@ class GridExchange:
         self._nodes: dict[int, int] = {}  # client -> node
         self._sizes: dict[int, int] = {}
         self._refused: set[int] = set()
-        self._silent: set[int] = set()  # nodes that left a request without an answer
-        self._greeted: dict[int, tuple[str, float]] = {}  # node -> message, time at which it is given up
+        self._silent: set[int] = set()  # nodes that did not answer a request
+        self._greeted: dict[int, tuple[str, float]] = {}  # node -> (id of the greeting, time of its deadline)
 
     def wait_for_all(self, seconds: float) -> dict[int, int]:
         """Wait until every site is connected.
 
         Args:
-            seconds: How long.
+            seconds: Largest number of seconds to wait.
 
         Returns:
-            Training samples by client.
+            Number of training samples by client.
 
         Raises:
             SiteError: A site is missing.
@@ -109,14 +110,14 @@ class GridExchange:
         return self._sizes
 
     def __call__(self, requests: Mapping[int, bytes], wait: bool) -> dict[int, bytes]:
-        """Carry requests to their sites.
+        """Send requests to their sites.
 
         Args:
-            requests: By client.
-            wait: Whether to wait for sites that are away.
+            requests: Requests by client.
+            wait: Whether to wait for sites that are not connected.
 
         Returns:
-            The answers that came before the deadline, by client.
+            The answers that arrive before the deadline, by client.
         """
         self._wait_for(set(requests), self._deadline if wait else 0)
         clients = {self._nodes[c]: c for c in requests if c in self._nodes}
@@ -133,13 +134,13 @@ class GridExchange:
             self._greet_nodes()
 
     def _greet_nodes(self) -> None:
-        """Ask nodes that are new which site they are, read what came of that, and forget nodes that are gone.
+        """Ask new nodes which site they are, read answers that have arrived, and remove disconnected nodes.
 
-        It does not wait for answers: a node that gives none must not hold up a round.
+        It does not wait for answers, because a node without an answer must not delay a round.
         """
         online, now = set(self._grid.get_node_ids()), time.monotonic()
         self._nodes = {c: node for c, node in self._nodes.items() if node in online}
-        self._refused &= online  # a node that comes back may have been mended
+        self._refused &= online  # a node that reconnects is asked again, as its problem may be solved
         self._greeted = {node: greeting for node, greeting in self._greeted.items() if greeting[1] > now}
         new = sorted(online - self._greeted.keys() - self._refused - set(self._nodes.values()))
         hello = encode_message({"kind": "hello", "digest": self._settings.digest})
@@ -174,7 +175,7 @@ class GridExchange:
             if difference:
                 site = self._settings.sites[client]
                 print(f"site {site} has {difference}: last digits may differ", file=self._console, flush=True)
-        # else the site was perhaps started anew. It is asked again until its former node is known to be gone
+        # otherwise the site may have been restarted; it is asked again until its former node is gone
 
     def _send(self, contents: Mapping[int, bytes]) -> dict[int, bytes]:
         """Send to nodes, and collect their answers until the deadline."""
@@ -194,13 +195,13 @@ class GridExchange:
         return {number: node for number, node in zip(numbers, contents, strict=False) if number is not None}
 
     def _pull(self, waiting: Mapping[str, int]) -> dict[int, bytes | None]:
-        """The answers that are there. None: Flower could not deliver the message, or the app failed."""
+        """Return the answers that have arrived. None: Flower could not deliver the message, or the app failed."""
         replies = self._grid.pull_messages(list(waiting)) if waiting else []
         return {waiting[reply.metadata.reply_to_message_id]: _unpack_content(reply) for reply in replies}
 
 
 def _describe_difference(versions: object) -> str:
-    """The versions of a site that are not the server's, with both; "" if all are equal."""
+    """List the versions in which a site differs from the server. The text is "" if all are equal."""
     site = versions if isinstance(versions, Mapping) else {}
     pairs = [(name, str(site.get(name))[:40], own) for name, own in describe_versions().items()]
     return ", ".join(f"{name} {theirs} (server: {own})" for name, theirs, own in pairs if theirs != own)
@@ -211,7 +212,7 @@ def _pack_content(content: bytes) -> RecordDict:
 
 
 def _unpack_content(message: Message) -> bytes | None:
-    """Unpack the content of a message. None: the message is an error, or something else."""
+    """Unpack the content of a message. None: the message is an error, or has no such content."""
     records = message.content.config_records if message.has_content() else {}
     content = records[RECORD].get(ENTRY) if RECORD in records else None
     return content if isinstance(content, bytes) else None

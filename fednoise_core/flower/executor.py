@@ -1,4 +1,4 @@
-"""The executor of a real federation: fits and client-side functions run at the sites, server fits run here."""
+"""The executor of a real federation. Fits and client-side functions run at the sites, server fits in this process."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from fednoise_core.flower.messages import (
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops.weights import Layout, Weights, all_finite, iterate_leaves
 
-# requests by client, whether to wait for sites that are away -> answers of those that answered before the deadline
+# (requests by client, whether to wait for sites that are not connected) -> answers that arrive before the deadline
 Exchange = Callable[[Mapping[int, bytes], bool], Mapping[int, bytes]]
 
-FIT = ("epochs", "on", "ids", "pool_targets", "tag", "batch", "net_of", "together", "single_ok")  # sent as they are
-ATTEMPTS = 3  # requests that a round cannot go on without are repeated so often
-LIMIT = 64 << 20  # bytes of an answer beyond those of its request
-PARTS = ("update", "relay", "message", "answer")  # of an answer: what the server's code reads
-VERSION = "version"  # what the server stores as client state: the name of the version that the site holds
+FIT = ("epochs", "on", "ids", "pool_targets", "tag", "batch", "net_of", "together", "single_ok")  # sent unchanged
+ATTEMPTS = 3  # number of attempts for requests that a round needs
+LIMIT = 64 << 20  # an answer may have so many bytes more than twice its request
+PARTS = ("update", "relay", "message", "answer")  # entries of an answer that the server's code reads
+VERSION = "version"  # key of the name of the site's version, which the server stores as client state
 
 
 class Sites(Sequential):
@@ -48,11 +48,11 @@ class Sites(Sequential):
     The server's State holds the version of each client state, never the client state itself.
 
     Args:
-        world: The world as the server sees it.
-        method: The method, for the names that it may send.
-        digest: Of settings and code.
-        exchange: Carries the requests of one call, and returns the answers that came before its deadline.
-        console: Gets a line for each site that is left out of a fit.
+        world: The server's world.
+        method: The method, which determines the names that may be sent.
+        digest: Digest of settings and code.
+        exchange: Function that sends the requests of one call, and returns the answers that arrive before its deadline.
+        console: Stream for a line about each site that is left out of a fit.
     """
 
     name = "sites"
@@ -72,8 +72,8 @@ class Sites(Sequential):
     def run(self, requests: Sequence[FitRequest]) -> Iterator[FitResult]:
         """Run these fits.
 
-        A site that does not answer, or whose answer is refused, gives a result that is not finite, which the federation
-        drops.
+        If a site does not answer, or its answer is refused, its result is marked as not finite, and the federation
+        drops it.
 
         Yields:
             Results in the order of the requests.
@@ -92,7 +92,7 @@ class Sites(Sequential):
         train, rate = self._method.train, request.rate
         fit = {name: getattr(request, name) for name in FIT}
         if request.ids is not None and torch.equal(request.ids, torch.arange(self.world.pool(request.on).n)):
-            fit["ids"] = None  # all of the pool need no list
+            fit["ids"] = None  # no list is needed for the whole pool
         return {
             **self._describe_request(kind, request.client, request.round, load_mapping(request.client_state)),
             "local": describe_local(request.local, train),
@@ -104,7 +104,7 @@ class Sites(Sequential):
     def _describe_request(self, kind: str, client: int, round: int, client_state: Mapping[str, Any]) -> dict[str, Any]:
         version = client_state.get(VERSION, INITIAL if client_state else None)
         if self._oldest.get(client, (-1, None))[0] != round:
-            self._oldest[client] = round, version  # the last checkpoint is of the round before, or earlier in this one
+            self._oldest[client] = round, version  # no checkpoint refers to an older version
         where = {"kind": kind, "digest": self._digest, "client": client, "round": round}
         return {**where, "state": version, "oldest": self._oldest[client][1]}
 
@@ -113,10 +113,10 @@ class Sites(Sequential):
 
         Args:
             client: The client.
-            reply: The answer, perhaps of a stranger. None: there is none.
+            reply: The answer, which is not trusted. None: there is no answer.
 
         Returns:
-            The result. It is not finite if the answer is missing or no such answer.
+            The result. It is marked as not finite if the answer is missing or not valid.
         """
         try:
             if reply is not None:
@@ -148,10 +148,10 @@ class Sites(Sequential):
     ) -> Iterator[tuple[Any, Client]]:
         """Call fn(client, broadcast) at the site of each client.
 
-        Arguments and answers are those of `Sequential.call`.
+        Arguments and results are those of `Sequential.call`.
 
         Raises:
-            SiteError: A site does not answer, or its answer is refused. The method needs the answers of all.
+            SiteError: A site does not answer, or its answer is refused. The method needs all answers.
         """
         described = describe_function(fn, self._method.train)
         requests = {
@@ -178,11 +178,12 @@ class Sites(Sequential):
 
         Args:
             state: The run's state.
-            judges: For each client the members of the view that judges, with the client's own models by name.
-            broadcast: What `suspect_labels` gets.
+            judges: For each client, the members of the view whose models are used, with the client's own models by
+                name.
+            broadcast: Argument of `suspect_labels`.
 
         Returns:
-            Clients of which no answer came.
+            Clients that did not answer.
         """
         requests = {}
         for c, members in judges.items():
@@ -193,10 +194,10 @@ class Sites(Sequential):
     # requests
 
     def ask_all(self, requests: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
-        """Ask every client, and those that do not answer again.
+        """Send a request to every client, and repeat it for clients that do not answer.
 
         Args:
-            requests: By client.
+            requests: Requests by client.
 
         Returns:
             The answers by client.
@@ -220,7 +221,7 @@ class Sites(Sequential):
         return answers
 
     def _ask(self, requests: Mapping[int, Mapping[str, Any]], wait: bool) -> dict[int, dict[str, Any]]:
-        """The answers that came and can be read."""
+        """Send requests and return the valid answers."""
         content = {client: encode_message(request) for client, request in requests.items()}
         answers, accepted = self._exchange(content, wait) if content else {}, {}
         for client in requests:
@@ -235,7 +236,7 @@ class Sites(Sequential):
         return accepted
 
     def _drop_odd(self, answers: Mapping[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
-        """Keep the answers whose names and shapes are those of more than half of them."""
+        """Keep answers with the most frequent names and shapes, if these are in more than half of the answers."""
         shapes = {
             c: " ".join(self._describe_shapes(c, reply.get(part)) for part in PARTS) for c, reply in answers.items()
         }
@@ -246,7 +247,7 @@ class Sites(Sequential):
         return {c: reply for c, reply in answers.items() if shapes[c] == common and 2 * count > len(shapes)}
 
     def _describe_shapes(self, client: int, tree: Any) -> str:
-        """Names, types and shapes. Weights of the client's own net are alike for all nets."""
+        """Describe names, types and shapes. Weights of the client's own net have the same description for all nets."""
         if isinstance(tree, Mapping):
             parts = [f"{name}: {self._describe_shapes(client, tree[name])}" for name in sorted(tree, key=str)]
             return f"{{{', '.join(parts)}}}"
@@ -264,7 +265,7 @@ class Sites(Sequential):
 
 
 class SitesTogether:
-    """Fits at several sites that take each step together; see `executors.sequential.Together`."""
+    """Lockstep fits at several sites; see `executors.sequential.Together`."""
 
     def __init__(self, executor: Sites, requests: Mapping[int, Mapping[str, Any]]):
         self._executor, self._requests = executor, requests
@@ -280,7 +281,7 @@ class SitesTogether:
 
         Args:
             k: The step.
-            replies: What `broadcast` holds beside the rest in this step, one mapping per client.
+            replies: Further entries of `broadcast` for this step, one mapping per client.
         """
         fields = ("kind", "digest", "client", "round", "state", "oldest")
         requests = {}
@@ -317,14 +318,14 @@ def _read_count(reply: Mapping[str, Any], name: str) -> int:
 
 
 def _read_version(reply: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Read the version that the server keeps as client state. None: it is unchanged."""
+    """Read the version that the server stores as client state. None: it is unchanged."""
     return None if reply.get("state") is None else {VERSION: reply["state"]}
 
 
 def _is_huge(leaf: Any) -> bool:
-    """Return True if a leaf holds a finite number beyond HUGE.
+    """Return True if a leaf has a finite number beyond HUGE.
 
-    The federation drops other numbers that are not finite.
+    Numbers that are not finite are dropped by the federation.
     """
     if not isinstance(leaf, Tensor):
         return isinstance(leaf, int | float) and HUGE < abs(leaf) < float("inf")

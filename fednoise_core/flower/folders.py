@@ -1,4 +1,4 @@
-"""The folders of a real federation: one of the server, and one of each site with its own rows only."""
+"""The folders of a real federation: one for the server, and one for each site, with only the rows of the site."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ TYPES = {
 
 @functools.cache
 def code_digest() -> str:
-    """Digest of the package's code. Server and sites must have the same."""
+    """Compute the digest of the package's code, which must be the same at the server and the sites."""
     folder = Path(fednoise_core.__file__).parent
     files = sorted(folder.rglob("*.py"))
     return json_digest([[file.relative_to(folder).as_posix(), sha256_file(file)] for file in files])
@@ -92,9 +92,9 @@ class RunSettings:
         train: Training settings.
         seed: The run's seed.
         sites: Names of the sites, in the order of their numbers.
-        copies: How many sites hold the same sample, at most.
-        shape: Shape of one image, (H, W) or (H, W, C), or (d,) of a feature vector.
-        data: Facts of the data set, by the names in FACTS.
+        copies: Largest number of sites that hold the same sample.
+        shape: Shape of one image, (H, W) or (H, W, C), or of one feature vector, (d,).
+        data: Facts about the data set, by the names in FACTS.
     """
 
     method: Mapping[str, Any]
@@ -121,14 +121,14 @@ class RunSettings:
 
     @property
     def digest(self) -> str:
-        """Digest of settings and code, also of a method of one's own. A message with another one is refused."""
+        """Digest of settings and code, including the user's own method. Messages with another digest are refused."""
         modules = {cls.__module__ for cls in type(self.make_method()).__mro__ if issubclass(cls, Local)}
         own = {name for name in modules if name.partition(".")[0] != fednoise_core.__name__}
         files = {name: sha256_file(Path(str(sys.modules[name].__file__))) for name in own}
         return json_digest(vars(self), code_digest(), files)
 
     def check(self) -> None:
-        """Check the settings as far as they can be without images.
+        """Check the settings as far as this is possible without images.
 
         Raises:
             SpecError: A setting is wrong, or the method cannot run at sites.
@@ -159,8 +159,9 @@ class RunSettings:
 
         Args:
             folder: The folder of the server or of a site.
-            summary: What else summary.json holds.
-            test_known: Whether the accuracy is that on test images. If not, it is agreement with given labels.
+            summary: Further content of summary.json.
+            test_known: Whether the accuracy is measured on trusted test labels. If not, it is agreement with given
+                labels.
         """
         run = {"method": self.method["name"], "seed": self.seed}
         write_json(folder / "spec.json", {"spec": {"method": self.method, "train": self.train, "seed": self.seed}})
@@ -173,7 +174,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class SiteArrays:
-    """The part of an `Arrays` that a site or the server has. Its images may be none."""
+    """The part of an `Arrays` that a site or the server has. There may be no images."""
 
     x_train: np.ndarray
     y_train: np.ndarray
@@ -192,11 +193,11 @@ class SiteArrays:
         return len(self.x_train)
 
     def source(self, i: int) -> str:
-        """Name training sample `i` as the site's data do."""
+        """Return the name of training sample `i` in the site's data."""
         return str(i if self.origin is None else self.origin[i])
 
     def as_arrays(self) -> Arrays:
-        """The same as the type that the engine's signatures name."""
+        """Cast to `Arrays`, the type in the engine's signatures."""
         return cast(Arrays, self)
 
 
@@ -211,8 +212,8 @@ def load_data(
         name: SERVER_DATA or SITE_DATA.
 
     Returns:
-        The images, all arrays of the file by name, and facts of the site: `client`, its number (-1: the server), and
-        `release_seed`.
+        The images, all arrays of the file by name, and facts about the site: `client`, which is its number (-1: the
+        server), and `release_seed`.
 
     Raises:
         ArtifactError: The file is missing or damaged.
@@ -228,12 +229,12 @@ def load_data(
 
 
 def make_world(settings: RunSettings, images: SiteArrays, arrays: Mapping[str, np.ndarray], client: int) -> World:
-    """Make the world as one process sees it. Clients other than its own hold nothing in it.
+    """Make the world of one process. In it, all other clients have no samples.
 
     Args:
         settings: The run's settings.
         images: The images of the process.
-        arrays: Its arrays: of a site `valid` [n].
+        arrays: Its further arrays, such as `valid` [n] of a site.
         client: The site's number (-1: the server).
     """
     n, clients = len(images.x_train), len(settings.sites)
@@ -259,7 +260,7 @@ def write_folders(
         out: The folder to write to.
         arrays: The data set.
         noisy: Given labels [n].
-        partition: Who holds what.
+        partition: Assignment of samples to sites.
         method: {"name": …, settings…}.
         train: Training settings.
         seed: The run's seed.
@@ -300,7 +301,7 @@ def write_server(
 
     Args:
         folder: The folder.
-        settings: What was agreed to.
+        settings: Settings that server and sites agreed on.
         images: Test images, uint8 [n, H, W] or [n, H, W, C].
         labels: Their labels, int64 [n].
         public: Public images uint8, the same as at every site, for methods that need them.
@@ -329,17 +330,17 @@ def write_site(
     """Write the folder of a site.
 
     Args:
-        folder: The folder. Nobody but its owner can read it afterwards.
-        settings: What was agreed to.
+        folder: The folder. Only its owner can read it afterwards.
+        settings: Settings that server and sites agreed on.
         client: The site's number, from 0.
         images: uint8 [n, H, W] or [n, H, W, C].
         labels: Given labels, int64 [n].
         public: Public images uint8, the same at every site, for methods that need them.
         valid: Samples of the validation split, bool [n]. Default: none.
-        origin: What each sample is called in the site's data, integers or texts [n]. Default: its row.
-        first: Labels as first given, int64 [n], if somebody has corrected them since.
-        release_seed: Seed of the noise of released labels. Default: a random one. Who knows it, and the server knows
-            that of the run, can take the noise off.
+        origin: Name of each sample in the site's data, integers or texts [n]. Default: its row.
+        first: Labels as first given, int64 [n], if they were corrected later.
+        release_seed: Seed of the noise of released labels. Default: a random seed. With the seed the noise can be
+            removed, so it must differ from the run's seed, which the server knows.
 
     Raises:
         SpecError: A setting or the number is wrong, or the arrays do not fit.
@@ -368,9 +369,9 @@ def write_app(out: Path, server: Path, deadline: float = 600.0, wait: float = 60
 
     Args:
         out: The folder of the app.
-        server: The folder of the server, where its machine has it.
-        deadline: Seconds in which sites answer.
-        wait: Seconds in which all sites connect.
+        server: Path of the server's folder on its machine.
+        deadline: Seconds in which sites must answer.
+        wait: Seconds in which all sites must connect.
     """
     with open_atomic(out / "pyproject.toml") as file:
         file.write(APP.format(folder=json.dumps(str(server)), deadline=float(deadline), wait=float(wait)))
@@ -384,7 +385,7 @@ def _check_arrays(
     origin: np.ndarray | None = None,
     first: np.ndarray | None = None,
 ) -> Arrays:
-    """Check the settings, and the arrays of the server or a site as a data set with these settings."""
+    """Check the settings, and check the arrays of the server or a site against them."""
     settings.check()
     x, y = as_images("images", np.asarray(images)), as_labels("labels", np.asarray(labels))
     shape, agreed = np.shape(images)[1:], tuple(settings.shape)
@@ -401,7 +402,7 @@ def _check_arrays(
             first=None if first is None else as_labels("first", np.asarray(first)),
             **settings.data,
         )
-    except ArraysError as error:  # it has the names of a data set's arrays
+    except ArraysError as error:  # its message has the names of the arrays in `Arrays`
         named = str(error).replace("x_train", "images").replace("y_train", "labels").replace("x_public", "public")
         raise ArraysError(named) from None
     if x.dtype == np.uint8 and not all(0 <= value <= 1 for value in (*arrays.mean, *arrays.std)):

@@ -1,7 +1,7 @@
 """Messages between server and sites: one safetensors file each, without pickles.
 
-Tensors are its tensors. All else is JSON in its metadata. Code is sent by name, and a site knows only the names of its
-own method.
+Tensors of a message are tensors of the file. Other values are JSON in its metadata. Code is sent by name. A site only
+accepts names of its own method.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops.weights import Layout, Weights, from_plain, iterate_leaves, to_plain
 from fednoise_core.settings.train import Train
 
-INITIAL = "initial"  # the version of a client state that `init_state` makes
-RELEASE = federation._randomise_labels  # the engine's own function for clients: a release of labels
-KEPT_ANSWERS = ("suspect_labels", "predict_held_out")  # functions about single samples, whose answers the site keeps
+INITIAL = "initial"  # version of the client state from `init_state`
+RELEASE = federation._randomise_labels  # the engine's own client-side function, which releases labels
+KEPT_ANSWERS = ("suspect_labels", "predict_held_out")  # functions with results per sample, which stay at the site
 TYPES = {torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64}
-HUGE = 1e15  # no number that training gives is as large
+HUGE = 1e15  # larger than any number that training can produce
 
 
 class MessageError(ValueError):
-    """A message that is damaged, or that holds what it may not hold."""
+    """A message is damaged, or has content that is not allowed."""
 
 
 class SiteError(RuntimeError):
-    """A site refused a request, failed, or did not give an answer that the round cannot go on without."""
+    """A site refused a request or failed, or an answer is missing without which the round cannot continue."""
 
 
 def encode_message(message: Mapping[str, Any]) -> bytes:
     """Encode a message.
 
-    Equal messages give equal bytes. A tensor that stands in it twice is sent once.
+    Equal messages give equal bytes. A tensor that occurs twice is sent once.
 
     Args:
         message: Tensors, Weights, numbers, texts, None, and lists and dicts of these.
@@ -61,30 +61,30 @@ def encode_message(message: Mapping[str, Any]) -> bytes:
             return value
         number = numbers.setdefault((value.data_ptr(), value.shape, value.stride(), value.dtype), str(len(numbers)))
         if number not in tensors:
-            tensors[number] = value.contiguous().clone()  # safetensors refuses two names for one memory
+            tensors[number] = value.contiguous().clone()  # safetensors refuses tensors that share memory
         return {"tensor": number}
 
-    plain = to_plain(message)  # keeps what is described alive: an address names a tensor
+    plain = to_plain(message)  # keeps the tensors alive, because their addresses identify them
     return save(tensors, {"message": json.dumps(describe(plain))})
 
 
 def decode_message(content: bytes, layouts: Collection[Layout] | None = None) -> dict[str, Any]:
-    """Undo `encode_message`.
+    """Decode a message from `encode_message`.
 
     Args:
-        content: Its answer, perhaps of a stranger.
-        layouts: The only layouts that weights may have. None: any.
+        content: The encoded message, which is not trusted.
+        layouts: Allowed layouts of weights. None: all layouts.
 
     Raises:
-        MessageError: The bytes are no such message.
+        MessageError: The bytes are not a valid message.
     """
     try:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         tensors = load(content)
         if strange := {tensor.dtype for tensor in tensors.values()} - TYPES:
-            raise TypeError(strange)  # torch cannot compute with all that safetensors can hold
+            raise TypeError(strange)  # torch cannot compute with all types of safetensors
         message = from_plain(_restore_tensors(json.loads(header["__metadata__"]["message"]), tensors))
-    except Exception as error:  # json, safetensors and torch raise many kinds, and a stranger can cause all of them
+    except Exception as error:  # json, safetensors and torch raise many kinds for malformed messages
         raise MessageError(f"not a message ({type(error).__name__})") from error
     if not isinstance(message, dict):
         raise MessageError("not a message (no mapping)")
@@ -94,7 +94,7 @@ def decode_message(content: bytes, layouts: Collection[Layout] | None = None) ->
             raise MessageError(f"weights of shape {list(weights.flat.shape)}, [{weights.layout.size}] expected")
         if layouts is not None and weights.layout not in shared:
             raise MessageError("weights of another net")
-        weights.layout = shared.get(weights.layout, weights.layout)  # that of a stranger may say 2.0 for 2
+        weights.layout = shared.get(weights.layout, weights.layout)  # a received layout may have 2.0 instead of 2
     return message
 
 
@@ -124,10 +124,10 @@ def describe_local(local: Local, train: Train) -> dict[str, Any]:
 
     Args:
         local: The method, or another Local of its modules.
-        train: The run's training settings, which sites have and are not sent.
+        train: The run's training settings. Sites have them already, so they are not sent.
 
     Raises:
-        TypeError: A field is something else than a plain value.
+        TypeError: A field is not a plain value.
     """
     fields = {}
     for attribute in dataclasses.fields(local):  # type: ignore[arg-type]
@@ -141,14 +141,14 @@ def describe_local(local: Local, train: Train) -> dict[str, Any]:
 
 
 def restore_local(described: Mapping[str, Any], method: FedAvg) -> Local:
-    """Undo `describe_local`.
+    """Make a Local from the result of `describe_local`.
 
     Args:
-        described: Its answer, perhaps of a stranger.
-        method: The method that the site agreed to. Only classes of its modules are looked up.
+        described: The result of `describe_local`, which is not trusted.
+        method: The method that the site agreed to. Only classes of its modules are allowed.
 
     Raises:
-        MessageError: The class is none of these, or the fields do not fit.
+        MessageError: The class is not allowed, or the fields do not fit.
     """
     cls = _find_named(described["class"], method)
     if not (isinstance(cls, type) and issubclass(cls, Local) and dataclasses.is_dataclass(cls)):
@@ -170,7 +170,7 @@ def describe_function(fn: Callable[..., Any], train: Train) -> dict[str, Any]:
         train: The run's training settings.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: It is not a function of a module or of a Local.
     """
     if isinstance(fn, MethodType) and isinstance(fn.__self__, Local):
         return {"name": fn.__name__, "local": describe_local(fn.__self__, train)}
@@ -180,15 +180,15 @@ def describe_function(fn: Callable[..., Any], train: Train) -> dict[str, Any]:
 
 
 def restore_function(described: Mapping[str, Any], method: FedAvg) -> Callable[..., Any]:
-    """Undo `describe_function`.
+    """Look up the function from the result of `describe_function`.
 
     Args:
-        described: Its answer, perhaps of a stranger.
-        method: The method that the site agreed to. Only functions of its modules are looked up.
+        described: The result of `describe_function`, which is not trusted.
+        method: The method that the site agreed to. Only functions of its modules are allowed.
 
     Raises:
-        MessageError: The function is none of these, its answer is the site's own, or it releases labels and the method
-            does not.
+        MessageError: The function is not allowed, its result must stay at the site, or it releases labels although the
+            method does not.
     """
     name = described["name"]
     if "local" in described:
@@ -208,7 +208,7 @@ def _name_of(thing: Any) -> str:
 
 
 def _find_named(name: str, method: FedAvg) -> Any:
-    """Find what a module of the method's classes itself defines under a name; None if there is nothing."""
+    """Find an object by name among the definitions of the method's modules. None if there is no such object."""
     module, _, word = str(name).partition(":")
     if module not in {cls.__module__ for cls in type(method).__mro__ if issubclass(cls, Local)}:
         raise MessageError(f"{module} is no module of {type(method).__name__}")

@@ -1,4 +1,4 @@
-"""The server of a real federation: the rounds of a run, with its clients at sites."""
+"""The server of a real federation, which runs the rounds. The clients run at the sites."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from fednoise_core.flower.messages import INITIAL, SiteError
 from fednoise_core.io import json_digest
 from fednoise_core.ops.weights import Weights
 
-NOWHERE = -1  # a server holds no rows
+NOWHERE = -1  # client number of the server, which has no rows
 
 
 class _SitesRun(RunLoop):
-    """A run whose clients are at sites. It evaluates the server's models only, since it has no others."""
+    """A run whose clients are at sites. It evaluates only the server's models, because it has no others."""
 
     executor: Sites
 
@@ -77,7 +77,7 @@ def _is_servers(members: Any) -> bool:
 
 
 def _list_judges(views: EvaluatedModels, client: int) -> list[tuple[int, list[Weights | str]]] | None:
-    """The models by which a client's labels are judged (`judge_sites`), its own by name. None: they cannot be told."""
+    """List the models for `judge_sites` at a client, its own models by name. None: the server cannot send them."""
     personal = [member for member in next(iter(views.values())) if member[0] == client]
     shared = next((members for members in views.values() if members[0][0] == SERVER), [])
     judges = [
@@ -89,21 +89,22 @@ def _list_judges(views: EvaluatedModels, client: int) -> list[tuple[int, list[We
 
 
 def run_on_sites(folder: Path, exchange: Exchange, sizes: Mapping[int, int], console: TextIO | None = None) -> Outcome:
-    """Run a federation whose clients are at sites, going on from the folder's checkpoint if there is one.
+    """Run a federation whose clients are at sites. Resume from the folder's checkpoint if there is one.
 
     Args:
-        folder: The server's, with run.json and server.npz. It gets the checkpoint, which stays, and the results.
-        exchange: Carries requests to the sites.
-        sizes: Training samples of each client, as the sites report them.
-        console: Gets a line a round.
+        folder: The server's folder, with run.json and server.npz. The checkpoint, which is not removed, and the results
+            are written to it.
+        exchange: Function that sends requests to the sites.
+        sizes: Number of training samples of each client, as reported by the sites.
+        console: Stream for one line per round.
 
     Returns:
-        The outcome. The client states in it are names of versions that the sites hold.
+        The outcome. Its client states are names of versions at the sites.
 
     Raises:
         SpecError: A setting is wrong, or the method cannot run at sites.
-        SiteError: A site refused, or did not give an answer that the run needs. The same call goes on from the last
-            checkpoint.
+        SiteError: A site refused a request, or did not give an answer that the run needs. The same call resumes from
+            the last checkpoint.
     """
     settings = RunSettings.load(folder)
     method = settings.make_method()

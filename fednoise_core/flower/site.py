@@ -1,4 +1,4 @@
-"""A site: one client of a real federation, with its own rows and what it keeps, in a folder of its own."""
+"""A site: one client of a real federation. Its folder has its own rows and its client state."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def answer_request(folder: Path, content: bytes) -> bytes:
     """Answer a request of the server.
 
     Args:
-        folder: The site's.
-        content: The request, perhaps of a stranger.
+        folder: The folder of the site.
+        content: The request, which is not trusted.
 
     Returns:
         The answer. It has an entry "problem" if the request was refused or the method's code failed.
@@ -52,7 +52,7 @@ def answer_request(folder: Path, content: bytes) -> bytes:
             return encode_message(Site(folder).answer(content))
     except Exception as error:  # whatever the method's code raises, the server waits for an answer
         traceback.print_exc()
-        ours = isinstance(error, MessageError | ArtifactError | SpecError)  # others may hold values of the site's data
+        ours = isinstance(error, MessageError | ArtifactError | SpecError)  # other errors may contain the site's data
         problem = str(error) if ours else f"{type(error).__name__} at the site, whose log says more"
         return encode_message({"problem": problem})
 
@@ -60,14 +60,14 @@ def answer_request(folder: Path, content: bytes) -> bytes:
 class Site:
     """Answers the server's requests on the rows of one site.
 
-    What the client keeps is a file for each version in `states`. A request names the version that it goes on from, and
-    the answer names the version that it wrote, if any. So a lost answer, or a server that resumes, changes nothing.
+    Each version of the client state is a file in the folder `states`. A request names the version to start from. The
+    answer names the new version, if there is one. So a lost answer or a resumed server does no harm.
 
     Args:
-        folder: Has run.json and site.npz.
+        folder: Folder with run.json and site.npz.
 
     Raises:
-        ArtifactError: One of them is missing or damaged.
+        ArtifactError: One of these files is missing or damaged.
         SpecError: A setting is wrong.
     """
 
@@ -85,7 +85,7 @@ class Site:
         """Answer a request.
 
         Args:
-            content: The request, perhaps of a stranger.
+            content: The request, which is not trusted.
 
         Raises:
             MessageError: The request is refused.
@@ -150,9 +150,9 @@ class Site:
         return {"answer": answer, "state": version}
 
     def _step(self, request: Mapping[str, Any], digest: str) -> dict[str, Any]:
-        """Take one step of a fit in which clients exchange messages before each.
+        """Take one step of a lockstep fit, in which clients exchange messages before each step.
 
-        The process may end between two steps, so a file holds the first request and what is trained.
+        The process may end between two steps. So the first request and the weights in training are stored in a file.
         """
         k, saved = request["step"], {}
         if k:
@@ -175,7 +175,7 @@ class Site:
         return {"steps": together.steps[0], "message": together.collect_messages(k)[0]}
 
     def _judge(self, request: Mapping[str, Any], digest: str) -> dict[str, Any]:
-        """Judge the site's labels, and write its results. Nothing of them is sent."""
+        """Estimate the site's label errors, and write its results. They are not sent."""
         client_state, targets = self.load_state(request["state"])
         judges: list[Any] = [(c, [_restore_member(member) for member in models]) for c, models in request["judges"]]
         views: EvaluatedModels = {"headline": judges}
@@ -192,7 +192,7 @@ class Site:
         return {}
 
     def _write_results(self, outcome: Outcome) -> None:
-        """Write the site's lists of labels, its model, and how often the model agrees with held-out given labels."""
+        """Write the site's lists of labels, its model, and the model's agreement with held-out given labels."""
         arrays, names, (view, members) = self.images.as_arrays(), self.settings.sites, *outcome.views.items()
         write_suspects(self.folder / "suspects.csv", outcome.suspects, arrays, self.images.y_train, names)
         write_sites(self.folder / "sites.csv", outcome.suspects, names)
@@ -201,13 +201,13 @@ class Site:
         last = agreement if agreement is not None and math.isfinite(agreement) else None
         self.settings.write_summary(self.folder, {"headline_view": view, "accuracy": {"last": last}}, test_known=False)
 
-    # what the client keeps
+    # the client state
 
     def load_state(self, version: str | None) -> tuple[dict[str, Any], Any]:
-        """Load a version of what the client keeps.
+        """Load a version of the client state.
 
         Args:
-            version: As an answer named it. None: nothing was kept yet.
+            version: Name of the version, from an earlier answer. None: there is no client state yet.
 
         Returns:
             The client state, and the client's targets, or None if they are the given labels.
@@ -238,7 +238,7 @@ class Site:
         return version
 
     def _remove_states(self, oldest: str | None) -> None:
-        """Remove versions before `oldest`, to which no checkpoint refers any more."""
+        """Remove versions before `oldest`, which no checkpoint refers to."""
         for file in (self.folder / "states").glob("[0-9]*.safetensors"):
             if _number_of(file.stem) < _number_of(oldest):
                 file.unlink()
@@ -247,7 +247,7 @@ class Site:
         return self.folder / "states" / f"{Path(version).name}.safetensors"
 
     def _step_file(self, k: int) -> Path:
-        return self.folder / "states" / f"step{k % 2}.safetensors"  # the one before stays, for a repeated request
+        return self.folder / "states" / f"step{k % 2}.safetensors"  # the previous file is kept for a repeated request
 
     def _write(self, file: Path, content: Mapping[str, Any]) -> None:
         with open_atomic(file, "wb") as out:

@@ -1,4 +1,4 @@
-"""HTML files that need no network: templates, with their own style and script allowed by hash and nothing else."""
+"""HTML files that work without a network. Only their own style and script, identified by hash, are allowed."""
 
 import base64
 import hashlib
@@ -28,12 +28,12 @@ def render_page(
     """Fill a template, with `style`, `script` and their hashes for its Content-Security-Policy.
 
     Args:
-        template: Its file.
-        styles: Files of CSS.
-        scripts: Files of JavaScript.
-        extra: More CSS.
-        folder: Where the files lie. page.html and page.css of this package are found, too.
-        values: What the template shows.
+        template: Name of the template file.
+        styles: Names of CSS files.
+        scripts: Names of JavaScript files.
+        extra: Further CSS.
+        folder: Folder of the files. page.html and page.css of this package are found, too.
+        values: Values for the template.
     """
     loader = FileSystemLoader([folder, BASE])
     environment = Environment(
@@ -53,16 +53,16 @@ def render_page(
 
 
 def json_text(value: Any) -> Markup:
-    """JSON for inside a script element, where an HTML parser must find neither a tag nor a comment.
+    """Write JSON for a script element, such that an HTML parser finds neither a tag nor a comment in it.
 
     Args:
-        value: What JSON can hold.
+        value: Any value that JSON can hold.
     """
     return htmlsafe_json_dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
 
 
 def make_slug(text: str) -> str:
-    """A text as an id of HTML."""
+    """Convert a text to an HTML id."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)
 
 

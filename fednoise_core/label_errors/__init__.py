@@ -1,1 +1,1 @@
-"""The second product: suspect labels of one's own data, from the estimate to the page and the corrected files."""
+"""Label errors in the user's own data: estimates, the page for review, and corrected files."""

@@ -18,25 +18,26 @@ from fednoise_core.label_errors.decisions import Decision, data_digest
 from fednoise_core.settings.declare import did_you_mean
 
 APART = ("x_test", "y_test", "x_public", "names")  # arrays of an npz that have no entry per training image
-Corrected = tuple[int, list[Decision]]  # number of samples, what was decided, one entry per sample
+Corrected = tuple[int, list[Decision]]  # number of samples, and one decision per decided sample
 
 
 def correct_npz(path: Path, out: Path, decisions: Sequence[Decision], labels: str | None = None) -> Corrected:
-    """Write an npz with these labels changed and rows dropped, of every array that has one for each training image.
+    """Write an npz with corrected labels. Dropped samples are removed from every array with a row per training image.
 
-    What was given at first goes to `first_given`, so that the next list does not take a correction for evidence.
+    The labels as first given are stored in `first_given`, so that the next estimate does not use corrections as
+    evidence.
 
     Args:
-        path: The npz to correct. All else in it stays as it is.
+        path: The npz to correct. Its other content does not change.
         out: The npz to write.
         decisions: The decisions.
-        labels: The array of labels. Left out, it is the given labels, or y_train where there are none.
+        labels: Name of the array of labels. Default: the given labels, or y_train if there are none.
 
     Returns:
-        The number of samples, and what was decided, one entry per sample.
+        The number of samples, and the decisions, one per decided sample.
 
     Raises:
-        ArtifactError: A row, a label or the data are not those that the decisions are about. Nothing is written.
+        ArtifactError: The decisions were made for other rows, labels or data. Nothing is written.
     """
     arrays = read_npz(path, lambda name: True)
     key = _label_array(path, arrays, labels)
@@ -93,20 +94,20 @@ def _class_names(arrays: Mapping[str, np.ndarray]) -> tuple[list[str], int]:
 
 
 def correct_files(path: Path, out: Path, decisions: Sequence[Decision]) -> Corrected:
-    """Write a CSV of corrected labels, as the setting `given` of an image folder takes it.
+    """Write a CSV of corrected labels for the setting `given` of an image folder.
 
-    What was given at first goes to the column `first_label`.
+    The labels as first given are stored in the column `first_label`.
 
     Args:
-        path: Such a CSV, all of whose columns stay, or the folder itself, whose class folders are the labels.
-        out: The CSV to write. A dropped image keeps its line and says yes in the column drop.
+        path: Such a CSV, whose other columns are copied, or the folder itself, whose class folders are the labels.
+        out: The CSV to write. A dropped image keeps its line, with yes in the column drop.
         decisions: The decisions.
 
     Returns:
-        The number of images, and what was decided, one entry per image.
+        The number of images, and the decisions, one per decided image.
 
     Raises:
-        ArtifactError: A file, a label or the data are not those that the decisions are about. Nothing is written.
+        ArtifactError: The decisions were made for other files, labels or data. Nothing is written.
     """
     if path.is_dir():
         columns, digest = ["file", "label"], data_digest({})
@@ -153,9 +154,9 @@ def correct_files(path: Path, out: Path, decisions: Sequence[Decision]) -> Corre
 
 
 def correct_table(path: Path, out: Path, decisions: Sequence[Decision], label: str | None = None) -> Corrected:
-    """Write a table with these labels changed and rows dropped. All other cells stay as they are.
+    """Write a table with corrected labels and without dropped rows. Other cells do not change.
 
-    What was given at first goes to the column `first_label`.
+    The labels as first given are stored in the column `first_label`.
 
     Args:
         path: A CSV or Parquet file.
@@ -164,10 +165,10 @@ def correct_table(path: Path, out: Path, decisions: Sequence[Decision], label: s
         label: Column of labels, by default "label".
 
     Returns:
-        The number of rows, and what was decided, one entry per row.
+        The number of rows, and the decisions, one per decided row.
 
     Raises:
-        ArtifactError: A row, a label or the data are not those that the decisions are about. Nothing is written.
+        ArtifactError: The decisions were made for other rows, labels or data. Nothing is written.
     """
     label, frame = label or "label", read_frame(path)
     if label not in frame.columns:
@@ -238,7 +239,7 @@ def _check_data(path: Path, digest: str, decisions: Sequence[Decision]) -> None:
 
 
 def _by_sample(decisions: Sequence[Decision], place: Callable[[Decision], int]) -> dict[int, Decision]:
-    """Index of a sample → its decision. Raises ArtifactError if two lines say different things about one."""
+    """Map the index of a sample to its decision. Raises ArtifactError if two lines for a sample differ."""
     chosen: dict[int, Decision] = {}
     for decision in decisions:
         before = chosen.setdefault(place(decision), decision)

@@ -1,4 +1,4 @@
-"""suspects.csv, sites.csv and other CSVs of a run as their readers see them, every cell checked."""
+"""Readers of suspects.csv, sites.csv and other CSV files of a run. Every cell is checked."""
 
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -12,7 +12,7 @@ Amount = Annotated[float, Field(ge=0)]
 
 
 class CsvRow(BaseModel):
-    """One row of a CSV; columns without a field are passed over. where: file and line, for messages."""
+    """One row of a CSV. Columns without a field are ignored. where: file and line, for messages."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
@@ -43,11 +43,11 @@ def read_rows(path: Path, kind: type[R]) -> list[R]:
     """Read all rows of a CSV, in the order of the file.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
         kind: Model of a row.
 
     Raises:
-        ArtifactError: With file, line and column of the first cell that does not fit.
+        ArtifactError: A cell does not fit. The message names file, line and column of the first one.
     """
     rows = []
     for line, cells in enumerate(read_texts(path).to_dict("records"), 2):

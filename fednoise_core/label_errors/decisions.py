@@ -1,4 +1,4 @@
-"""Rows of suspects.csv and decisions.csv, and the digest that ties a decision to its data."""
+"""Rows of suspects.csv and decisions.csv, and the digest that identifies the data of a decision."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
@@ -10,7 +10,7 @@ from fednoise_core.label_errors.csv_rows import Amount, Count, CsvRow
 
 DECISIONS = (*("sample", "source", "client", "site", "given", "given_name", "decision", "label", "label_name", "data"),)
 """Columns of decisions.csv; the page's script writes the same."""
-LITTLE = 0.6  # agreement with labels not seen, below which images should be encoded; docs/clean_your_labels.md
+LITTLE = 0.6  # with less agreement on unseen labels, images should be encoded; see docs/clean_your_labels.md
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
@@ -39,8 +39,8 @@ class Suspect(CsvRow):
 class Decision(CsvRow):
     """One row of decisions.csv: keep the given label of a sample, give it `label`, or drop it.
 
-    source: row of the npz, or file below train/. given, given_name: the label that was judged. data: digest of the data
-    that the page was made of, "" where that is not known.
+    source: row of the npz, or file below train/. given, given_name: the label for which the decision was made. data:
+    digest of the data of the page, or "" if it is not known.
     """
 
     source: str
@@ -53,11 +53,11 @@ class Decision(CsvRow):
 
 
 def describe_harm(p_wrong: Sequence[float], p_proposed: Sequence[float]) -> str:
-    """Say why relabelling is not expected to help, or "" if it is.
+    """Explain why relabelling is not expected to help. The text is "" if it is expected to help.
 
     Args:
         p_wrong: P(wrong) of the labels that would be replaced.
-        p_proposed: P that the proposed label is right.
+        p_proposed: P(the proposed label is right).
     """
     right, lost = sum(p_proposed), sum(1 - p for p in p_wrong)
     if not len(p_wrong) or right > lost:
@@ -67,12 +67,12 @@ def describe_harm(p_wrong: Sequence[float], p_proposed: Sequence[float]) -> str:
 
 
 def data_digest(source_sha256: Mapping[str, str]) -> str:
-    """The digest by which a decision knows its data.
+    """Compute the digest that identifies the data of a decision.
 
     Args:
-        source_sha256: What `Arrays.source_sha256` lists.
+        source_sha256: Content of `Arrays.source_sha256`.
 
     Returns:
-        16 hex digits, or "" where nothing is listed (folders without a CSV).
+        16 hex digits, or "" if there is no content (folders without a CSV).
     """
     return json_digest(dict(source_sha256)) if source_sha256 else ""

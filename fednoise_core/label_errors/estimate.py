@@ -1,13 +1,13 @@
-"""Probability that a given label is wrong, on one scale for all sites, from a model's predictions and the given labels.
+"""Estimates of P(given label is wrong), comparable between sites, from a model's predictions and the given labels.
 
-The predictions q are sharpened by an exponent that all sites share, q_i^s / sum_j q_j^s. Each site gets a transition
-matrix T of its own. Both are maximum likelihood estimates for the given labels, P(given j | x) = sum_i q_i(x) T_ij. T
-comes from EM with a weak prior for right labels. P(wrong) is then Bayes' rule. So a site with many wrong labels is
-recognised by how often its labels contradict the model beyond the model's own doubt. The sum of P(wrong) over a site
-estimates how many labels are wrong there.
+The predictions q are sharpened by an exponent s that all sites share, q_i^s / sum_j q_j^s. Each site has its own
+transition matrix T. Both are maximum likelihood estimates for the given labels, P(given j | x) = sum_i q_i(x) T_ij. T
+comes from EM with a weak prior for right labels. P(wrong) then follows from Bayes' rule. So the labels of a noisy site
+contradict the model more often than the model's own uncertainty explains. The sum of P(wrong) over a site estimates its
+number of wrong labels.
 
-Predictions of models that have not seen a sample allow for more (`estimate_held_out`): a calibration of the model by
-its confidence, and an interval from two estimates. docs/wrong_labels.md has the measurements behind both.
+With predictions of models that have not seen the sample (`estimate_held_out`), there is also a calibration of the model
+by its confidence, and an interval from two estimates. docs/wrong_labels.md has the measurements for both.
 """
 
 import functools
@@ -22,22 +22,22 @@ from fednoise_core.rng import stream
 WRONG, CHECK = 0.5, 0.2  # P(wrong) above which a label's verdict is "wrong", "check"
 STEPS = tuple(2.0 ** (k / 4) for k in range(-4, 13))  # exponents that are tried: 1/2 .. 8
 START = 7  # the search begins at 2^(3/4)
-DOUBT = 3  # steps up and down from the best exponent that the interval takes in, a factor of 1.7
+DOUBT = 3  # the interval includes so many steps above and below the best exponent, a factor of 1.7
 ROUNDS = 30  # of EM
 LIKELY = 0.9  # T's diagonal where EM begins
 PRIOR, SPREAD = 1.0, 0.02  # samples that the prior adds to each right label, and to each entry
 TINY = 1e-12
 Z90 = 1.645  # of the 90 % interval
-SHAPE, RATE = 20.0, 100.0  # samples that pull a row's errors to those of all sites, and its rate to that of the site
-APART = 0.1  # share of a site by which two estimates that agree may differ
-ENOUGH = 30  # wrong labels, three a class, that the estimate of a site's matrix must find there
-BINS, FEWEST, FULL = 20, 5, 50  # bins of confidence: how many at most and at least, and samples in each
-FIXED, SURE = 0.2, 0.998  # share of the bins, the most confident, in which the model is right with this probability
-BELOW, ABOVE = 0.12, 0.15  # of the other contradicted labels that the interval takes in below and above the estimates
-UNCLEAR = 2.0  # times a site's rate of errors: share of them that is wrong where errors follow the model's own doubt
-FOLLOWED = 0.1  # the doubt, above chance, about the given class from which on they do
-PLATEAU = 0.84  # ratio of `has_plateau` below which a model is often wrong where it is confident
-FEW = 30  # samples that a site needs to be the one with the least disagreement
+SHAPE, RATE = 20.0, 100.0  # pseudo-samples: weight of all sites' error pattern, and of the site's error rate, in a row
+APART = 0.1  # largest difference of two estimates that agree, as a share of the site's samples
+ENOUGH = 30  # number of wrong labels that P(wrong) must find at a site, so that its matrix decides the order
+BINS, FEWEST, FULL = 20, 5, 50  # bins of confidence: largest and smallest number of bins, and samples per bin
+FIXED, SURE = 0.2, 0.998  # share of most confident bins in which P(prediction is right) is fixed, and its value there
+BELOW, ABOVE = 0.12, 0.15  # shares of the other contradicted labels that extend the interval below and above
+UNCLEAR = 2.0  # times the error rate of a site: share of the other contradicted labels that may also be wrong
+FOLLOWED = 0.1  # value above chance from which `measure_follow` is 1
+PLATEAU = 0.84  # smallest ratio of shares in `has_plateau` for a model that is right when it is confident
+FEW = 30  # smallest number of samples of a site whose share of disagreement is used as the smallest share
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ class SiteLabels:
         wrong: Estimated number of wrong labels.
         low: Lower end of the 90 % interval of `wrong`.
         high: Upper end of the 90 % interval of `wrong`.
-        estimated: True if `wrong` is an estimate to rely on. False: wrong labels look like images that are hard for
-            the model.
+        estimated: True if `wrong` is reliable. False if wrong labels cannot be distinguished from images that are hard
+            for the model.
         columns: Further columns of suspects.csv, name -> [n].
-        agreement: Share of the given labels that models which have not seen them predict, where there are such models.
+        agreement: Share of samples whose given label is predicted by models that have not seen the sample.
     """
 
     site: int
@@ -114,8 +114,8 @@ def estimate_label_errors(
 ) -> list[SiteLabels]:
     """Estimate which given labels of several sites are wrong.
 
-    If a method has scores of its own for a site, they decide the order: the most suspect sample gets the largest
-    P(wrong) of the site, and so on. The scores say which labels are wrong, the estimate says how many.
+    If a method has its own scores for a site, they determine the order. The most suspect sample then gets the largest
+    P(wrong) of the site, and so on. The number of wrong labels still comes from the estimate.
 
     Args:
         log_p: Log-probabilities of the model for each site, finite [n, K].
@@ -147,7 +147,7 @@ def estimate_label_errors(
         share = _pick_columns(posterior, proposed) / np.maximum(p_wrong, TINY)  # P(proposed is right | given is wrong)
         if (opinion := (opinions or {}).get(number)) is not None:
             listed = np.flatnonzero(opinion.which)
-            order = np.lexsort((p_wrong[listed], opinion.score))  # equal scores: by the estimate
+            order = np.lexsort((p_wrong[listed], opinion.score))  # equal scores are ordered by the estimate
             proposals = np.where(opinion.proposed != y[listed], opinion.proposed, proposed[listed])
             share[listed] = posterior[listed, proposals] / np.maximum(p_wrong[listed], TINY)
             proposed[listed] = proposals
@@ -158,7 +158,7 @@ def estimate_label_errors(
 
 
 class _Site:
-    """EM for one site. The samples lie sorted by given label, so that sums by label are sums of stretches."""
+    """EM for one site. Samples are sorted by given label, so that sums by label are sums over slices."""
 
     def __init__(self, log_p: np.ndarray, labels: np.ndarray):
         self.order = np.argsort(labels, kind="stable")
@@ -193,7 +193,7 @@ def _pick_columns(table: np.ndarray, column: np.ndarray) -> np.ndarray:
 
 
 def _climb_to_maximum(value: Callable[[int], float]) -> int:
-    """Index of STEPS with the largest value, found uphill from START."""
+    """Return the index of STEPS with the largest value, by hill climbing from START."""
 
     @functools.cache
     def value_at(k: int) -> float:
@@ -213,8 +213,8 @@ class Count:
     Attributes:
         wrong: The estimate.
         low: Lower end of the interval.
-        high: Its upper end.
-        agree: True if two estimates agree and the model has learnt enough. If not, the images look hard for it.
+        high: Upper end of the interval.
+        agree: True if two estimates agree and the model has learnt enough. False if the images seem hard for it.
     """
 
     wrong: float
@@ -232,18 +232,18 @@ def estimate_held_out(
     current: Sequence[np.ndarray] | None = None,
     extra_columns: Sequence[Mapping[str, np.ndarray]] | None = None,
 ) -> list[SiteLabels]:
-    """Estimate which given labels are wrong, by models that have not seen a sample and by models that have.
+    """Estimate which given labels are wrong, from models that have not seen the sample and from all models.
 
-    Labels that somebody has corrected are estimated from what was given at first, so that the errors that were found
-    still show how often labels are wrong at a site. What is reported is about the labels as they are now.
+    The estimates use the labels as first given. So errors that were corrected later still count for the error rate of a
+    site. The results are about the current labels.
 
     Args:
         held_out_log_p: Log-probabilities for each site by models that have not seen the sample, finite [n, K].
-        mixed: The same by all models.
-        labels: Given labels of each site, int64 [n].
+        mixed: Log-probabilities for each site by all models, finite [n, K].
+        labels: Labels of each site as first given, int64 [n].
         samples: Rows of the data set for each site, int64 [n]. They are only copied into the result.
         sites: Numbers of the sites, all different.
-        current: Labels of each site as they are now, int64 [n]. Default: the given ones.
+        current: Current labels of each site, int64 [n]. Default: `labels`.
         extra_columns: Further columns of each site. They are only copied into the result.
 
     Returns:
@@ -259,7 +259,7 @@ def estimate_held_out(
     if by_all is not held_out:
         posterior = fit_sites(by_all, y, site)
     by_matrix, by_model = 1.0 - _pick_columns(posterior, y), 1.0 - np.exp(_pick_columns(by_all, y))
-    if not learnt:  # EM takes the model to be right where it is confident. Halved log-odds: it is too sure of itself
+    if not learnt:  # EM assumes that confident predictions are right. Instead use 1 - p(given) with halved log-odds
         odds = np.sqrt(by_model / np.maximum(1.0 - by_model, TINY))
         held_p = odds / (1.0 + odds)
     p_wrong = judge_by_number(by_matrix, by_model, held_p, site, counts)
@@ -275,8 +275,8 @@ def estimate_held_out(
     results = []
     for number, (name, rows, count) in enumerate(zip(sites, samples, counts, strict=True)):
         of_site = site == number
-        less = float((p_wrong - p_now)[of_site].sum())  # wrong labels that the corrections have put right
-        changed = float((now != y)[of_site].sum())  # no more than these can have been put right
+        less = float((p_wrong - p_now)[of_site].sum())  # expected number of wrong labels that were corrected
+        changed = float((now != y)[of_site].sum())  # upper bound of that number
         bounds = (count.low - max(less, changed), count.wrong - less, count.high - less)
         low, wrong, high = (min(max(bound, 0.0), len(rows)) for bound in bounds)
         columns = {} if extra_columns is None else extra_columns[number]
@@ -287,13 +287,14 @@ def estimate_held_out(
 
 
 def fit_sites(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> np.ndarray:
-    """P(true label) by EM, with a transition matrix for each site and one calibration of the model for all.
+    """Estimate P(true label) by EM, with a transition matrix for each site and one calibration of the model for all.
 
-    The samples of all sites are put into bins by the confidence of the model. In a bin the most probable class is right
-    with a probability that all sites share and that does not fall with the confidence. In the most confident bins it is
-    fixed near 1, so what contradicts the model there are wrong labels. This tells wrong labels from errors of the model
-    also where all sites are equally noisy, or where the model has learnt that labels move to the next class. A row's
-    rate of errors is pulled to that of the site, and where its errors go to those of all sites.
+    The samples of all sites are divided into bins by the confidence of the model. In a bin the most probable class is
+    right with a probability that all sites share, and that does not decrease with the confidence. In the most confident
+    bins it is fixed near 1, so labels that contradict the model there are wrong. This separates wrong labels from
+    errors of the model. It works even if all sites are equally noisy, or if the model has learnt that labels are
+    shifted to the next class. The error rate of a row is regularised towards the rate of the site, and the distribution
+    of its errors towards that of all sites.
 
     Args:
         log_p: Log-probabilities of models that have not seen the sample, float64 [n, K].
@@ -315,7 +316,7 @@ def fit_sites(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> np.nda
     rank = np.argsort(np.argsort(confidence, kind="stable"), kind="stable")
     bin_of, sure = rank * bins // n, rank * 2 >= n
     size = np.maximum(np.bincount(bin_of, minlength=bins), TINY)
-    others = np.exp(log_p) + 1e-9  # the other classes: as the model says
+    others = np.exp(log_p) + 1e-9  # probabilities of the other classes, as predicted by the model
     others[row, top] = 0.0
     others /= others.sum(1, keepdims=True)
 
@@ -352,7 +353,7 @@ def fit_sites(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> np.nda
 
 
 def _pool_adjacent(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The nearest values that do not fall, by weighted squares (pool adjacent violators)."""
+    """Compute the nearest non-decreasing values in weighted least squares (pool adjacent violators)."""
     blocks: list[tuple[float, float, int]] = []
     for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
         block = (value, weight, 1)
@@ -368,19 +369,19 @@ def _pool_adjacent(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def count_wrong(
     log_p: np.ndarray, labels: np.ndarray, site: np.ndarray, p_wrong: np.ndarray, learnt: bool
 ) -> list[Count]:
-    """Number of wrong labels of every site, by two estimates from predictions out of fold.
+    """Estimate the number of wrong labels of every site, by two estimates from out-of-fold predictions.
 
-    One is the sum of P(wrong), which is too small where only labels of unclear images are wrong. The other takes the
-    site where the model disagrees least with the given labels, and counts what other sites have beyond that share,
-    which is too large where their images are harder. A site exchanges its number of disagreements for it. A site that
-    is alone has only the first, and its interval ends at the number of disagreements.
+    The first estimate is the sum of P(wrong). It is too small if only labels of unclear images are wrong. The second
+    estimate counts disagreements between model and labels beyond the share of the site with the least disagreement. It
+    is too large if the images of a site are harder. To use it, a site must share its number of disagreements. A single
+    site has only the first estimate, and its interval ends at the number of disagreements.
 
-    A label that somebody guessed from an unclear image looks like a right one. Such labels are expected where the
-    errors that are found go to classes that the model takes for possible, as those of people do. The number then has
-    more of the other disagreements, the more errors a site has.
+    A label that a person guessed from an unclear image looks right to the model. Such labels are expected if the errors
+    that are found go to classes that the model considers possible, as errors of people do. The number then includes
+    some of the other disagreements, the more, the more errors a site has.
 
-    A model that has learnt little is often wrong where it is most confident. Then only the second is used, and there is
-    no number.
+    A model that has learnt little is often wrong where it is most confident. Then only the second estimate is used, and
+    the number is not reliable.
 
     Args:
         log_p: Log-probabilities of models that have not seen the sample, float64 [n, K].
@@ -399,7 +400,7 @@ def count_wrong(
     beyond = np.maximum(disagree - least * sizes, 0.0) / max(1 - least, TINY)
     follow = measure_follow(log_p[contradicted], labels[contradicted], p_wrong[contradicted])
     alone, results = len(sizes) == 1, []
-    in_all = contradicted.mean()  # errors of labels and of models, which are told apart at all sites together
+    in_all = contradicted.mean()  # errors of labels and of models, which are separated for all sites together
     shared = in_all * (1 - in_all) / len(labels)  # its variance
     for n, first, second, spread, most in zip(sizes, by_model, beyond, variance, disagree, strict=True):
         agree = bool(second <= 2 * first + APART * n) and learnt
@@ -417,11 +418,11 @@ def count_wrong(
 def has_plateau(confidence: np.ndarray, agrees: np.ndarray, site: np.ndarray) -> bool:
     """Return False if a model is often wrong where it is confident, beyond sampling error.
 
-    A model that is right there agrees with the same share of labels however much more confident it is: with those that
-    are not wrong. So the share among the samples of a site that rank from 50 to 80 % by confidence is compared with
-    that in the fifth above them. The arguments have an entry for each sample [n].
+    If confident predictions are right, they agree with all labels that are not wrong, at any level of confidence. So
+    the share of agreement among a site's samples that rank from 50 to 80 % by confidence is compared with the share in
+    the fifth above them. The arguments have an entry for each sample [n].
     """
-    shuffled = stream(0, "equal confidences").permutation(len(site))  # rows with one error often lie side by side
+    shuffled = stream(0, "equal confidences").permutation(len(site))  # rows with one error are often adjacent
     order = np.lexsort((shuffled, confidence, site))
     hits, sizes = agrees[order], np.bincount(site)
     rank = np.arange(len(site)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -436,11 +437,11 @@ def has_plateau(confidence: np.ndarray, agrees: np.ndarray, site: np.ndarray) ->
 
 
 def measure_follow(log_p: np.ndarray, labels: np.ndarray, p_wrong: np.ndarray) -> float:
-    """Measure how far wrong labels follow the model's own doubt, 0 (any class is given) to 1.
+    """Measure how far wrong labels follow the model's uncertainty, from 0 (wrong labels are random) to 1.
 
-    The measure is the model's probability of the given class among all but the most probable one, above chance. The
-    labels are those that the model contradicts. The arguments are those of `count_wrong`. With two classes nobody can
-    tell, and the answer is 1.
+    The measure is the model's probability of the given class among all classes except the most probable one, above
+    chance. The arguments are those of `count_wrong`, only for labels that the model contradicts. With two classes it
+    cannot be measured, and the result is 1.
     """
     chance = 1 / (log_p.shape[1] - 1)
     if chance == 1:
@@ -457,18 +458,18 @@ def judge_by_number(
     site: np.ndarray,
     counts: Sequence[Count],
 ) -> np.ndarray:
-    """P(wrong) [n]: how many and how sure by models that have not seen the sample, the order by all models.
+    """Compute P(wrong) [n] with the values of models that have not seen the sample, in the order of all models.
 
-    The order is that of P(wrong) where the site's matrix can be estimated, so where two estimates of the number agree
-    and P(wrong) finds enough wrong labels. Elsewhere it is the order of 1 - p(given). The log-odds of a site are moved
-    by one number, so that the sum of P(wrong) is the estimated number.
+    The order is that of `by_matrix` if the site's matrix can be estimated. This is so if both estimates of the number
+    agree and P(wrong) finds enough wrong labels. Otherwise it is the order of 1 - p(given). The log-odds of a site are
+    shifted by one number, so that the sum of P(wrong) is the estimated number.
 
     Args:
         by_matrix: P(wrong) of `fit_sites` by all models, float64 [n].
         by_model: 1 - p(given) by all models, float64 [n].
         p_wrong: P(wrong) by models that have not seen the sample, float64 [n].
         site: Site of each sample, int64 [n], from 0.
-        counts: What `count_wrong` says.
+        counts: Result of `count_wrong`.
     """
     judged = np.zeros(len(p_wrong))
     for number, count in enumerate(counts):
@@ -480,7 +481,7 @@ def judge_by_number(
 
 
 def match_number(p_wrong: np.ndarray, wrong: float) -> np.ndarray:
-    """P(wrong) [n] with its log-odds moved by one number, so that the sum is `wrong`, as far as that is possible."""
+    """Shift the log-odds of P(wrong) [n] by one number, so that the sum is `wrong`, as far as possible."""
     odds = np.clip(p_wrong, TINY, 1 - TINY)
     odds /= 1 - odds
     low, high = -20.0, 20.0

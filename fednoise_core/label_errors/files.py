@@ -29,13 +29,13 @@ SITES = (
 def write_suspects(
     path: Path, judged: Sequence[SiteLabels], arrays: Arrays, labels: np.ndarray, sites: Sequence[str]
 ) -> None:
-    """Write every judged sample, most suspect first.
+    """Write one row per sample with an estimate, the most suspect first.
 
-    A sample that several sites hold has a row for each. docs/wrong_labels.md explains the columns.
+    A sample that several sites hold has a row for each site. docs/wrong_labels.md explains the columns.
 
     Args:
         path: The file, written whole or not at all.
-        judged: The judged labels of each site.
+        judged: Estimates of each site.
         arrays: The data set, for class names and sources of samples.
         labels: Given labels [n].
         sites: The user's name of each client.
@@ -48,7 +48,7 @@ def write_suspects(
 
 
 def list_columns(judged: Sequence[SiteLabels]) -> list[str]:
-    """The columns of suspects.csv for these judged labels."""
+    """List the columns of suspects.csv for these estimates."""
     return [*SUSPECTS, *(judged[0].columns if judged else ())]
 
 
@@ -77,7 +77,7 @@ def list_suspects(
 
 
 def _check_images(arrays: Arrays, rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which of these samples equal one with another label, and which show nothing, bool [n] each."""
+    """Find samples that equal a sample with another label, and blank samples, bool [n] each."""
     contradicts, blank = np.zeros(arrays.n, bool), np.zeros(arrays.n, bool)
     contradicts[rows] = find_contradictions((np.asarray(arrays.x_train[row]) for row in rows), labels[rows])
     blank[rows] = find_blank(np.asarray(arrays.x_train[row]) for row in rows)
@@ -85,11 +85,11 @@ def _check_images(arrays: Arrays, rows: np.ndarray, labels: np.ndarray) -> tuple
 
 
 def write_sites(path: Path, judged: Sequence[SiteLabels], sites: Sequence[str]) -> None:
-    """Write one row per judged site: how many labels are wrong there, by estimate and by verdict.
+    """Write one row per site with its number of wrong labels, by estimate and by verdict.
 
     Args:
         path: The file, written whole or not at all.
-        judged: The judged labels of each site.
+        judged: Estimates of each site.
         sites: The user's name of each client.
     """
     with open_atomic(path) as file:
@@ -116,7 +116,7 @@ def write_confusion(path: Path, counts: Tensor | None, arrays: Arrays) -> None:
 
     Args:
         path: The file, written whole or not at all.
-        counts: int64 [K, K]. None, from models whose predictions are not finite, leaves the rows out.
+        counts: int64 [K, K]. If it is None, because predictions are not finite, there are no rows.
         arrays: The data set, for class names.
     """
     names = _name_classes(arrays)

@@ -1,4 +1,4 @@
-"""Checks of images that need no model: equal images with different labels, and images that show nothing."""
+"""Checks of images without a model: equal images with different labels, and blank images."""
 
 import hashlib
 from collections.abc import Iterable
@@ -11,10 +11,10 @@ LEAST_RANGE = 16  # grey levels between the darkest and the brightest pixel of a
 
 
 def find_contradictions(images: Iterable[np.ndarray], labels: np.ndarray) -> np.ndarray:
-    """Find images that equal another one whose label differs.
+    """Find images that equal another image with a different label.
 
-    Only hashes are compared, so sites could find them together without sending an image or a label: images with one
-    hash contradict each other where the hashes of image and label differ.
+    Only hashes are compared, so sites could do this together without sending images or labels. Images with the same
+    hash contradict each other if their hashes of image and label differ.
 
     Args:
         images: n images or feature vectors.

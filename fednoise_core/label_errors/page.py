@@ -1,7 +1,7 @@
-"""labels.html: the suspect labels of one run, for a person to keep, relabel or drop. One file, no network.
+"""labels.html: a page on which a person keeps, relabels or drops the suspect labels of a run. One file, no network.
 
-The page's data are JSON, which its script shows as text, never as markup; its own script and style are allowed by their
-hashes, so nothing that a name of a class or site holds can run.
+The data of the page are JSON, which its script shows as text, never as markup. Only the script and style with the right
+hashes are allowed. So a name of a class or site cannot run code.
 """
 
 import math
@@ -25,11 +25,11 @@ from fednoise_core.noise.labels import Labels
 from fednoise_core.rng import stream
 
 PER_SITE, MOST = 1000, 10_000  # suspects of one site, and of all, that a page holds: the most suspect
-SHOWN = ("wrong", "check")  # verdicts; what is to be kept is in suspects.csv
+SHOWN = ("wrong", "check")  # verdicts on the page; samples with the verdict "keep" are only in suspects.csv
 VERDICTS = (*SHOWN, "keep")
 KINDS = ("contradicting copy", "blank image", "contradicting near copy", "out of scope")
 CLASSLESS = (2, 4)  # kinds, from 1, without a right label: they are not relabelled with all others
-RANDOM = 50  # judged labels of each site that are drawn for an unbiased look
+RANDOM = 50  # size of the random sample of each site's labels, which gives an unbiased view
 
 
 def labels_page(
@@ -46,7 +46,7 @@ def labels_page(
     per_site: int = PER_SITE,
     most: int = MOST,
 ) -> str:
-    """The page on which the suspect labels of a run are decided.
+    """Make the page for review of a run's suspect labels.
 
     Args:
         arrays: The arrays of the run.
@@ -58,14 +58,14 @@ def labels_page(
         donor: Images of open-set noise, uint8 [n, …].
         pictures: Pictures of feature vectors, uint8 [n, H, W] or [n, H, W, 3], or `ImageFiles`.
         findings: Its systematic errors.
-        per_site: How many suspects of one site the page holds at most.
-        most: How many it holds at most.
+        per_site: Largest number of suspects of one site on the page.
+        most: Largest number of suspects on the page.
 
     Returns:
         One HTML file.
 
     Raises:
-        ArtifactError: The files are about other data than `arrays` and `labels`.
+        ArtifactError: The files were made for other data than `arrays` and `labels`.
     """
     _check_files(arrays, labels, suspects, sites)
     kinds = _find_kinds(suspects)
@@ -114,9 +114,9 @@ def _page_data(
     packed: Sheets,
     title: str,
 ) -> dict[str, Any]:
-    """Collect what the page's script reads.
+    """Collect the data for the page's script.
 
-    The first `listed` rows are its suspects, the others are in random samples only.
+    The first `listed` rows are the suspects. The other rows are only in random samples.
     """
     number = {site.client: place for place, site in enumerate(sites)}
     return {
@@ -162,7 +162,7 @@ def _check_files(arrays: Arrays, labels: Labels, suspects: Sequence[Suspect], si
 
 
 def _find_kinds(suspects: Sequence[Suspect]) -> dict[int, int]:
-    """Sample -> number of its kind in KINDS, from 1, for samples that more than their P(wrong) speaks about."""
+    """Map samples to the number of their kind in KINDS, from 1, if there is evidence besides P(wrong)."""
     kinds = {suspect.sample: 3 for suspect in suspects if suspect.near_copy}
     kinds |= {suspect.sample: 1 for suspect in suspects if suspect.contradicts}
     # after copies: CLASSLESS ones come last
@@ -171,7 +171,7 @@ def _find_kinds(suspects: Sequence[Suspect]) -> dict[int, int]:
 
 
 def _choose_suspects(suspects: Sequence[Suspect], kinds: Mapping[int, int], per_site: int, most: int) -> list[Suspect]:
-    """Those that the page holds, in the order of the file: most suspect first."""
+    """Choose the suspects for the page, in the order of the file, the most suspect first."""
     taken: Counter[int] = Counter()
     chosen: list[Suspect] = []
     for suspect in suspects:
@@ -211,7 +211,7 @@ def _site_share(count: float, site: Site) -> float:
 
 
 def _site_row(number: int, site: Site, longest: float) -> dict[str, Any]:
-    """A site's row; its bar ends at `longest` per cent. Without an estimate, the interval stays."""
+    """Make the row of a site. Its bar ends at `longest` per cent. Without an estimate, it has only the interval."""
     low, share, high = (100 * _site_share(count, site) for count in (site.wrong_low, site.wrong, site.wrong_high))
     return {
         "number": number,
@@ -230,7 +230,7 @@ def _site_row(number: int, site: Site, longest: float) -> dict[str, Any]:
 
 
 def _summary_counts(sites: Sequence[Site]) -> list[tuple[str, str]]:
-    """The run in numbers. The sites' intervals do not simply add up, so the total has none."""
+    """Summarise the run in numbers. The total has no interval, because the sites' intervals cannot be added."""
     estimated = [site for site in sites if site.estimated]
     samples, wrong = sum(site.samples for site in estimated), sum(site.wrong for site in estimated)
     missing = f" at {len(estimated):,} of {len(sites):,} sites" if len(estimated) < len(sites) else ""

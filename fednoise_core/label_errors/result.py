@@ -1,4 +1,4 @@
-"""The result of fn.find_label_errors: a DataFrame that writes its page and gives corrected labels."""
+"""The result of fn.find_label_errors: a DataFrame that can write a page for review and correct the labels."""
 
 import os
 from pathlib import Path
@@ -21,11 +21,11 @@ from fednoise_core.noise.labels import Labels
 
 
 class LabelErrors(pd.DataFrame):
-    """Judged labels, most suspect first. What pandas makes of it (`query`, `head`) is a plain DataFrame.
+    """Estimates for all labels, the most suspect first. Results of pandas (`query`, `head`) are plain DataFrames.
 
     Attributes:
-        data: The data set that was judged.
-        classes: What the user calls class 0, 1 …, [K].
+        data: The data set.
+        classes: The user's values for the classes 0, 1 …, [K].
     """
 
     _metadata: ClassVar = ["data", "classes"]
@@ -33,7 +33,7 @@ class LabelErrors(pd.DataFrame):
     classes: np.ndarray
 
     def page(self, path: str | os.PathLike[str], *, images: Any = None, title: str = "Suspect labels") -> None:
-        """Write the page on which labels are kept, relabelled or dropped. It saves what was decided as decisions.csv.
+        """Write a page to keep, relabel or drop labels. The page saves the decisions as decisions.csv.
 
         Args:
             path: The HTML file. It contains the pictures.
@@ -41,7 +41,7 @@ class LabelErrors(pd.DataFrame):
             title: Title of the page.
 
         Raises:
-            ArraysError: Pictures that are none, or are not as many as the samples.
+            ArraysError: `images` has no valid pictures, or not one for each sample.
             ArtifactError: A file is missing or damaged.
         """
         data = self.data
@@ -67,17 +67,18 @@ class LabelErrors(pd.DataFrame):
         """Correct the labels.
 
         Args:
-            decisions: The decisions.csv of the page. Left out, every verdict `wrong` is accepted unseen. Samples that
-                are blank or out of scope have no right label: they keep theirs, unless they are dropped.
-            drop: The samples that would be relabelled are dropped.
+            decisions: The decisions.csv of the page. By default, every verdict `wrong` is accepted without review.
+                Samples that are blank or out of scope have no right label. They keep their label, unless they are
+                dropped.
+            drop: Whether samples are dropped instead of relabelled.
 
         Returns:
-            The rows of `x` that stay, int64 [m] in ascending order, and their labels [m], as the user calls the
-            classes. Samples of sites that were left out keep their label.
+            The remaining rows of `x`, int64 [m] in ascending order, and their labels [m] in the user's values. Samples
+            of sites that were left out keep their label.
 
         Raises:
-            ArtifactError: A decision is about another label than the data have.
-            SpecError: Without decisions: relabelling is not expected to help.
+            ArtifactError: A decision was made for another label than the data have.
+            SpecError: There are no decisions, and relabelling is not expected to help.
             ArraysError: No sample of a class would be left.
         """
         given = self.data.y_train

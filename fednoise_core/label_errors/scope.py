@@ -1,9 +1,9 @@
-"""Samples that are out of scope, and near copies with another label: distances in the features of models.
+"""Detection of samples out of scope, and of near copies with another label, by distances between features of models.
 
-A sample is out of scope if it is far from all others and the models are unsure about it. The distance is the one of
-cleanlab's OutOfDistribution (Kuan and Mueller, 2022), a mean over nearest neighbours, here over several models. Images
-that are alike have near neighbours even if they show none of the classes. Models are unsure about blurred images of the
-classes, too. So neither the distance nor the entropy decides alone.
+A sample is out of scope if it is far from all other samples and the models are unsure about it. The distance is that of
+cleanlab's OutOfDistribution (Kuan and Mueller, 2022), the mean over nearest neighbours, here averaged over several
+models. Similar images have near neighbours even if they show none of the classes. Models are also unsure about blurred
+images of the classes. So neither the distance nor the entropy suffices alone.
 """
 
 import math
@@ -17,14 +17,14 @@ COMPARED = 20_000  # samples that each one of a client is compared with, at most
 CHUNK = 512  # samples compared at a time
 FAR = 1.3  # score above which a sample is out of scope
 NEAR = 0.25  # share of the distance to the nearest neighbours at which a sample is a near copy
-CHANCE = 2e-5  # of a neighbour to be that near, which bounds the share in few dimensions
+CHANCE = 2e-5  # probability that a neighbour is that near by chance; it limits the share in few dimensions
 
 
 def measure_distances(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Measure how far each sample is from its nearest neighbours, and from the nearest one with another label.
+    """Measure the distance of each sample to its nearest neighbours, and to the nearest sample with another label.
 
     Args:
-        features: float [n, d]. Those of more than three dimensions are compared by their directions.
+        features: float [n, d]. With more than three dimensions, only their directions are compared.
         labels: int64 [n]. -1 differs from no label, and does not vote.
         classes: K.
 
@@ -60,7 +60,7 @@ def score_scope(distance: Tensor, p: Tensor) -> Tensor:
     """Score how far out of scope each sample of a client is.
 
     Args:
-        distance: Of each sample to its nearest neighbours [n].
+        distance: Distance of each sample to its nearest neighbours [n].
         p: Mean probabilities of the models [n, K].
 
     Returns:
@@ -73,7 +73,7 @@ def score_scope(distance: Tensor, p: Tensor) -> Tensor:
 
 
 def find_near_copies(mean: Tensor, nearest: Tensor, width: int) -> Tensor:
-    """Find samples of which a near copy has another label.
+    """Find samples that have a near copy with another label.
 
     Args:
         mean: Distance to the nearest neighbours [n].

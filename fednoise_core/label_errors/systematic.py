@@ -1,12 +1,12 @@
-"""Systematic label errors of a site, found by tests under permutation and said in words.
+"""Systematic label errors of a site, found by permutation tests and described in words.
 
-The tests need what suspects.csv has: given labels, what models take the samples for, sites, and the order of rows.
+The tests use data of suspects.csv: given labels, predictions of models, sites, and the order of rows.
 
 Ranges of rows and annotators are compared with the site's other samples. If its labels are permuted within a class, the
-chance of so many wrong ones among n is at most exp(-n KL(share, expected share)) (Hoeffding, 1963). Classes are
-compared by exact hypergeometric tests with the other classes of the site, and with the same class at the other sites,
-since models confuse some classes everywhere. The largest p counts. All chances are multiplied by the number of tests
-(Bonferroni), where each of five families of tests has a fifth of the level.
+probability of so many wrong labels among n is at most exp(-n KL(share, expected share)) (Hoeffding, 1963). Classes are
+compared by exact hypergeometric tests with the other classes of the site, and with the same class at other sites, since
+models confuse some classes at all sites. The larger p-value is used. All p-values are multiplied by the number of tests
+(Bonferroni). Each of five families of tests has a fifth of the level.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,16 +26,16 @@ Finding = dict[str, Any]
 
 
 def find_systematic_errors(suspects: pd.DataFrame, annotator: np.ndarray | None = None) -> list[Finding]:
-    """Find wrong labels that have one cause.
+    """Find wrong labels with a common cause.
 
     Args:
         suspects: The columns of suspects.csv.
-        annotator: Who gave each label, by row of the data set [n].
+        annotator: Annotator of each label, by row of the data set [n].
 
     Returns:
-        Findings in order of sites. Each has `site`, `kind`, `classes` (pairs of what samples look like and what they
-        are labelled, by name), `first` and `last` (sources of the samples at the ends of a range, else ""), the number
-        of wrong or copied `samples`, the `chance` to see it by accident, and a `text`.
+        Findings in order of sites. Each has `site`, `kind`, `classes` (pairs of predicted and given class, by name),
+        `first` and `last` (sources of the samples at the ends of a range, else ""), the number of wrong or copied
+        `samples`, the `chance` (probability to find it by accident), and a `text`.
     """
     if not len(suspects):
         return []
@@ -63,7 +63,7 @@ def find_systematic_errors(suspects: pd.DataFrame, annotator: np.ndarray | None 
 
 
 def _find_set(rows: pd.DataFrame, tests: Mapping[str, float]) -> tuple[str, np.ndarray, float] | None:
-    """The least likely range of copies. Without one, the least likely range or annotator of wrong labels.
+    """Find the least likely range of copies. If there is none, find the least likely range or annotator of errors.
 
     Returns:
         Its kind, its samples as a mask [n], and the logarithm of the chance.
@@ -71,7 +71,7 @@ def _find_set(rows: pd.DataFrame, tests: Mapping[str, float]) -> tuple[str, np.n
     copied, wrong, who = (rows[name].to_numpy() for name in ("copied", "wrong", "annotator"))
     by_given, by_look = (rows.groupby(column)["wrong"].transform("mean").to_numpy() for column in ("given", "looks"))
     everywhere, expected = np.full(len(rows), copied.mean()), by_look
-    if _is_sorted(rows["given"].to_numpy()):  # labels depend on rows then, even if none is wrong
+    if _is_sorted(rows["given"].to_numpy()):  # in sorted data, labels depend on rows even without errors
         expected = np.maximum(by_look, by_given)
     ranges = [("rows", mask) for mask in _list_ranges(wrong, expected)]
     annotators = [("annotator", who == name) for name in np.unique(who)]
@@ -97,7 +97,7 @@ def _is_sorted(given: np.ndarray) -> bool:
 
 
 def _list_ranges(marked: np.ndarray, expected: np.ndarray) -> list[np.ndarray]:
-    """For each share that is sought, the range with the largest likelihood ratio, as a mask [n]."""
+    """Return the range with the largest likelihood ratio for each share in SOUGHT, as a mask [n]."""
     masks, expected, row = [], np.clip(expected, 0.001, 0.999), np.arange(len(marked))
     for share in SOUGHT:
         more = np.maximum(share, expected)
@@ -117,7 +117,7 @@ def _bound_chance(marked: np.ndarray, expected: np.ndarray) -> float:
 def _describe_set(
     rows: pd.DataFrame, names: Mapping[int, str], kind: str, mask: np.ndarray, log_chance: float
 ) -> Finding:
-    """Say what is wrong with a range of rows, or with the labels of an annotator."""
+    """Describe the errors of a range of rows, or of an annotator."""
     inside, pairs, words = rows[mask], list[tuple[int, int]](), ""
     n, count = len(inside), int(inside["copied" if kind == "copies" else "wrong"].sum())
     ends = (str(inside["source"].iat[0]), str(inside["source"].iat[-1]))
@@ -155,7 +155,7 @@ def _describe_order(rows: pd.DataFrame, mask: np.ndarray) -> tuple[str, str, lis
 
 
 def _find_confusions(rows: pd.DataFrame, names: Mapping[int, str]) -> Iterator[tuple[int, Finding]]:
-    """Classes of a site that are labelled as one other class, or as any other."""
+    """Find classes of a site that are labelled as one other class, or as various other classes."""
     clients, first, site = np.unique(rows["client"].to_numpy(int), return_index=True, return_inverse=True)
     S, K = len(clients), 1 + max(names)
     cells = np.ravel_multi_index((site, rows["looks"].to_numpy(int), rows["given"].to_numpy(int)), (S, K, K))
@@ -198,7 +198,7 @@ def _find_confusions(rows: pd.DataFrame, names: Mapping[int, str]) -> Iterator[t
 
 
 def _test_pair(here: np.ndarray, others: np.ndarray, a: int, b: int) -> float:
-    """P that so many samples of class a are labelled b: among the wrong ones, and beside the other sites."""
+    """P-value for samples of class a labelled b, compared with other wrong labels of the site and with other sites."""
     wrong, count, elsewhere = here - np.diag(np.diag(here)), here[a, b], others[a, b]
     total = wrong.sum() - wrong[b].sum() - wrong[:, a].sum() + wrong[b, a]  # those that could be labelled b, or be a
     p = [_tail(count, total, wrong[a].sum(), wrong[:, b].sum())]
@@ -208,7 +208,7 @@ def _test_pair(here: np.ndarray, others: np.ndarray, a: int, b: int) -> float:
 
 
 def _test_class(here: np.ndarray, others: np.ndarray, a: int) -> float:
-    """P that so many samples of class a have other labels: beside the site's other classes, and beside other sites."""
+    """P-value for samples of class a with other labels, compared with other classes here and with other sites."""
     n, m = here[a].sum(), others[a].sum()
     count, elsewhere = n - here[a, a], m - others[a, a]
     p = []
@@ -222,7 +222,7 @@ def _test_class(here: np.ndarray, others: np.ndarray, a: int) -> float:
 
 
 def _tail(count: int, total: int, marked: int, drawn: int) -> float:
-    """P that at least `count` of the `drawn` ones are marked."""
+    """Compute the probability that at least `count` of the `drawn` samples are marked."""
     return float(hypergeom.sf(count - 1, total, marked, drawn))
 
 

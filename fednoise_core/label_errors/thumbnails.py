@@ -1,4 +1,4 @@
-"""Small pictures of many training images, packed into sprite sheets that a page holds as text."""
+"""Thumbnails of many training images, packed into sprite sheets that a page contains as text."""
 
 import base64
 import dataclasses
@@ -35,12 +35,12 @@ class Sheets:
 
 
 def shown_images(arrays: Arrays, labels: Labels, donor: np.ndarray | None, rows: Sequence[int]) -> Iterator[np.ndarray]:
-    """Yield training samples as training saw them, one after another.
+    """Yield training samples as they were in training, one after another.
 
     Args:
         arrays: The arrays of the run.
-        labels: Its labels, which say what open-set noise replaced.
-        donor: The images that replaced others. Without them, what was replaced is grey.
+        labels: Its labels, which list the images that open-set noise replaced.
+        donor: The foreign images of open-set noise. Without them, replaced images are grey.
         rows: The training samples.
 
     Yields:
@@ -93,7 +93,7 @@ def _square_picture(image: np.ndarray, side: int) -> Image.Image:
 
 
 def _draw_vector(vector: np.ndarray) -> np.ndarray:
-    """Features as grey cells, row by row, the least one black and the greatest white."""
+    """Draw features as grey cells, row by row. The smallest value is black, and the largest is white."""
     width = math.ceil(len(vector) ** 0.5)
     cells, low, high = np.zeros(width * width), vector.min(), vector.max()
     cells[: len(vector)] = 255 * (vector - low) / max(high - low, 1e-9)

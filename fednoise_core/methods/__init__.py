@@ -1,6 +1,6 @@
 """Methods by name.
 
-Names map to strings and are imported on use, so that a run's code hash holds only the method it names.
+Names map to import paths, which are imported on use. So the code hash of a run covers only the method that it names.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ def method_class(name: str) -> type[FedAvg]:
     """Import the class of a method.
 
     Args:
-        name: A name of METHODS, or "module:Class" for one of your own.
+        name: A name of METHODS, or "module:Class" for your own method.
 
     Raises:
-        SpecError: There is none. The message holds the nearest known name.
+        SpecError: There is no such method. The message contains the nearest known name.
     """
     if not isinstance(name, str) or ":" not in name:
         return resolve_kind({"name": name}, METHODS, "method", "name")

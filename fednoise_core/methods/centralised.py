@@ -1,4 +1,4 @@
-"""Training on all clients' samples in one place: what federation costs is measured against it."""
+"""Training on the pooled samples of all clients, as a reference for the cost of federation."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,8 @@ from fednoise_core.methods.fedavg import FedAvg
 class Centralised(FedAvg):
     """Training on the pooled data, the upper reference; no federated method.
 
-    One client holds the samples and given labels of all (`pooled`). They were sent once, before the first round, and
-    the client trains in place. A round is a stretch between two evaluations. The optimiser goes on from one to the
-    next.
+    One client holds the samples and given labels of all clients (`pooled`), which are sent once before the first round.
+    A round is the training between two evaluations. The optimiser keeps its memory between rounds.
     """
 
     wire: ClassVar = {"broadcast": (), "update": ("images", "labels")}
@@ -28,8 +27,8 @@ class Centralised(FedAvg):
         int,
         Field(
             ge=0,
-            description="Epochs over all samples in a round; 0 = fraction times local epochs, rounded, at least 1: "
-            "about FedAvg's work.",
+            description="Epochs over all samples in a round; 0 = fraction times local epochs, rounded, at least 1, "
+            "which is about the work of FedAvg.",
         ),
     ] = 0
 

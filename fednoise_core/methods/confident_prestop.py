@@ -1,4 +1,4 @@
-"""Confident learning after a prestop (baseline of Yu et al., 2025): clients leave out what cleanlab holds for wrong."""
+"""Confident learning after a prestop (baseline of Yu et al., 2025): clients remove labels that cleanlab rejects."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from fednoise_core.ops.stats import confident_counts, label_issues, need_cleanla
 class ConfidentPrestop(Prestop):
     """Confident learning after a prestop (Northcutt et al., JAIR 2021; baseline of Yu et al., 2025).
 
-    It is FedAvg until accuracy stops rising. Then, in every round, a client prunes its original data by the broadcast
-    model and cleanlab (filter_by="both") and trains on what is left. The merge weighs it by the number of samples kept.
+    It is FedAvg until accuracy stops rising. Then, in every round, a client prunes its original data with the broadcast
+    model and cleanlab (filter_by="both"), and trains on the rest. Its merge weight is the number of remaining samples.
     """
 
     wire: ClassVar = {"broadcast": ("model", "stopped"), "update": ("model", "accuracy", "kept")}
     second = "pruned"
 
     def init_state(self, fed: Federation) -> State:
-        need_cleanlab()  # said before the first round, not after the prestop
+        need_cleanlab()  # checked before the first round, not only after the prestop
         return super().init_state(fed)
 
     def _find_issues(self, client: Client, w: Weights) -> Tensor:
@@ -57,10 +57,10 @@ class ConfidentPrestop(Prestop):
         return super().weigh_updates(fed, state, clients, updates)
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """Score labels by what the final model prunes.
+        """Score labels by the pruning with the final model.
 
-        Pruned labels lie above 1/2. Within both groups the score is how little the model believes in the label.
-        None if the rule never stopped phase 1.
+        Pruned labels have scores above 1/2. Within both groups, the score is higher if the model's confidence in the
+        label is lower. None if the prestop rule never ended phase 1.
         """
         if "stopped" not in broadcast:
             return None

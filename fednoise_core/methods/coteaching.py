@@ -62,15 +62,15 @@ class Coteaching(TwoNets):
         nets = [carry[name] for name in NAMES]
         per = [self.compute_loss(net.train(t.w, batch.x, batch.drop(net, k)), batch.y) for k, t in enumerate(nets)]
         picks = [losses.small_loss_mask(loss, broadcast["keep"]) for loss in per]
-        for trained, loss, pick in zip(nets, per, reversed(picks), strict=True):  # each steps on the other's choice
+        for trained, loss, pick in zip(nets, per, reversed(picks), strict=True):  # each net uses the other's selection
             trained.backward((loss * pick).sum() / pick.sum())
             trained.update(broadcast["lr"])
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """Score labels by the mean loss of the two nets.
 
-        The forget rate, a setting, decides how many samples it forgets, not how many of the labels are said to be
-        wrong. The proposed label is the guess of both nets together.
+        The setting `forget_rate` determines how many samples are forgotten, but not how many labels are reported as
+        wrong. The proposed label is the prediction from the sum of both nets' logits.
         """
         logits = [client.predict(broadcast[name]) for name in NAMES]
         loss = sum(losses.ce(z, client.labels) for z in logits)

@@ -18,7 +18,7 @@ from fednoise_core.settings.declare import Rounds
 class CoteachingPlus(Coteaching):
     """Co-teaching+ (Yu et al., ICML 2019): Co-teaching on the samples on which the two nets disagree.
 
-    So the nets stay different. The first `warmup` rounds are those of Co-teaching.
+    This keeps the nets different. The first `warmup` rounds are rounds of Co-teaching.
     """
 
     example: ClassVar = {"forget_rate": 0.2}
@@ -48,7 +48,7 @@ class CoteachingPlus(Coteaching):
         per = [self.compute_loss(z, batch.y) for z in logits]
         differ = logits[0].argmax(1) != logits[1].argmax(1)
         picks = [mask_small_losses(loss, differ, broadcast["keep"]) for loss in per]
-        for trained, loss, pick in zip(nets, per, reversed(picks), strict=True):  # each steps on the other's choice
+        for trained, loss, pick in zip(nets, per, reversed(picks), strict=True):  # each net uses the other's selection
             trained.backward((loss * pick).sum() / pick.sum())
             trained.update(broadcast["lr"])
 

@@ -1,4 +1,4 @@
-"""Cross-fitted FedAvg: several models, each without a part of every client's samples, judge the given labels."""
+"""Cross-fitted FedAvg: several models, each trained without one part of every client's samples, find label errors."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ from fednoise_core.label_errors.scope import find_near_copies, measure_distances
 from fednoise_core.methods.fedavg import FedAvg, HeldOut
 from fednoise_core.ops.discriminant import add_sums, choose_ridge, fit_discriminant, sum_classes
 
-MISLABELLED = 0.8  # share of a class; where fewer are wrong, the models outweigh the votes
-ADDED = 0.2  # least share of a label that then is of this class, and not of look-alikes that the models mistake for it
+MISLABELLED = 0.8  # share of a class with one other label above which votes are ignored; below, models outweigh them
+ADDED = 0.2  # smallest share of this class among the samples with that label, to exclude errors of the models
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrossFitted(FedAvg):
     """Cross-fitted FedAvg: label errors are found by models that have not seen the sample.
 
-    Every client deals its samples to folds, and equal images share one. So does a sample that several clients hold.
-    Model k is trained by FedAvg without fold k. Each client keeps the predictions of all models for its samples, summed
-    over rounds.
+    Every client assigns its samples to folds. Equal images are in the same fold, and so are the copies of a sample that
+    several clients hold. Model k is trained by FedAvg without fold k. Each client stores the predictions of all models
+    for its samples, summed over rounds.
 
-    With `fit: sums` nothing is trained. The last layer of each model is a linear discriminant of the features, from
-    sums that clients send once, and a client's nearest samples vote as well.
+    With `fit: sums` there is no training by gradient descent. The last layer of each model is a linear discriminant of
+    the features, computed from sums that clients send once. The labels of a sample's nearest neighbours also count.
     """
 
     example: ClassVar = {"folds": 5}
@@ -36,9 +36,9 @@ class CrossFitted(FedAvg):
 
     fit: Annotated[
         Literal["rounds", "sums"],
-        Field(description="Train the models in rounds, or take their last layer from sums of features in one round."),
+        Field(description="Train models in rounds, or compute their last layer from sums of features in one round."),
     ] = "rounds"
-    folds: Annotated[int, Field(ge=2, description="k, number of models, and of parts of each client's samples.")] = 5
+    folds: Annotated[int, Field(ge=2, description="k, number of models, and of folds of each client's samples.")] = 5
     skip: Annotated[int, Field(ge=0, description="First rounds whose predictions do not count.")] = 3
 
     # the server's side
@@ -50,7 +50,7 @@ class CrossFitted(FedAvg):
     def run_round(
         self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
     ) -> dict[str, float] | None:
-        """Train each model on one cohort. After the last round all clients get the models to predict with."""
+        """Train each model on one cohort. After the last round all clients receive the models for predictions."""
         if self.fit == "sums":
             return self.fit_sums(fed, state)
         clients, models = fed.sample_cohort(state.round, candidates=candidates), state.server["models"]
@@ -66,7 +66,7 @@ class CrossFitted(FedAvg):
         return {"clients": len(clients)}
 
     def fit_sums(self, fed: Federation, state: State) -> dict[str, float]:
-        """Take the last layer of each model from the sums of all clients, in the last round."""
+        """Compute the last layer of each model from the sums of all clients, in the last round."""
         if state.round < self.train.rounds:
             return {"clients": 0}
         models = state.server["models"]
@@ -84,7 +84,7 @@ class CrossFitted(FedAvg):
             for name, part in zip(("weight", "bias"), fit_discriminant(others, ridge), strict=True):
                 model[f"head.{name}"].copy_(part)
         for fold, model in enumerate(models):
-            keep = self.keep_distances if fold == 0 else self.keep_predictions  # all have the same features
+            keep = self.keep_distances if fold == 0 else self.keep_predictions  # all models have the same features
             fed.run_on_clients(state, fed.all, keep, {"model": model, "fold": fold})
         return {"clients": len(fed.all)}
 
@@ -97,16 +97,16 @@ class CrossFitted(FedAvg):
     # the client's side
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
-        """Leave the model's fold out. A model that arrives is that of the round before, and predicts first."""
+        """Leave the model's fold out. First predict with the received model, which is from the previous round."""
         if client.round > self.skip + 1:
             self.keep_predictions(client, broadcast)
         folds = self.find_folds(client)
         return Work(samples=torch.where((folds != broadcast["fold"]) & (folds >= 0))[0])
 
     def find_folds(self, client: Client) -> Tensor:
-        """Number of each sample's fold, int64 [n]. It is drawn when the client is asked for the first time.
+        """Return the fold of each sample, int64 [n]. Folds are drawn in the first call.
 
-        A corrected label is -1 and not trained on: else what the last list proposed would vouch for itself.
+        Samples with a corrected label have -1 and are not trained on. Otherwise corrections would confirm themselves.
         """
         if "folds" not in client.state:
             folds = client.deal_folds(self.folds).to(client.labels.device)
@@ -114,7 +114,7 @@ class CrossFitted(FedAvg):
         return client.state["folds"]
 
     def sum_folds(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Sum the features of each fold by class. float32 halves what is sent."""
+        """Sum the features of each fold by class. float32 halves the traffic."""
         features, folds = client.features(broadcast["model"]), self.find_folds(client)
         parts = [
             sum_classes(features[folds == fold], client.labels[folds == fold], client.net.classes)
@@ -123,7 +123,7 @@ class CrossFitted(FedAvg):
         return {name: torch.stack([part[name] for part in parts]).float() for name in parts[0]}
 
     def keep_predictions(self, client: Client, broadcast: Mapping[str, Any]) -> None:
-        """Add the model's probabilities to the client's sums for those samples that it has seen, or has not."""
+        """Add the model's probabilities to the client's two sums: for samples it has seen, and for held-out samples."""
         w, folds = broadcast["model"], self.find_folds(client)
         logits = torch.cat([client.predict(w), client.predict(w, on="valid")])
         p = torch.softmax(logits.double(), -1)
@@ -134,7 +134,7 @@ class CrossFitted(FedAvg):
             client.state = {**client.state, name: client.state.get(name, none) + p * which[:, None]}
 
     def keep_distances(self, client: Client, broadcast: Mapping[str, Any]) -> None:
-        """Predict with a model of the last round, and add how far samples are from each other in its features."""
+        """Predict with a model of the last round, and add the distances between samples in its features."""
         self.keep_predictions(client, broadcast)
         features = torch.cat([client.features(broadcast["model"], on=on) for on in ("train", "valid")])
         labels = torch.cat([client.labels, client.labels.new_full((len(features) - client.n,), -1)])
@@ -144,8 +144,8 @@ class CrossFitted(FedAvg):
 
     def predict_held_out(self, client: Client, broadcast: Mapping[str, Any]) -> HeldOut:
         held_out, seen = (client.state[name] / client.state[name].sum(1, keepdim=True) for name in ("held", "seen"))
-        predicted = held_out.argmax(1)  # without the votes, which would vouch for what is wrong at the whole client
-        if self.fit == "sums":  # a vote has not seen the sample's own label either
+        predicted = held_out.argmax(1)  # without votes, which would confirm systematic errors of the client
+        if self.fit == "sums":  # votes do not include the sample's own label
             shared = find_mislabelled(predicted[: client.n], client.labels, client.net.classes)[predicted]
             votes = torch.where(shared[:, None], held_out, client.state["votes"])
             both = (held_out * votes).sqrt()
@@ -159,7 +159,7 @@ class CrossFitted(FedAvg):
 
 
 def find_mislabelled(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Find the classes that a client labels as one other class: its own samples would vouch for such an error.
+    """Find the classes that a client labels as one other class. Votes of its own samples would confirm such an error.
 
     Args:
         predicted: Classes predicted by the federation's models, int64 [n].
@@ -167,8 +167,8 @@ def find_mislabelled(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
         classes: Number of classes K.
 
     Returns:
-        bool [K]: True where more than `MISLABELLED` of the samples predicted as the class have one other label, and are
-        more than `ADDED` of what has this label.
+        bool [K]: True if more than `MISLABELLED` of the samples predicted as the class have one other label, and if
+        they are more than `ADDED` of the samples with this label.
     """
     counts = torch.bincount(predicted * classes + labels, minlength=classes**2).view(classes, classes)
     size, labelled = counts.sum(1), counts.sum(0)

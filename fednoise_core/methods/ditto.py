@@ -1,4 +1,4 @@
-"""Ditto (Li et al., ICML 2021): FedAvg, and beside it a model of its own for every client."""
+"""Ditto (Li et al., ICML 2021): FedAvg with an additional personal model for every client."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ from fednoise_core.methods.fedavg import FedAvg
 
 @dataclass(frozen=True, kw_only=True)
 class Ditto(FedAvg):
-    """Ditto (Li et al., ICML 2021): FedAvg, and beside it a personal model pulled towards the broadcast one.
+    """Ditto (Li et al., ICML 2021): FedAvg with personal models that are pulled towards the broadcast model.
 
     v <- v - lr (grad CE(v) + lambda (v - theta_g)) on the same batches as the model that is averaged.
-    v starts at the first broadcast that the client gets and never leaves it.
+    v starts from the first broadcast that the client receives, and is never sent.
     """
 
     family = "personal"
@@ -53,7 +53,7 @@ class Ditto(FedAvg):
         broadcast: Mapping[str, Any],
         client_state: Mapping[str, Any],
     ) -> None:
-        super().train_step(net, carry, batch, broadcast, client_state)  # FedAvg's: the personal model has no part in it
+        super().train_step(net, carry, batch, broadcast, client_state)  # FedAvg's step, without the personal model
         personal = carry["personal"]
         grad = personal.backward(self.compute_objective(net, personal.w, batch, broadcast, client_state))
         grad.add_(personal.w.trained.detach() - broadcast["model"].trained, alpha=self.strength)
@@ -76,7 +76,7 @@ class Ditto(FedAvg):
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         """List the personal models of the clients that have trained, and the global model.
 
-        Before the first round the personal view holds the model that all clients start from.
+        Before the first round the personal view has the initial model of all clients.
         The personal view is the headline.
         """
         start = [(SERVER, state.server["model"])]

@@ -1,6 +1,6 @@
 """DivideMix (Li, Socher and Hoi, ICLR 2020) in federated form.
 
-Two nets tell each other which labels to trust, and learn from the rest as from unlabelled images.
+Two nets select trusted labels for each other. Other samples are used as unlabelled images.
 """
 
 from collections.abc import Mapping
@@ -32,9 +32,10 @@ from fednoise_core.settings.declare import Rounds, Share
 
 @dataclass(frozen=True, kw_only=True)
 class DivideMix(TwoNets):
-    """DivideMix (Li et al., ICLR 2020): two nets tell each other which labels to trust.
+    """DivideMix (Li et al., ICLR 2020): two nets select trusted labels for each other.
 
-    After a warm-up on all labels, each net trains in every local epoch on the other's division into clean and wrong.
+    After a warm-up on all labels, each net trains in every local epoch with the other net's division into clean and
+    wrong labels.
     """
 
     example: ClassVar = {"unlabelled": 25.0}
@@ -84,15 +85,15 @@ class DivideMix(TwoNets):
         return self._make_work(client, [carry[name].values() for name in NAMES], epoch) if broadcast["divide"] else None
 
     def _make_work(self, client: Client, nets: list[Weights], half: int) -> Work:
-        """Make the work of the next half of an epoch.
+        """Make the Work of the next half of an epoch.
 
-        Net one trains in even halves. Before each of these, both nets divide the samples.
+        Net one trains in even halves. Before each even half, both nets divide the samples.
         """
         if half % 2 == 0:
             client.state["clean"] = torch.stack(
                 [self._clean_posterior(client, w, f"{half}", k) for k, w in enumerate(nets)]
             )
-        clean = client.state["clean"][1 - half % 2]  # each net trusts the other's division
+        clean = client.state["clean"][1 - half % 2]  # each net uses the other's division
         trusted = clean > self.threshold
         if not trusted.any():
             trusted = clean >= clean.median()
@@ -154,7 +155,7 @@ class DivideMix(TwoNets):
         return loss + (prior * (prior.clamp_min(1e-12) / mean_p.clamp_min(1e-12)).log()).sum()
 
     def _make_targets(self, net: Net, w: Weights, partner: Weights, pool: Batch, labelled: bool) -> Tensor:
-        """[B, K]: given labels refined by the net's own guesses, or the mean guess of both nets; sharpened."""
+        """Make sharpened targets [B, K]: labels refined by the net's predictions, or both nets' mean prediction."""
         guess = [net.train(w, x, pool.drop(net, k)) for k, x in enumerate(pool.views)]
         if not labelled:
             guess += [net.predict(partner, x, pool.drop(net, k)) for k, x in enumerate(pool.views)]

@@ -1,4 +1,4 @@
-"""FedAvg (McMahan et al., AISTATS 2017): the base class of all methods, and the only round body."""
+"""FedAvg (McMahan et al., AISTATS 2017), the base class of all methods. It implements a round."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,20 +28,20 @@ HeldOut = tuple[Tensor, Tensor, Mapping[str, Tensor]]  # of `predict_held_out`
 class FedAvg(Local, ValidatedSettings):
     """FedAvg (McMahan et al., AISTATS 2017): mean of the cohort's models.
 
-    It is the base class of all methods, which override the hooks in which they differ. Beside its settings a class may
-    state these attributes.
+    It is the base class of all methods. A method overrides the hooks in which it differs. Besides its settings, a class
+    may define these attributes.
 
     Attributes:
-        example: Settings of the reference page's example.
-        family: What it does about noise, which gives it its colour in figures: "server-side", "loss", "selection",
+        example: Settings of the example on the reference page.
+        family: Approach to label noise, which selects the colour in figures: "server-side", "loss", "selection",
             "correction", "transition" or "personal".
-        needs_public: Whether its data sets must have a `public` part.
+        needs_public: Whether the data set must have a `public` part.
         several_nets: Whether `train.net` may be a list.
-        pooled: Whether all samples lie with one client, as if there were no federation.
-        answers_nan: Whether client-side functions answer NaN, as for a class that the client lacks.
-        above_chance: {setting: other}. The setting must exceed 1/K unless the other is given.
-        needs_train: {setting: values}. The only values of that training setting that it works with.
-        wire: Names of what is sent, in the "broadcast" to a client, its "update", and its "relay" to other clients.
+        pooled: Whether one client holds all samples, as in training without a federation.
+        answers_nan: Whether client-side functions may return NaN, for example for a class that the client lacks.
+        above_chance: {setting: other}. The setting must exceed 1/K unless the other setting is given.
+        needs_train: {setting: values}. The only values of that training setting that the method supports.
+        wire: Names of the values in the "broadcast" to a client, its "update", and its "relay" to other clients.
     """
 
     place = "method"
@@ -83,7 +83,7 @@ class FedAvg(Local, ValidatedSettings):
         return [Phase("train", self.run_round, self.train.rounds)]
 
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
-        """Collect what all clients are sent at the start of a round.
+        """Collect the values that the server sends to all clients at the start of a round.
 
         Returns:
             Values by name. Default: the model, as "model".
@@ -99,15 +99,15 @@ class FedAvg(Local, ValidatedSettings):
             fed: The federation.
             state: The run's state, which is changed in place.
             candidates: Clients to sample from. Default: all.
-            **fit_options: Options of `fed.fit`, among them `local`, which is fitted instead of the method itself.
+            **fit_options: Options of `fed.fit`. With `local`, that Local is trained instead of the method itself.
 
         Returns:
-            What the round reports, as numbers by name.
+            Metrics of the round, by name.
         """
         clients = fed.sample_cohort(state.round, candidates=candidates)
         local = fit_options.pop("local", self)
         clients, updates = fed.fit(local, state, clients, self.make_broadcast(fed, state), **fit_options)
-        if clients:  # nobody: no update was finite, of which the engine tells
+        if clients:  # the list is empty if no update was finite, which the engine reports
             self.merge_updates(fed, state, clients, updates)
         return {"clients": len(clients)}
 
@@ -120,7 +120,7 @@ class FedAvg(Local, ValidatedSettings):
             fed: The federation.
             state: The run's state.
             clients: The clients whose updates arrived.
-            updates: What they sent, for methods that weigh by it.
+            updates: Their updates, for methods whose weights depend on them.
 
         Returns:
             One weight per client, not yet normalised.
@@ -130,11 +130,11 @@ class FedAvg(Local, ValidatedSettings):
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         """Merge the clients' updates into `state.server`.
 
-        The default takes the weighted mean of their models, or a step of server_lr towards it.
-        Running statistics are averaged only.
+        The default is the weighted mean of their models, or a step of length server_lr towards it.
+        Running statistics are always averaged.
         """
         new = weighted_mean([update["model"] for update in updates], self.weigh_updates(fed, state, clients, updates))
-        if self.server_lr != 1.0:  # statistics are averaged only: a longer step could make a variance negative
+        if self.server_lr != 1.0:  # not for running statistics: a longer step could make a variance negative
             old = state.server["model"].trained
             new.trained.copy_(old + (new.trained - old) * self.server_lr)
         state.server["model"] = new
@@ -145,50 +145,49 @@ class FedAvg(Local, ValidatedSettings):
         """List the models to evaluate.
 
         Returns:
-            The members of each view: (client or SERVER, a model, or several whose logits are summed, or the name of an
-            entry
-            of the client state). The first view is the headline.
+            The members of each view, as (client or SERVER, model). `model` is one model, several models whose logits
+            are summed, or the name of an entry of the client state. The first view is the headline.
         """
         return {"global": [(SERVER, state.server["model"])]}
 
     def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
-        """Report what the method believes about the noise, for diagnostics.
+        """Report the method's estimates of the noise, for diagnostics.
 
         Returns:
-            Some of the entries that `engine.truth.Truth.estimates` compares with the truth, whose shapes it describes.
+            Any of the entries that `engine.truth.Truth.estimates` compares with the truth. See there for the shapes.
         """
         return {}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """Judge the client's given labels at the end of the run, on the client.
+        """Score the client's given labels at the end of the run, on the client.
 
-        Only the order of the scores counts. How many labels are wrong at a site is estimated from the headline model
-        (`label_errors.estimate.estimate_label_errors`), for all methods on one scale.
+        Only the order of the scores is used. The number of wrong labels at a site is estimated from the headline model
+        (`label_errors.estimate.estimate_label_errors`), in the same way for all methods.
 
         Returns:
-            P(given label is wrong) [n], or any score by which labels are more suspect, and the proposed labels [n].
-            None if the
-            method knows no better than its headline model.
+            P(given label is wrong) [n], or any score that is higher for more suspect labels, and the proposed labels
+            [n]. None if the method has no better scores than those of its headline model.
         """
         return None
 
     def predict_held_out(self, client: Client, broadcast: Mapping[str, Any]) -> HeldOut | None:
-        """Predict the client's own samples at the end of the run, on the client, its validation samples last.
+        """Predict the client's own samples at the end of the run, on the client.
 
-        Labels are then judged by `label_errors.estimate.estimate_held_out`, and `suspect_labels` is not asked.
+        The rows are the training samples, then the validation samples. If a method returns predictions,
+        `label_errors.estimate.estimate_held_out` estimates the label errors, and `suspect_labels` is not called.
 
         Returns:
-            Probabilities [n, K] by models that have not seen the sample, and by all models. Further columns of
-            suspects.csv, each [n]. None: there are no such models.
+            Probabilities [n, K] by models that have not seen the sample, probabilities [n, K] by all models, and
+            further columns of suspects.csv, each [n]. None if there are no such models.
         """
         return None
 
 
 def check_hooks(cls: type[FedAvg]) -> None:
-    """Check that a class with functions of its own overrides a hook.
+    """Check that a class which defines public functions overrides at least one hook.
 
     Raises:
-        SpecError: It overrides none.
+        SpecError: It overrides no hook.
     """
     hooks = {name for base in (Local, FedAvg) for name in public_functions(base)}
     functions = {name for base in cls.__mro__ if not issubclass(FedAvg, base) for name in public_functions(base)}

@@ -25,13 +25,13 @@ from fednoise_core.methods.fedavg import FedAvg
 
 @functools.cache
 def _split_layout(layout: Layout) -> tuple[Layout, Layout]:
-    """Of what is averaged, and of the normalisation layers. Both are stretches of the whole: it is sorted by kind."""
+    """Split a layout into averaged entries and normalisation layers. Both are slices, as entries are sorted by kind."""
     entries = layout.entries
     return Layout(e for e in entries if e.kind == "weight"), Layout(e for e in entries if e.kind != "weight")
 
 
 def _split_weights(w: Weights) -> tuple[Weights, Weights]:
-    """Copies of what is averaged, and of the normalisation layers."""
+    """Copy the weights that are averaged, and those of the normalisation layers."""
     shared, norms = _split_layout(w.layout)
     return Weights(shared, w.flat[: shared.size].clone()), Weights(norms, w.flat[shared.size :].clone())
 
@@ -54,7 +54,7 @@ def _average_norms(
 class FedBN(FedAvg):
     """FedBN (Li et al., ICLR 2021): normalisation layers stay with the clients, all else is averaged.
 
-    A normalisation layer is known by what it is (entries of kind "norm" and "stat"), not by its name.
+    Normalisation layers are identified by the kind of their entries ("norm" and "stat"), not by their names.
     """
 
     family = "personal"
@@ -87,11 +87,11 @@ class FedBN(FedAvg):
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         """List the views "personal" and "avg_bn".
 
-        The first holds the round's clients, each with its own layers, and in the end all that ever trained. The second
-        is one model with the mean of their layers.
+        The first view has the models of the round's clients, each with its own layers. After the last round it has the
+        models of all clients that have trained. The second view is one model with the mean of the cohort's layers.
         """
         layout, shared, cohort = fed.net().layout, state.server["model"], state.server["cohort"]
-        if not cohort:  # before the first round all have the same layers
+        if not cohort:  # before the first round all clients have the same layers
             start = [(SERVER, fed.init_weights("model"))]
             return {"personal": start, "avg_bn": start}  # type: ignore[dict-item]
         evaluated = state.server["trained"] if state.round >= self.train.rounds else cohort

@@ -24,8 +24,8 @@ from fednoise_core.settings.declare import Rounds
 class FedCorr(FedAvg):
     """FedCorr (Xu et al., CVPR 2022): find noisy clients by LID, correct labels, fine-tune on clean ones, train on all.
 
-    There are three stages. An iteration of the first costs 1/fraction rounds of work. The rest of the budget of
-    `train.rounds` is split 53:47 into the others, unless tune_rounds and full_rounds give them.
+    There are three stages. An iteration of stage 1 costs 1/fraction rounds of work. The rest of the `train.rounds`
+    rounds is split 53:47 between stages 2 and 3, unless tune_rounds and full_rounds are given.
     """
 
     family = "correction"
@@ -52,10 +52,11 @@ class FedCorr(FedAvg):
     draws = 2  # of mixup
 
     def split_rounds(self, fed: Federation) -> tuple[int, int, int]:
-        """Split the run into its three stages, at the cost of `train.rounds` rounds of FedAvg.
+        """Split the run into its three stages, with the total work of `train.rounds` rounds of FedAvg.
 
         Returns:
-            Iterations of stage 1 (T1), in each of which all clients train once, and rounds of stages 2 and 3 (T2, T3).
+            Number of iterations of stage 1 (T1), and numbers of rounds of stages 2 and 3 (T2, T3). All clients train
+            once in an iteration.
         """
         rounds = self.train.rounds
         first = self.iterations or (5 if rounds >= 200 else 2)
@@ -83,8 +84,8 @@ class FedCorr(FedAvg):
     def find_noisy(self, fed: Federation, state: State) -> dict[str, float]:
         """Run one iteration of stage 1.
 
-        All clients train once. Their local intrinsic dimensions (LID) tell who is noisy, and the worst labels of these
-        clients are corrected.
+        All clients train once. Noisy clients are detected by their local intrinsic dimension (LID), and the worst
+        labels of these clients are corrected.
         """
         level, answered = state.notes["level"], set()
         for number, clients in enumerate(fed.iterate_cohorts(state.round, self.group)):
@@ -128,8 +129,8 @@ class FedCorr(FedAvg):
     def _correct_worst(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, float]:
         """Correct the worst labels of a noisy client, on the client.
 
-        Its noise level is the share of samples in the high group of its local model's losses. Of the floor(n * level *
-        relabel) samples with the largest loss, those that the global model is sure about get its label.
+        Its noise level is the share of samples in the high group of its local model's losses. Among the floor(n * level
+        * relabel) samples with the largest loss, those with a confident prediction of the global model get its label.
         """
         loss = client.state["loss"]
         high = int((two_groups(loss.cpu().numpy(), seed=client.derive_seed("losses")) > 0.5).sum())
@@ -160,8 +161,8 @@ class FedCorr(FedAvg):
     def relabel_noisy(self, fed: Federation, state: State) -> None:
         """Relabel the samples of noisy clients, once before stage 3.
 
-        They take the global model's label wherever it is sure.
-        Their targets change, not their given labels.
+        Samples with a confident prediction of the global model get the predicted label.
+        This changes targets, not the given labels.
         """
         fed.run_on_clients(state, state.notes["noisy"], self._correct_all, self.make_broadcast(fed, state))
 
@@ -175,7 +176,7 @@ class FedCorr(FedAvg):
     def compute_objective(
         self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> Tensor:
-        """Mixup cross entropy; the proximal term of stage 1 acts in `correct_gradient`."""
+        """Compute the mixup cross entropy. The proximal term of stage 1 is added in `correct_gradient`."""
         if self.mixup:
             return mixup_loss(net, w, batch, self.compute_loss, self.mixup)
         return self.compute_loss(net.train(w, batch.x, batch.drop(net)), batch.y).mean()
@@ -183,7 +184,7 @@ class FedCorr(FedAvg):
     def correct_gradient(
         self, grad: Tensor, w: Weights, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> None:
-        """In stage 1 the gradient of beta*mu*||theta - theta_g|| (not squared), the square root kept away from 0."""
+        """In stage 1, add the gradient of beta*mu*||theta - theta_g|| (not squared). The norm is kept away from 0."""
         if "level" in broadcast:
             away = w.trained.detach() - broadcast["model"].trained
             grad.add_(away * (self.beta * broadcast["level"] / (away.square().sum() + 1e-12).sqrt()))
@@ -196,8 +197,8 @@ class FedCorr(FedAvg):
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """Score relabelled samples as wrong.
 
-        Others lie below 1/2, by how little the model believes in their label.
-        The proposed label is the new target, or the model's guess.
+        Other samples have scores below 1/2, given by the model's confidence in their label.
+        The proposed label is the new target, or the model's prediction.
         """
         p, proposed = p_wrong_by_confidence(client.predict(broadcast["model"]), client.labels)
         changed = client.targets != client.labels

@@ -1,4 +1,4 @@
-"""FedDecorr (Shi et al., ICLR 2023): features of a batch that correlate with each other cost extra."""
+"""FedDecorr (Shi et al., ICLR 2023): a penalty on correlations between features of a batch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from fednoise_core.ops import losses
 
 @dataclass(frozen=True, kw_only=True)
 class FedDecorr(FedAvg):
-    """FedDecorr (Shi et al., ICLR 2023): correlated features cost extra, against the collapse of dimensions.
+    """FedDecorr (Shi et al., ICLR 2023): a penalty on correlated features, against dimensional collapse.
 
     CE + beta·R, where R is the mean square of the correlations of all pairs of features in a batch.
     """

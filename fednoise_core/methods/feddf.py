@@ -22,7 +22,7 @@ def group_architectures(fed: Federation) -> dict[int, int]:
     """Group the clients by architecture.
 
     Returns:
-        Client with samples -> the first client that runs the same architecture, whose number stands for it.
+        Client with samples -> first client with the same architecture, whose number identifies the architecture.
     """
     first: dict[Any, int] = {}
     return {c: first.setdefault((fed.net(c).name, fed.net(c).layout), c) for c in fed.all}
@@ -37,7 +37,7 @@ class Distil(Local):
     temperature: float
 
     def get_augmentations(self) -> list[Any]:
-        return ["none"]  # the ensemble's logits were made on the images as they are
+        return ["none"]  # the ensemble's logits are computed from images without augmentation
 
     def make_optimiser(self, name: str) -> Optimiser:
         return self.rule
@@ -82,7 +82,7 @@ class FedDF(FedAvg):
         return State(server={"models": {c: fed.init_weights("model", client=c) for c in firsts}})
 
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
-        """Nothing for all: each client gets the model of its architecture."""
+        """Return no common entries, because each client gets the model of its architecture."""
         return {}
 
     def run_round(
@@ -93,9 +93,9 @@ class FedDF(FedAvg):
         return super().run_round(fed, state, candidates, per_client=per_client, **fit_options)
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
-        """Average the models of each architecture that answered, and distil the ensemble into them.
+        """Average the received models of each architecture, and distil the ensemble into the averages.
 
-        Models of other architectures stay as they are.
+        Models of architectures without an update do not change.
         Without distillation this is FedAvg for each architecture.
         """
         kind, sent = group_architectures(fed), dict(zip(clients, updates, strict=True))
@@ -152,7 +152,7 @@ class FedDF(FedAvg):
         return self.distil_lr * (1 + math.cos(math.pi * step / steps)) / 2
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
-        """The one model, or for each client that of its architecture."""
+        """List the common model, or for each client the model of its architecture."""
         kind, models = group_architectures(fed), state.server["models"]
         if len(models) == 1:
             return {"global": [(SERVER, model) for model in models.values()]}

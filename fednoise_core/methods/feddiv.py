@@ -1,4 +1,4 @@
-"""FedDiv (Li et al., AAAI 2024): clients learn one mixture of losses together, by which each divides its samples."""
+"""FedDiv (Li et al., AAAI 2024): clients jointly learn a mixture of losses, which divides samples by noise."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,8 +20,9 @@ class FedDiv(FedAvg):
     """FedDiv (Li et al., AAAI 2024): a noise filter that clients learn together, and samples of consistent predictions.
 
     The filter is a mixture of two Gaussians of losses, a tensor [3, 2] of weights, means and variances. After a warm-up
-    a client trains on samples that the filter calls clean, later only on those for which the broadcast model agrees
-    with what its own model said last, without its bias. Such samples among the noisy ones get the predicted label.
+    a client trains on the samples that the filter classifies as clean. Later it trains only on consistent samples, for
+    which the broadcast model agrees with the last debiased prediction of the client's own model. Consistent noisy
+    samples get the predicted label.
     """
 
     family = "selection"
@@ -39,8 +40,8 @@ class FedDiv(FedAvg):
     relabel_level: Annotated[
         Share, Field(description="Share of noisy samples above which a client trains on relabelled ones, too.")
     ] = 0.2
-    bias_weight: Annotated[float, Field(ge=0, description="xi, how far the own model's bias is taken out.")] = 0.2
-    bias_memory: Annotated[Share, Field(description="m, how slowly the estimated bias follows.")] = 0.5
+    bias_weight: Annotated[float, Field(ge=0, description="xi, strength of the debiasing of the own model.")] = 0.2
+    bias_memory: Annotated[Share, Field(description="m, decay of the running mean of the bias.")] = 0.5
     bias_confidence: Annotated[Share, Field(description="Confidence above which a sample counts for the bias.")] = 0.85
     alpha: Annotated[float, Field(ge=0, description="Of mixup's Beta(alpha, alpha); 0 = off.")] = 1.0
     prior_weight: Annotated[
@@ -55,7 +56,7 @@ class FedDiv(FedAvg):
         state = super().init_state(fed)
         start = [[0.5, 0.5], [0.0, 1.0], [1 / 12, 1 / 12]]
         state.server["filter"] = torch.tensor(start, dtype=torch.float64, device=state.server["model"].flat.device)
-        state.server["filters"] = torch.zeros(fed.n, 3, 2, dtype=torch.float64)  # the last one of each client
+        state.server["filters"] = torch.zeros(fed.n, 3, 2, dtype=torch.float64)  # last filter of each client
         return state
 
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
@@ -70,7 +71,7 @@ class FedDiv(FedAvg):
         for c, update in zip(clients, updates, strict=True):
             filters[c] = update["filter"].to(filters)
         state.server["filters"] = filters
-        sizes = torch.tensor(fed.sizes, dtype=torch.float64) * (filters[:, 0].sum(1) > 0)  # 0 for those never asked
+        sizes = torch.tensor(fed.sizes, dtype=torch.float64) * (filters[:, 0].sum(1) > 0)  # 0 without a filter
         state.server["filter"] = merge_filters(filters, sizes / sizes.sum()).to(state.server["filter"].device)
 
     # the client's side
@@ -108,7 +109,7 @@ class FedDiv(FedAvg):
         return loss - self.prior_weight * (mean_p * len(mean_p)).log().mean()
 
     def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
-        """Fit the client's filter, and remember what its model predicts without its bias."""
+        """Fit the client's filter, and store the debiased predictions of its model."""
         if "filter" not in broadcast:
             return update
         logits = client.predict(update["model"])
@@ -124,7 +125,7 @@ class FedDiv(FedAvg):
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """Score labels by the filter.
 
-        The proposed label is the headline model's guess.
+        The proposed label is the headline model's prediction.
         """
         if "filter" not in broadcast:
             return None
@@ -185,7 +186,7 @@ def _log_densities(x: Tensor, weight: Tensor, mean: Tensor, variance: Tensor) ->
 
 
 def merge_filters(filters: Tensor, shares: Tensor) -> Tensor:
-    """Merge the clients' mixtures: weights and means by shares, variances by squared shares, as the authors' code.
+    """Merge the clients' mixtures: weights and means by shares, variances by squared shares, as in the authors' code.
 
     Args:
         filters: Weights, means and variances [n, 3, 2].

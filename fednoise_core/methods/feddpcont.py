@@ -21,7 +21,7 @@ class FedDPCont(FedAvg):
     """FedDPCont (Di et al., 2024): contrastive labels from a global distribution shared under label-DP.
 
     CE(z, y) - beta*CE(z, y'), y' drawn from the debiased global histogram of randomised labels.
-    Under a schedule of beta the metrics say each round's as `beta`, and the phases are plain, rise and contrast.
+    With a schedule of beta, the metric `beta` is its value in each round, and the phases are plain, rise and contrast.
     """
 
     family = "transition"
@@ -32,8 +32,8 @@ class FedDPCont(FedAvg):
     draw: Annotated[
         Literal["global", "local", "uniform"],
         Field(
-            description="Where contrastive labels come from. global: all clients' labels, by `release`. local: the "
-            "client's own (000, 8.3: the control). uniform: all classes alike. Of the last two nothing crosses."
+            description="Source of contrastive labels. global: all clients' labels, by `release`. local: the client's "
+            "own labels (000, 8.3: the control). uniform: all classes equally. The last two send nothing."
         ),
     ] = "global"
     dp: Annotated[
@@ -42,26 +42,26 @@ class FedDPCont(FedAvg):
     release: Annotated[
         Literal["once", "every_round"],
         Field(
-            description="once: before the first round. every_round: all clients anew at the start of each of the R "
-            "rounds, which costs R·epsilon in all."
+            description="once: before the first round. every_round: all clients at the start of each of the R rounds, "
+            "which costs R·epsilon in total."
         ),
     ] = "once"
     debias: Annotated[
         bool,
         Field(
-            description="Undo the randomisation, by the inverse of T_DP; false: draw from the released labels as "
-            "they are."
+            description="Debias by the inverse of T_DP; false: draw from the distribution of released labels without "
+            "debiasing."
         ),
     ] = True
-    keep: Annotated[float, Field(gt=0, lt=1, description="p, probability of telling the true label (above 1/K).")] = 0.2
+    keep: Annotated[float, Field(gt=0, lt=1, description="p, probability to report the true label, above 1/K.")] = 0.2
     epsilon: Annotated[float | None, Field(gt=0, description="Label-DP budget of a release; overrides keep.")] = None
     beta: Annotated[
         float | None,
-        Field(ge=0, description="Weight of the contrast, under a schedule the last one; null: 1, or 2 with cores."),
+        Field(ge=0, description="Weight of the contrast, at the end of the schedule; null: 1, or 2 with cores."),
     ] = None
     beta_schedule: Annotated[
         Literal["none", "cores"],
-        Field(description="cores: weight 0 at first, then a linear rise to beta, as CORES has it."),
+        Field(description="cores: weight 0 at first, then a linear rise to beta, as in CORES."),
     ] = "none"
     beta_start: Annotated[
         Rounds,
@@ -101,8 +101,8 @@ class FedDPCont(FedAvg):
     def init_state(self, fed: Federation) -> State:
         """Release the labels, if one release serves the whole run.
 
-        The result is part of the state, so a resume does not draw again.
-        Without a global distribution each client chooses its own, and nothing is released.
+        The result is part of the state, so a resumed run does not draw again.
+        Without a global distribution each client uses its own prior, and nothing is released.
         """
         state = super().init_state(fed)
         if self.draw != "global":
@@ -112,13 +112,13 @@ class FedDPCont(FedAvg):
         return state
 
     def _share_prior(self, fed: Federation, state: State) -> None:
-        """All clients tell their labels, and all hear the distribution."""
+        """Collect the distribution of all clients' labels, and send it to all clients."""
         prior = torch.as_tensor(self._collect_prior(fed, state)).to(state.server["model"].flat)  # its type and device
         state.server["prior"] = prior
         fed.run_on_clients(state, fed.all, self._keep_prior, {"prior": prior})
 
     def _collect_prior(self, fed: Federation, state: State) -> np.ndarray:
-        """[K]: the distribution of all clients' labels, as they tell it."""
+        """Estimate the distribution [K] of all clients' labels from their releases or exact counts."""
         if self.dp == "none":
             counts = np.sum(
                 [s["counts"].numpy() for s in fed.run_on_clients(state, fed.all, self._count_labels)], axis=0
@@ -129,10 +129,10 @@ class FedDPCont(FedAvg):
         return release.estimate_prior() if self.debias else release.released_shares()
 
     def plan_release(self, classes: int) -> tuple[float, range]:
-        """Plan the releases of randomised labels. A site of a real federation refuses any other.
+        """Plan the releases of randomised labels. A site of a real federation refuses any other release.
 
         Returns:
-            Budget of a release, and the rounds with one, of which 0 is before the first.
+            Budget of one release, and the rounds with a release. 0 is before the first round.
         """
         if self.draw != "global" or self.dp == "none":
             return 0.0, range(0)
@@ -140,13 +140,13 @@ class FedDPCont(FedAvg):
         return self.epsilon or label_dp.epsilon_of(self.keep, classes), rounds
 
     def _choose_prior(self, client: Client, broadcast: Mapping[str, Any]) -> None:
-        """Client-side: a distribution of which nothing is sent, the client's own labels' or the uniform one."""
+        """Client-side code: set the prior to the distribution of the client's own labels, or to the uniform one."""
         labels = client.labels.cpu() if self.draw == "local" else torch.arange(client.classes)
         counts = torch.bincount(labels, minlength=client.classes).float()
         client.state["prior"] = (counts / counts.sum()).to(client.labels.device)
 
     def _keep_prior(self, client: Client, broadcast: Mapping[str, Any]) -> None:
-        """Client-side: keep the prior, until it hears another."""
+        """Client-side code: store the prior."""
         client.state["prior"] = broadcast["prior"]
 
     def _count_labels(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -175,9 +175,9 @@ class FedDPCont(FedAvg):
         return report if self.beta_schedule == "none" else {**report, "beta": beta}
 
     def weight(self, round: int) -> float:
-        """Beta of a round, counted from 1.
+        """Compute beta of a round, counted from 1.
 
-        cores: 0 in the first rounds, then evenly spaced from 0 to its last value, both reached, as the linspace of
+        cores: 0 in the first rounds, then evenly spaced from 0 to the last value, both included, like the linspace in
         CORES (Cheng et al., ICLR 2021).
         """
         if self.beta_schedule == "none":
@@ -186,14 +186,14 @@ class FedDPCont(FedAvg):
         return 0.0 if round <= start else last * min((round - start - 1) / max(rise - 1, 1), 1.0)
 
     def _split_rounds(self) -> tuple[int, int]:
-        """Rounds of weight 0, and rounds of the rise."""
+        """Compute the number of rounds of weight 0, and the number of rounds of the rise."""
         rounds = self.train.rounds
         return resolve_rounds(rounds, self.beta_start or 0.1), resolve_rounds(rounds, self.beta_rise or 0.3)
 
     # the client's side
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
-        """The round's weight: every client knows the schedule, so it is not sent."""
+        """Compute the weight of the round. It is not sent, because every client knows the schedule."""
         return None if self.beta_schedule == "none" else Work(facts={"beta": self.weight(client.round)})
 
     def compute_objective(
@@ -204,7 +204,7 @@ class FedDPCont(FedAvg):
         return (losses.ce(logits, batch.y) - beta * self._contrast_loss(logits, batch.u, client_state["prior"])).mean()
 
     def _contrast_loss(self, logits: Tensor, u: Tensor, prior: Tensor) -> Tensor:
-        """[B]: CE against a drawn label, or its expectation, bounded per class."""
+        """Compute CE [B] with a drawn label, or its expectation, bounded for each class."""
         limit = self.neg_log_floor or float("inf")
         if self.mode == "expect":
             return losses.matmul_full_precision((-losses.log_probs(logits)).clamp_max(limit), prior)
@@ -215,14 +215,14 @@ class FedDPCont(FedAvg):
 
     def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
         if self.draw == "local" or (self.release == "every_round" and "prior" not in state.server):
-            return {}  # nothing is known of all labels, or not yet
+            return {}  # there is no global distribution, or not yet
         return {"label_prior": state.server.get("prior", torch.full((fed.classes,), 1 / fed.classes))}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """Suspect labels that lose against labels from the shared prior.
+        """Score labels by their peer loss, which compares them with labels from the shared prior.
 
-        Their peer loss is positive, as in the sieve of CORES² (Cheng et al., 2021). P(wrong) is the logistic function
-        of the peer loss in expectation.
+        Labels with a positive peer loss are suspect, as in the sieve of CORES² (Cheng et al., 2021). P(wrong) is the
+        logistic function of the expected peer loss.
         """
         logits = client.predict(broadcast["model"])
         per_class = -losses.log_probs(logits)

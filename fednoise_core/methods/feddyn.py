@@ -16,9 +16,9 @@ from fednoise_core.methods.fedavg import FedAvg
 class FedDyn(FedAvg):
     """FedDyn (Acar et al., ICLR 2021): a regulariser that moves with each client makes the clients' optima agree.
 
-    A client minimises CE - <g_k, theta> + (alpha/2) ||theta - theta_g||^2 with g_k = -alpha d_k, where d_k, "drift",
-    adds up what the client moved in its rounds. The server's drift is the mean of all, and theta_g the mean model plus
-    it.
+    A client minimises CE - <g_k, theta> + (alpha/2) ||theta - theta_g||^2 with g_k = -alpha d_k. d_k, "drift", is the
+    sum of the client's displacements in its rounds. The server's drift is the mean over all clients, and theta_g is the
+    mean model plus the server's drift.
     """
 
     example: ClassVar = {"alpha": 0.01}
@@ -60,7 +60,7 @@ class FedDyn(FedAvg):
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         start = state.server["model"].trained
         super().merge_updates(fed, state, clients, updates)
-        if not self.alpha:  # no limit of the method, whose server would go on adding the drift
+        if not self.alpha:  # FedAvg by definition; in the limit of small alpha the server would still add the drift
             return
         moved = weighted_mean([update["model"].trained for update in updates]) - start
         state.server["drift"] = state.server["drift"] + moved * (len(clients) / len(fed.all))

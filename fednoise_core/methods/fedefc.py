@@ -18,16 +18,16 @@ from fednoise_core.ops.stats import confident_counts, with_unit_diagonal
 class FedEFC(Prestop):
     """FedEFC (Yu et al., 2025): FedAvg until accuracy stops rising, then the forward loss with counted matrices.
 
-    After the prestop, a client counts in every round which given labels the broadcast model's confident guesses have
-    (the uncalibrated confident joint of Northcutt et al., JAIR 2021), makes the columns sum to 1 (Q) and trains on
-    -log (Q p)_y. The counts stay with the client.
+    After the prestop, a client counts samples by given label and by the broadcast model's confident prediction in every
+    round (the uncalibrated confident joint of Northcutt et al., JAIR 2021). The columns are normalised to sum 1 (Q),
+    and the client trains on -log (Q p)_y. The counts stay with the client.
     """
 
     compensation: Annotated[
         Literal["none", "paper", "code"],
         Field(
-            description="Rows of counts times the client's label shares before columns are normalised: paper: used "
-            "as Q; code: used transposed, as in the authors' code for MNIST and CIFAR-10 where p = .2."
+            description="Multiply rows of counts by the client's label shares before columns are normalised. paper: "
+            "use it as Q; code: transposed, as in the authors' code for MNIST and CIFAR-10 with p = .2."
         ),
     ] = "none"
     count_early: Annotated[
@@ -65,18 +65,18 @@ class FedEFC(Prestop):
     # what the engine asks
 
     def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
-        """Estimate T from the counts of all clients, each by its latest.
+        """Estimate T from the latest counts of all clients.
 
-        Counts are added up before columns are normalised. The compensation is left out: Q is compared with the noise,
-        not what the loss makes of it.
+        Counts are added up before columns are normalised. The compensation by label shares is left out, because Q
+        itself is compared with the noise.
         """
         counts = self.count_early or 0 < state.notes["prestop"]["round"] < state.round
         return {"transition": FromClientState(_pool_counts)} if counts and state.round else {}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """Judge labels by Bayes' rule, from the final model and the client's Q by it.
+        """Score labels by Bayes' rule, with the final model and the Q that the client counts with it.
 
-        None if the rule never stopped phase 1.
+        None if the prestop rule never ended phase 1.
         """
         if "stopped" not in broadcast:
             return None
@@ -85,16 +85,16 @@ class FedEFC(Prestop):
 
 
 def _count_confident(logits: Tensor, y: Tensor) -> Tensor:
-    """Counts [K, K] with the diagonal as it is.
+    """Count the confident joint [K, K] without a minimum of 1 on the diagonal.
 
-    Filled client by client, the diagonal would outweigh the counts of rare classes in their sum.
+    With this minimum at each client, the diagonal would outweigh the counts of rare classes in the sum over clients.
     """
     return confident_counts(losses.log_probs(logits).exp(), y, fill=False)
 
 
 def _pool_counts(clients: Mapping[int, Mapping[str, Any]]) -> Any:
-    """T [K, K] of the clients' summed counts; {} if nobody has counted."""
-    # one after the other: they may lie in a file because they do not fit into memory
+    """Compute T [K, K] from the clients' summed counts. {} if no client has counts."""
+    # one client after the other, because all client states together may not fit into memory
     counts = (clients[c].get("counts") for c in sorted(clients))
     total = sum(matrix for matrix in counts if matrix is not None)
     return normalise_counts(total) if isinstance(total, Tensor) else {}

@@ -1,7 +1,7 @@
 """FedELC (CIKM 2024).
 
-It finds noisy clients as FedNoRo does. Their labels are then learnt together with the model (PENCIL; Yi and Wu, CVPR
-2019).
+It finds noisy clients in the same way as FedNoRo. Their labels are then learnt together with the model (PENCIL; Yi and
+Wu, CVPR 2019).
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class FedELC(FedNoRo):
     """FedELC (CIKM 2024): FedNoRo's warm-up, search for noisy clients and weights; noisy clients learn their labels.
 
     Each of their samples has label logits U. The loss KL(p||softmax U)/K + given·CE(softmax U, y) + entropy·H(p)/K is
-    descended over the model and, with a rate of its own, over U.
+    minimised over the model, and with a separate learning rate over U.
     """
 
     family = "correction"
@@ -50,10 +50,10 @@ class FedELC(FedNoRo):
     def compute_objective(
         self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> Tensor:
-        """Compute the terms that the model has a part in.
+        """Compute the terms of the loss that depend on the model.
 
-        Label logits move here, too: a sample is in one batch of an epoch, so this is once per epoch, with the
-        predictions that its batch is trained on.
+        Label logits are updated here, too. A sample is in one batch of an epoch, so this happens once per epoch, with
+        the predictions for its batch.
         """
         if "noisy" not in broadcast:
             return super().compute_objective(net, w, batch, broadcast, client_state)
@@ -82,9 +82,9 @@ class FedELC(FedNoRo):
         return ((s - p) / K + self.given * (s - onehot)) / len(y)
 
     def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
-        """Move the label logits of a noisy client, on the client.
+        """Reset the label logits of a noisy client for its next round.
 
-        They start its next round from the scaled mean of its labels and its trained model's predictions.
+        They become the scaled mean of its learnt labels and its trained model's predictions.
         """
         if "noisy" in broadcast:
             summed_probs = (
@@ -95,10 +95,10 @@ class FedELC(FedNoRo):
         return update
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """Score labels by the learnt ones.
+        """Score labels by the learnt labels.
 
-        Without learnt labels the given ones count as right: they lie below 1/2, by how little the model believes in
-        them.
+        Without learnt labels the given labels count as right. Their scores are below 1/2, given by the model's
+        confidence in them.
         """
         if "label_logits" in client.state:
             return p_wrong_by_confidence(client.state["label_logits"], client.labels)

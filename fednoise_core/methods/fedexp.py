@@ -1,4 +1,4 @@
-"""FedExP (Jhunjhunwala et al., ICLR 2023): a server step that is the longer the more the clients disagree."""
+"""FedExP (Jhunjhunwala et al., ICLR 2023): a server step that is longer if the clients disagree more."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from fednoise_core.methods.fedavg import FedAvg
 
 @dataclass(frozen=True, kw_only=True)
 class FedExP(FedAvg):
-    """FedExP (Jhunjhunwala et al., ICLR 2023): a server step that is the longer the more the clients disagree.
+    """FedExP (Jhunjhunwala et al., ICLR 2023): a server step that is longer if the clients disagree more.
 
     eta_g = max(1, sum_i p_i ||d_i||^2 / (2 (||sum_i p_i d_i||^2 + epsilon))) with displacements d_i = theta_i - theta_g
-    of the trained numbers. Statistics are averaged. The model evaluated is the mean of the last two.
+    of the trained numbers. Statistics are averaged. The mean of the last two models is evaluated.
     """
 
     example: ClassVar = {"epsilon": 0.001}
@@ -34,7 +34,7 @@ class FedExP(FedAvg):
         step = max(1.0, spread / (2 * (float(moved.double().square().sum()) + self.epsilon)))
         if step > 1.0:
             new.trained.copy_(old.trained + moved * step)
-        if state.round > 1:  # as the code: the first model is not averaged with the one that nobody trained
+        if state.round > 1:  # as in the code: the first model is not averaged with the initial model
             state.server["before"] = old
         state.notes["server_step"] = step
 

@@ -1,6 +1,6 @@
-"""FedFixer (Ji et al., AAAI 2024), as we read it.
+"""FedFixer (Ji et al., AAAI 2024), in our interpretation.
 
-A client's personal and its global model choose samples for each other.
+A client's personal model and the global model select samples for each other.
 """
 
 from collections.abc import Mapping
@@ -32,8 +32,8 @@ from fednoise_core.settings.declare import Rounds
 class FedFixer(Ditto):
     """FedFixer (Ji et al., AAAI 2024), our reading: personal and global model choose clean samples for each other.
 
-    Both also get a confidence regulariser, -beta·E[CE(f, y')] over the client's given labels y', and the personal one a
-    pull towards the broadcast model. Only the global one is averaged.
+    Both losses have a confidence regulariser, -beta·E[CE(f, y')] over the client's given labels y'. The personal model
+    is also pulled towards the broadcast model. Only the global model is averaged.
     """
 
     family = "selection"
@@ -75,7 +75,7 @@ class FedFixer(Ditto):
         personal.update(broadcast["lr"])
 
     def _mean_loss(self, logits: Tensor, y: Tensor, pick: Tensor, prior: Tensor) -> Tensor:
-        """Mean over the picked samples, 0 if there is none, of CE - beta·E[CE(f, y')]; CE(f, y') counts to 18.42."""
+        """Compute the mean of CE - beta·E[CE(f, y')] over the picked samples, or 0. CE(f, y') is at most 18.42."""
         per = self.compute_loss(logits, y)
         if self.confidence:
             against = (-losses.log_probs(logits)).clamp_max(losses.CONTRAST_FLOOR)
@@ -83,15 +83,15 @@ class FedFixer(Ditto):
         return (per * pick).sum() / pick.sum().clamp_min(1)
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
-        """Global is the headline; personal as Ditto's."""
+        """List the global model, which is the headline, and the personal models as in Ditto."""
         views = super().list_models(fed, state)
         return {"global": views["global"], "personal": views["personal"]}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """Score labels by 1 - p of the given label.
 
-        p and the guess come from the mean of both models' logits, or from the global model alone if the client never
-        trained.
+        p and the proposed label come from the mean of both models' logits, or from the global model if the client has
+        never trained.
         """
         models = [broadcast["model"], client.state["personal"]] if "personal" in client.state else [broadcast["model"]]
         return p_wrong_by_confidence(torch.stack([client.predict(w) for w in models]).mean(0), client.labels)
@@ -100,8 +100,8 @@ class FedFixer(Ditto):
 def pass_sieve(logits: Tensor, y: Tensor) -> Tensor:
     """Choose samples by the sieve of CORES² (Cheng et al., 2021).
 
-    A sample passes if its cross entropy is below the mean over all K classes. The regulariser of the paper stands on
-    both sides of that comparison, so it drops out.
+    A sample passes if its cross entropy is below the mean over all K classes. The paper's regulariser is on both sides
+    of the comparison, so it cancels.
 
     Returns:
         float mask [B].

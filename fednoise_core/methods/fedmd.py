@@ -15,13 +15,13 @@ from fednoise_core.ops import losses
 
 @dataclass(frozen=True)
 class Digest(OwnModel):
-    """Move one's own model towards the consensus logits on public images."""
+    """Train the client's own model towards the consensus logits on public images."""
 
     train: Train
     kind: str
 
     def get_augmentations(self) -> list[Any]:
-        return ["none"]  # the consensus was made on the images as they are
+        return ["none"]  # the consensus is computed from images without augmentation
 
     def compute_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         if self.kind == "l1":
@@ -33,8 +33,8 @@ class Digest(OwnModel):
 class FedMD(LocalOnly):
     """FedMD (Li and Wang, 2019): models of any architecture agree on logits of public images.
 
-    Clients pre-train. Then, in each round, they send logits on public images up and get their mean, train towards it,
-    and train on their own data again.
+    Clients pre-train. In each round, they send logits on public images and receive the mean over the clients. They
+    train towards this mean, and then on their own data.
     """
 
     family = "personal"
@@ -53,7 +53,7 @@ class FedMD(LocalOnly):
     ] = "l1"
 
     def _predict_public(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Client-side: its logits on the round's public images."""
+        """Client-side code: compute the client's logits on the round's public images."""
         return {"logits": client.predict(client.state["model"], on="public", ids=broadcast["ids"])}
 
     def run_round(

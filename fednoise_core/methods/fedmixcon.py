@@ -45,7 +45,7 @@ class FedMixCon(MixedPrediction):
     """
 
     mixed: Annotated[
-        bool, Field(description="Mixed prediction; false: cross entropy on both views, the second as one more sample.")
+        bool, Field(description="Mixed prediction; false: cross entropy on both views as separate samples.")
     ] = True
     noise_rate: Annotated[
         float,
@@ -67,7 +67,7 @@ class FedMixCon(MixedPrediction):
     denominator: Annotated[
         Literal["negatives", "negatives+positive", "all"],
         Field(
-            description="What an anchor is compared with: samples labelled otherwise; these and its second view; "
+            description="Samples that an anchor is compared with: those with another label; these and its second view; "
             "all other samples."
         ),
     ] = "negatives"

@@ -1,7 +1,7 @@
 """FedNoRo (Wu et al., IJCAI 2023).
 
-It finds noisy clients by their losses per class. They also learn from the broadcast model, and count the less the
-further their models lie from clean ones.
+It finds noisy clients by their losses per class. Noisy clients also learn from the broadcast model. Their weight is
+smaller if their models are farther from those of clean clients.
 """
 
 import math
@@ -25,10 +25,10 @@ LARGEST = 3e38  # stands for a loss that overflowed
 
 
 def scale_losses(rows: np.ndarray) -> np.ndarray:
-    """The clients' losses per class [n, K], each class scaled to 0..1 over the clients (0 where all are equal).
+    """Scale the clients' losses per class [n, K] to 0..1 over the clients (0 if all are equal).
 
-    NaN, for a class that the client lacks, counts as the class's smallest loss. Classes that no client has are left
-    out, so there may be fewer columns.
+    NaN, for a class that the client lacks, is replaced by the smallest loss of the class. Classes without clients are
+    left out, so there may be fewer columns.
     """
     measured = rows[:, ~np.isnan(rows).all(0)]
     low, high = np.nanmin(measured, 0), np.nanmax(measured, 0)
@@ -53,13 +53,13 @@ def adjusted_kl(teacher: Tensor, adjusted: Tensor, log_prior: Tensor) -> Tensor:
 
 
 def measure_distances(models: Sequence[Weights], noisy: Sequence[bool]) -> list[float]:
-    """Measure how far the models of noisy clients lie from those of clean ones.
+    """Measure the distances of the noisy clients' models to the clean clients' models.
 
-    The distance of two models is the sum over all tensors, running statistics too, of the norm of their difference.
+    The distance of two models is the sum of the norms of the differences of all tensors, including running statistics.
 
     Returns:
-        D in 0..1 for each model. It is 0 for clean clients, and for noisy ones the distance to the nearest clean
-        client's model, divided by the largest such distance. All are 0 if no client is clean.
+        D in 0..1 for each model. It is 0 for clean clients. For noisy clients it is the distance to the nearest model
+        of a clean client, divided by the largest such distance. All are 0 if no client is clean.
     """
     clean = [model for model, bad in zip(models, noisy, strict=True) if not bad]
     if not clean:
@@ -79,8 +79,9 @@ def _measure_distance(a: Weights, b: Weights) -> float:
 class FedNoRo(FedAvg):
     """FedNoRo (Wu et al., IJCAI 2023): find noisy clients by losses per class, distil on them, weigh them by distance.
 
-    After a warm-up with logit-adjusted cross entropy, a mixture over the clients' losses per class finds the noisy
-    clients. These add a teacher, the broadcast model, and count less the further they move from clean clients.
+    After a warm-up with logit-adjusted cross entropy, a mixture model of the clients' losses per class finds the noisy
+    clients. Their loss has a distillation term with the broadcast model as teacher. Their weight is smaller if they are
+    farther from clean clients.
     """
 
     family = "selection"
@@ -175,7 +176,7 @@ class FedNoRo(FedAvg):
         return {"losses": ((one_hot.T @ loss) / one_hot.sum(0)).float()}
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
-        """The logarithm of its label shares [K] (-inf for a class that it lacks), and the teacher's weight."""
+        """Prepare the log of the client's label shares [K] (-inf for a class that it lacks) and the teacher weight."""
         share = torch.bincount(client.labels, minlength=client.classes) / max(client.n, 1)
         weight = {"teacher_weight": self.teacher_weight(client.round)} if "noisy" in broadcast else {}
         return Work(facts={"log_prior": share.log(), **weight})
@@ -183,7 +184,7 @@ class FedNoRo(FedAvg):
     def compute_objective(
         self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> Tensor:
-        """Logit-adjusted cross entropy; on a noisy client mixed with the divergence from the teacher."""
+        """Compute the logit-adjusted cross entropy, on noisy clients mixed with the divergence from the teacher."""
         adjusted = net.train(w, batch.x, batch.drop(net)).float() + client_state["log_prior"]
         label_loss = losses.mean_ce(adjusted, batch.y)
         if "noisy" not in broadcast:

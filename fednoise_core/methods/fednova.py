@@ -11,14 +11,14 @@ from fednoise_core.ops.optim import sum_momentum
 
 @dataclass(frozen=True, kw_only=True)
 class FedNova(FedAvg):
-    """FedNova (Wang et al., NeurIPS 2020): a client that takes more steps pulls the model no further for that.
+    """FedNova (Wang et al., NeurIPS 2020): clients with more local steps have no more influence on the model.
 
-    theta <- theta + eta_g tau_eff sum_i p_i d_i/a_i with tau_eff = sum_i p_i a_i, where a_i is how far the steps of
-    client i reach. Statistics are averaged.
+    theta <- theta + eta_g tau_eff sum_i p_i d_i/a_i with tau_eff = sum_i p_i a_i. a_i is the effective number of steps
+    of client i. Statistics are averaged.
     """
 
     wire: ClassVar = {"broadcast": ("model",), "update": ("model", "steps")}
-    needs_train: ClassVar = {"optimiser": ("sgd",)}  # how far steps of Adam reach does not follow from their number
+    needs_train: ClassVar = {"optimiser": ("sgd",)}  # the length of Adam's steps does not follow from their number
 
     def make_update(
         self,
@@ -35,7 +35,7 @@ class FedNova(FedAvg):
         new = weighted_mean([update["model"] for update in updates], weights)
         old = state.server["model"].trained
         reaches = [sum_momentum(update["steps"], self.train.momentum) for update in updates]
-        # who took no step moved by 0
+        # the displacement of a client without a step is 0
         moves = [(u["model"].trained - old) / (reach or 1.0) for u, reach in zip(updates, reaches, strict=True)]
         new.trained.copy_(old + weighted_mean(moves, weights) * (self.server_lr * weighted_mean(reaches, weights)))
         state.server["model"] = new

@@ -1,4 +1,4 @@
-"""FedRN (Kim et al., CIKM 2022): a client asks reliable neighbours' models which of its labels are right."""
+"""FedRN (Kim et al., CIKM 2022): models of reliable neighbours help a client to find its clean labels."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -53,9 +53,9 @@ def score_labels(client: Client, w: Weights, word: str) -> Tensor:
 class Heads(Local):
     """Tunes the heads of copies of the neighbours' models on the labels that the client's own model trusts.
 
-    Bodies stay as they are and in evaluation mode, so each image passes through them once. Nothing is sent: the client
-    keeps "clean" [n], the mean of its own and its neighbours' posteriors, weighted by `broadcast["scores"]` [1 + k],
-    its own first.
+    The bodies do not change and are in evaluation mode, so each image passes through them once. Nothing is sent. The
+    client stores "clean" [n], the mean of its own and its neighbours' posteriors, weighted by `broadcast["scores"]`
+    [1 + k], in this order.
     """
 
     train: Train
@@ -63,7 +63,7 @@ class Heads(Local):
     passes = 0  # a step sees features only: no pass through the net
 
     def get_augmentations(self) -> list[Any]:
-        return ["none"]  # features were made of the images as they are
+        return ["none"]  # features are computed from images without augmentation
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         scores = score_labels(client, _take_own_model(client, broadcast), "own")
@@ -99,7 +99,7 @@ class Heads(Local):
     def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
         posteriors = [client.state["clean"]]
         for name, head in update.items():
-            tuned = broadcast[name].clone()  # the neighbour's model is not ours to change
+            tuned = broadcast[name].clone()  # the neighbour's model itself must not change
             for part in HEAD:
                 tuned[part].copy_(head[part])
             posteriors.append(score_labels(client, tuned, name))
@@ -112,8 +112,8 @@ class Heads(Local):
 class FedRN(FedAvg):
     """FedRN (Kim et al., CIKM 2022): neighbours' models help a client to tell which of its labels are right.
 
-    After a warm-up each client trains on the samples that its own last model and k neighbours' trust on average: models
-    of other clients with a high accuracy on their own labels, or with like answers.
+    After a warm-up, each client trains on the samples that its own last model and the models of k neighbours trust on
+    average. Neighbours are clients whose models have a high accuracy on their own labels, or similar predictions.
     """
 
     family = "selection"
@@ -124,9 +124,9 @@ class FedRN(FedAvg):
         "relay": ("model",),
     }
 
-    neighbours: Annotated[int, Field(ge=0, description="k, models of other clients that a client asks.")] = 2
+    neighbours: Annotated[int, Field(ge=0, description="k, number of neighbours of a client.")] = 2
     weight: Annotated[
-        Share, Field(description="w, of a neighbour's accuracy on its own labels; 1 - w: of its likeness.")
+        Share, Field(description="w, weight of a neighbour's accuracy on its labels; 1 - w: of its similarity.")
     ] = 0.6
     warmup: Annotated[Rounds, Field(description="Rounds on all labels, or their share; 0 = a fifth of all.")] = 0
 
@@ -137,10 +137,9 @@ class FedRN(FedAvg):
     # the server's side
 
     def init_state(self, fed: Federation) -> State:
-        """Send all clients one image of Gaussian noise.
+        """Send one image of Gaussian noise (the probe) to all clients. The server stores it, too.
 
-        How alike two models answer on it is how alike they are.
-        The server keeps it, too.
+        The similarity of two models is the similarity of their logits on this image.
         """
         state = super().init_state(fed)
         device = state.server["model"].flat.device
@@ -159,9 +158,9 @@ class FedRN(FedAvg):
     def round_with_neighbours(
         self, fed: Federation, state: State, candidates: Iterable[int] | None = None
     ) -> dict[str, float] | None:
-        """Fit the cohort twice: tune the neighbours' heads, then train on what is trusted.
+        """Fit the cohort twice: tune the neighbours' heads, then train on the trusted samples.
 
-        All neighbours' models are those at the start of the round.
+        All neighbours' models are from the start of the round.
 
         Returns:
             The report of FedAvg's round, and the number of clients that had neighbours.
@@ -186,12 +185,12 @@ class FedRN(FedAvg):
     def choose_neighbours(self, fed: Federation, state: State, c: int) -> tuple[list[int], list[float]]:
         """Choose the neighbours of client c, best first (ties: the lower number).
 
-        score = w·accuracy + (1 - w)·cosine of the answers on the probe, both min-max scaled over the clients that have
-        trained. The client's own cosine is 1. A client that has not trained yet answers with the global model, at half
-        skill.
+        score = w·accuracy + (1 - w)·cosine of the logits on the probe, both min-max scaled over the clients that have
+        trained. The client's own cosine is 1. If client c has not trained yet, the global model is used, with a scaled
+        accuracy of 0.5.
 
         Returns:
-            The neighbours, and scores in 0..1: the client's own, then theirs.
+            The neighbours, and scores in 0..1: first the client's own score, then those of the neighbours.
         """
         server, answers = state.server, state.server["told"]
         answered = sorted(answers)
@@ -202,7 +201,7 @@ class FedRN(FedAvg):
             torch.tensor([answers[j]["skill"] for j in answered], dtype=torch.float64, device=answer.device)
         )
         alike = cosine_similarity(answer.double(), torch.stack([answers[j]["answer"] for j in answered]).double())
-        alike = scale_to_unit(torch.cat([alike, torch.ones_like(alike[:1])]))[:-1]  # to itself it is 1
+        alike = scale_to_unit(torch.cat([alike, torch.ones_like(alike[:1])]))[:-1]  # with its cosine to itself, 1
         scores = self.weight * able + (1 - self.weight) * alike
         own_score = self.weight * (float(able[answered.index(c)]) if c in answers else 0.5) + 1 - self.weight
         best = [j for j in torch.argsort(scores, descending=True, stable=True).tolist() if answered[j] != c]
@@ -236,10 +235,10 @@ class FedRN(FedAvg):
         return {**update, "skill": skill, "answer": answer, "relay": {"model": model}}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """Score labels by the client's last round.
+        """Score labels by the posteriors of the client's last round.
 
-        P(wrong) is one minus the posterior of that round, or by the global model if the client was never in one after
-        the warm-up. The proposed label is the global model's guess.
+        P(wrong) is one minus this posterior. If the client had no round after the warm-up, the posterior comes from the
+        global model. The proposed label is the global model's prediction.
         """
         clean = (
             client.state["clean"] if "clean" in client.state else score_labels(client, broadcast["model"], "suspects")
@@ -252,13 +251,13 @@ def _keep_probe(client: Client, broadcast: Mapping[str, Any]) -> None:
 
 
 def _answer_probe(net: Net, w: Weights, probe: Tensor) -> Tensor:
-    """Logits [K] on the probe [1, C, H, W]; dropout that stays on in evaluation keeps every channel here."""
+    """Compute logits [K] on the probe [1, C, H, W]. Dropout that is on in evaluation drops no channel here."""
     with torch.no_grad():
         return net.predict(w, probe, torch.ones(1, net.draws, device=probe.device)).squeeze(0)
 
 
 def _take_own_model(client: Client, broadcast: Mapping[str, Any]) -> Weights:
-    """The client's own last model; the broadcast one if it has not trained yet."""
+    """Return the client's own last model, or the broadcast model if the client has not trained yet."""
     return client.state["model"] if "model" in client.state else broadcast["model"]
 
 

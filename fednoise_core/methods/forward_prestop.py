@@ -21,7 +21,7 @@ class ForwardPrestop(Prestop):
     confident predictions and trains on -log (T' p)_y.
     """
 
-    percentile: Annotated[float, Field(ge=0, le=100, description="Of each column: predictions above make the row.")] = (
+    percentile: Annotated[float, Field(ge=0, le=100, description="Percentile of a column; larger values are used.")] = (
         97.0
     )
     prior_weighting: Annotated[
@@ -34,7 +34,7 @@ class ForwardPrestop(Prestop):
         if "stopped" not in broadcast:
             return None
         T = tail_rows(losses.log_probs(client.predict(broadcast["model"])).exp(), self.percentile)
-        client.state["T"] = T  # as it is, for the estimates
+        client.state["T"] = T  # without weights, for the estimates
         return Work(facts={"corrects": weigh_by_shares(T, client.labels) if self.prior_weighting else T})
 
     def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
@@ -42,9 +42,9 @@ class ForwardPrestop(Prestop):
         return {"transition": ClientEntry("T")} if 0 < stopped < state.round else {}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """Judge labels by Bayes' rule, from the final model and the T it gives.
+        """Score labels by Bayes' rule, with the final model and the T that is estimated with it.
 
-        None if the rule never stopped phase 1.
+        None if the prestop rule never ended phase 1.
         """
         if "stopped" not in broadcast:
             return None

@@ -19,9 +19,9 @@ from fednoise_core.settings.declare import Rounds
 class JointOptim(FedAvg):
     """Joint optimisation (Tanaka et al., CVPR 2018) on each client.
 
-    After a warm-up, the target of a sample is the mean of the predictions that it had in the client's last epochs. Two
-    terms keep all predictions from becoming one class: the mean prediction is pulled to equal classes, and the entropy
-    of each is lowered.
+    After a warm-up, the target of a sample is the mean of its predictions in the client's last epochs. Two terms of the
+    loss prevent trivial solutions. One pulls the mean prediction towards equal classes, and the other reduces the
+    entropy of each prediction.
     """
 
     family = "correction"
@@ -40,7 +40,7 @@ class JointOptim(FedAvg):
         return {**super().make_broadcast(fed, state), "relabel": state.round > warm}
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
-        """The predictions of the last epochs [n, memory, K], 0 where there are none yet."""
+        """Prepare the predictions of the last epochs [n, memory, K], which are 0 if there are none yet."""
         self._move_place(client)
         empty = torch.zeros(client.n, self.memory, client.classes, device=client.labels.device)
         return Work(state={"predictions": client.state.get("predictions", empty)})
@@ -57,7 +57,7 @@ class JointOptim(FedAvg):
         return update
 
     def _move_place(self, client: Client) -> None:
-        """The place of this epoch's predictions [memory, 1], True for one, goes round."""
+        """Move the mask of the slot for this epoch's predictions [memory, 1] to the next slot, cyclically."""
         first = torch.arange(self.memory, device=client.labels.device)[:, None] == 0
         client.state["place"] = client.state["place"].roll(1, 0) if "place" in client.state else first
 
@@ -81,7 +81,7 @@ class JointOptim(FedAvg):
         return losses.mean_ce(logits, batch.y) + self.alpha * unequal + self.beta * entropy
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """Score labels by the learnt ones, or by the headline model if the client has learnt none."""
+        """Score labels by the learnt labels, or by the headline model if the client has no learnt labels."""
         if client.targets.dim() == 2:
             return p_wrong_by_confidence(client.targets.clamp_min(1e-12).log(), client.labels)
         return p_wrong_by_confidence(client.predict(broadcast["model"]), client.labels)

@@ -1,6 +1,6 @@
-"""The forward loss with a matrix of each client (Di et al., 2024).
+"""The forward loss with a separate transition matrix for each client (Di et al., 2024).
 
-The methods are loss correction, and T-revision, which goes on to train model and matrix together.
+The methods are loss correction, and T-revision, which later trains model and matrix together.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ from fednoise_core.settings.declare import Rounds, Share
 
 @dataclass(frozen=True, kw_only=True)
 class Corrected(FedAvg):
-    """FedAvg whose clients train on the forward loss as soon as they keep a matrix "T"."""
+    """FedAvg whose clients train on the forward loss as soon as their client state has a matrix "T"."""
 
     family = "transition"
 
@@ -53,10 +53,9 @@ class Corrected(FedAvg):
         raise TypeError(f"{type(self).__name__} does not say how its matrix is estimated")
 
     def estimate_all(self, fed: Federation, state: State) -> None:
-        """Let every client, not only the round's cohort, estimate its T with the global model.
+        """Estimate T with the global model on every client, not only on the round's cohort.
 
-        This happens once. T stays with the client.
-        Later calls do nothing.
+        T stays with the client. Only the first call has an effect.
         """
         if "estimated" in state.notes:
             return
@@ -80,7 +79,7 @@ class Corrected(FedAvg):
         return {"transition": ClientEntry("T")} if "estimated" in state.notes else {}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """By Bayes' rule from the model and the client's T; no opinion before it is estimated."""
+        """Score labels by Bayes' rule from the model and the client's T. None before T is estimated."""
         return (
             judge_by_matrix(client.predict(broadcast["model"]), client.labels, client.state["T"])
             if "T" in client.state
@@ -92,8 +91,8 @@ class Corrected(FedAvg):
 class LC(Corrected):
     """Loss correction (Patrini et al., CVPR 2017; Di et al., 2024): the forward loss with a matrix of each client.
 
-    It is FedAvg until `switch`. Then every client counts its matrix T_c once, from the labels of samples that the
-    global model is sure about, and trains on -log (T_c' p)_y.
+    It is FedAvg until `switch`. Then every client counts its matrix T_c once, from the labels of samples with a
+    confident prediction of the global model, and trains on -log (T_c' p)_y.
     """
 
     switch: Annotated[
@@ -115,7 +114,7 @@ class LC(Corrected):
 
 @dataclass(frozen=True)
 class Revision(Local):
-    """Descend mean p_y/((T + D)' p)_y CE over the model and the client's slack D, both by Adam."""
+    """Minimise the mean of p_y/((T + D)' p)_y CE over the model and the client's slack D, both by Adam."""
 
     train: Train
     decay: float
@@ -170,9 +169,9 @@ class TRevision(Corrected):
         Rounds, Field(description="Rounds before the revision, or their share; 0 = 8/15 of all (160 of 300).")
     ] = 0
     percentile: Annotated[
-        float, Field(gt=0, le=100, description="Predictions from this one up are no anchor points; 100: all may be.")
+        float, Field(gt=0, le=100, description="Anchor points are below this percentile; 100: no limit.")
     ] = 97.0
-    revision_lr: Annotated[float, Field(gt=0, description="Of Adam in the revision, for model and slack.")] = 5e-7
+    revision_lr: Annotated[float, Field(gt=0, description="Learning rate of the revision, for model and slack.")] = 5e-7
     revision_decay: Annotated[float, Field(ge=0, description="Weight decay of the revision, for model and slack.")] = (
         1e-4
     )
@@ -184,7 +183,7 @@ class TRevision(Corrected):
         return [
             Phase("plain", self.run_round, switch),
             Phase("corrected", self.run_round, revise, enter=self.estimate_all),
-            # estimates where there were no rounds of the forward loss
+            # estimates T if there were no rounds with the forward loss
             Phase("revised", self.run_revision, rounds, enter=self.estimate_all),
         ]
 
@@ -203,7 +202,7 @@ class TRevision(Corrected):
         return self.run_round(fed, state, candidates, local=local, lr=self.revision_lr)
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """By Bayes' rule from the model and T_c + D_c."""
+        """Score labels by Bayes' rule from the model and T_c + D_c."""
         if "T" not in client.state:
             return None
         T = client.state["T"] + (client.state["slack"]["D"] if "slack" in client.state else 0.0)

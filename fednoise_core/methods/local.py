@@ -21,7 +21,7 @@ from fednoise_core.methods.fedavg import FedAvg
 
 
 class OwnModel(Local):
-    """Trains the model that the client keeps."""
+    """Trains the client's own model, which is in the client state."""
 
     def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
         return {"model": client_state["model"]}
@@ -57,8 +57,8 @@ class LocalOnly(OwnModel, FedAvg):
     def init_state(self, fed: Federation) -> State:
         """Draw a model for every client.
 
-        Clients of one architecture do not share their first model, since they never meet.
-        Each draw has a stream of its own.
+        Clients with the same architecture have different initial models, because they never exchange models.
+        Each draw has its own random stream.
         """
         return State.of_clients((c, {"model": fed.init_weights("model", c, client=c)}) for c in fed.all)
 

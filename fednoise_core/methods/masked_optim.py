@@ -18,16 +18,16 @@ from fednoise_core.settings.declare import Share
 class MaskedOptim(FedELC, RFA):
     """MaskedOptim (Jiang et al., 2025): FedELC with a mask, a step back and a geometric median.
 
-    On noisy clients, label logits are held to the given label for the samples with the smallest losses of a batch only.
-    A noisy client sends a mean of the model that it was sent and the one that it trained. The server takes the
-    geometric median of the models.
+    On noisy clients, only the samples with the smallest losses of a batch have a term that pulls label logits to the
+    given label. A noisy client sends a weighted mean of the broadcast model and its trained model. The server computes
+    the geometric median of the models.
     """
 
     example: ClassVar = {"mask": 0.8}
 
     entropy: Annotated[float, Field(ge=0, description="beta, weight of the predictions' entropy.")] = 0.1
     mask: Annotated[Share, Field(description="Share of a batch whose label logits are held to the given label.")] = 0.8
-    keep: Annotated[Share, Field(description="Share of the broadcast model in what a noisy client sends.")] = 0.2
+    keep: Annotated[Share, Field(description="Share of the broadcast model in a noisy client's update.")] = 0.2
 
     def weigh_updates(
         self, fed: Federation, state: State, clients: list[int], updates: Sequence[Mapping[str, Any]] = ()
@@ -55,7 +55,7 @@ class MaskedOptim(FedELC, RFA):
         return super().label_gradient(U, p, y) - self.given * pull / len(y)
 
     def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
-        """Merge a noisy client's labels with the trained model's predictions, and step back towards the sent model."""
+        """Merge a noisy client's labels with the trained model's predictions, and average with the broadcast model."""
         update = super().after_fit(client, update, broadcast)
         if "noisy" not in broadcast:
             return update

@@ -1,4 +1,4 @@
-"""M-DYR (Arazo et al., ICML 2019): mixup, and labels that give way to predictions as a mixture of losses tells."""
+"""M-DYR (Arazo et al., ICML 2019): mixup, and labels mixed with predictions by a mixture model of losses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ from fednoise_core.settings.declare import Rounds
 class MDYR(FedAvg):
     """M-DYR (Arazo et al., ICML 2019), known as dynamic bootstrapping, on each client.
 
-    After rounds of plain mixup, each label counts with 1 - b and the model's prediction with b, where b is the
-    posterior of the high component of a mixture of two Beta distributions of the client's losses. In its variant
-    MD-DYR-SH two images are mixed in proportion to their 1 - b, too.
+    After rounds of plain mixup, a label has weight 1 - b and the model's prediction has weight b. b is the posterior of
+    the high component of a mixture of two Beta distributions of the client's losses. In the variant MD-DYR-SH two
+    images are also mixed in proportion to their 1 - b.
     """
 
     family = "correction"
@@ -38,8 +38,9 @@ class MDYR(FedAvg):
     bootstrap: Annotated[
         Literal["hard", "soft", "soft_to_hard"],
         Field(
-            description="What replaces a label: the predicted class, all probabilities, or these at a temperature that "
-            "falls from 1 to 0.001 by two thirds of the rounds; the last one mixes images by 1 - b (MD-DYR-SH)."
+            description="Replacement of a label: the predicted class, all probabilities, or probabilities at a "
+            "temperature that falls from 1 to 0.001 until two thirds of the rounds. The last one mixes images by 1 - b "
+            "(MD-DYR-SH)."
         ),
     ] = "hard"
     prior_weight: Annotated[
@@ -106,7 +107,7 @@ def wrong_posterior(loss: np.ndarray) -> np.ndarray:
     """Posterior of the high component of a mixture of two Beta distributions of losses (Arazo et al., 2019).
 
     The mixture is fitted to the losses between the 5th and the 95th percentile, by 10 iterations of EM with moments.
-    All losses are scaled by these two to 0.001..0.999. Above the largest posterior it does not fall again.
+    All losses are scaled by these two to 0.001..0.999. Losses above that of the largest posterior get this posterior.
 
     Args:
         loss: Losses [n].

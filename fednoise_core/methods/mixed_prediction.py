@@ -46,40 +46,37 @@ class MixedPrediction(FedAvg):
 
     view: Annotated[
         Literal["rotation", "flip", "crop_flip", "colour"],
-        Field(
-            description="The augmentation that makes the second view, of the image as it is; colour needs colour "
-            "images."
-        ),
+        Field(description="Augmentation of the original image for the second view; colour needs colour images."),
     ] = "rotation"
     degrees: Annotated[float, Field(ge=0, le=180, description="Largest angle of the view `rotation`.")] = 30.0
     per: Annotated[
         Literal["sample", "batch"],
         Field(
-            description="The second view's random numbers: own ones for every sample, or one set for a batch "
-            "(FedLSR's code)."
+            description="Random numbers of the second view: for each sample, or the same for a whole batch (FedLSR's "
+            "code)."
         ),
     ] = "sample"
     view_on: Annotated[
         Literal["image", "normalised"],
         Field(
-            description="Make the second view before the normalisation, or after it as FedLSR's code: there colour "
-            "jitter clamps to 0..1, and a rotation's corners get the mean."
+            description="Make the second view before the normalisation, or after it as in FedLSR's code, where colour "
+            "jitter clamps to 0..1, and the corners of a rotation get the mean."
         ),
     ] = "image"
     mixing: Annotated[
-        float, Field(ge=0, description="a of the share's Beta(a, a), one a batch; 0 = the first view alone.")
+        float, Field(ge=0, description="a of Beta(a, a) for the share, one per batch; 0 = only the first view.")
     ] = 1.0
     temperature: Annotated[float, Field(gt=0, description="T of sharpening.")] = 0.5
     ce_mode: Annotated[
         Literal["double_softmax", "log"],
         Field(
-            description="double_softmax: cross entropy that takes the sharpened probabilities for logits, as "
-            "FedLSR's code does; log: -log of the probability of the given label, at most -log 1e-7."
+            description="double_softmax: cross entropy with the sharpened probabilities as logits, as in FedLSR's "
+            "code; log: -log of the probability of the given label, at most -log 1e-7."
         ),
     ] = "double_softmax"
     ramp: Annotated[
         Rounds,
-        Field(description="t_w, rounds until the regulariser has its weight, or their share; 0 = a fifth of all."),
+        Field(description="t_w, rounds until the regulariser has full weight, or their share; 0 = a fifth of all."),
     ] = 0
 
     draws = 1  # u[0, 0] gives the share
@@ -90,11 +87,11 @@ class MixedPrediction(FedAvg):
         return [self.train.augment, {"name": self.view, "per": self.per, "on": self.view_on, **turned}]
 
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
-        """ramp: min(1, t/t_w) with t = 0 in the first round."""
+        """Add `ramp` = min(1, t/t_w), with t = 0 in the first round."""
         return {**super().make_broadcast(fed, state), "ramp": min(1.0, max(state.round - 1, 0) / self._ramp)}
 
     def list_phases(self, fed: Federation) -> list[Phase]:
-        """The rounds before the regulariser has its weight, and the others."""
+        """List the phase before the regulariser has its full weight, and the phase after it."""
         rounds = self.train.rounds
         return [Phase("ramp", self.run_round, min(self._ramp, rounds)), Phase("train", self.run_round, rounds)]
 

@@ -1,4 +1,4 @@
-"""MOON (Li, He and Song, CVPR 2021): features are pulled to the global model's and pushed from the last local one's."""
+"""MOON (Li, He and Song, CVPR 2021): features are pulled to the global model's and away from the last local model's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from fednoise_core.ops.stats import cosine_similarity
 class Moon(FedAvg):
     """MOON (Li, He and Song, CVPR 2021): a contrast between the global model and the client's previous one.
 
-    CE - mu·log sigma((cos(z, z_g) - cos(z, z_prev))/temperature) with the features z of the local model, z_g of the
-    broadcast one and z_prev of the one that the client trained last.
+    CE - mu·log sigma((cos(z, z_g) - cos(z, z_prev))/temperature) with features z of the local model, z_g of the
+    broadcast model, and z_prev of the model that the client trained last.
     """
 
     family = "loss"

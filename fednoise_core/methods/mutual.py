@@ -1,7 +1,7 @@
 """RHFL (Fang and Ye, CVPR 2022) and FedHNL (Liu et al., 2024): clients of any architecture learn from each other.
 
-They learn from soft outputs on public images, more from clients whose labels look right, and train on their own data
-with a loss that bears wrong labels.
+They learn from soft outputs on public images. Clients whose labels seem right have a larger weight. Clients train on
+their own data with a loss that is robust to wrong labels.
 """
 
 import math
@@ -29,7 +29,7 @@ from fednoise_core.engine.api import (
 from fednoise_core.methods.local import LocalOnly, OwnModel
 from fednoise_core.ops import losses
 
-TINY = 1e-8  # a sum below it has no direction to divide by, and no loss counts as smaller
+TINY = 1e-8  # lower bound of losses; with a smaller sum of differences, all weights are equal
 
 
 def client_weights(
@@ -39,14 +39,14 @@ def client_weights(
     denominator: str = "signed",
     normalise: str = "softmax",
 ) -> list[float]:
-    """Compute how much each of M clients teaches (Liu et al. (2024), equations 8 to 12, and RHFL).
+    """Compute the teaching weight of each of M clients (Liu et al. (2024), equations 8 to 12, and RHFL).
 
-    With F = (before - now) / now, w = 1/(M-1) + eta F / sum F, and W is the softmax of w. A client with no loss before,
-    or one that is not finite, has F = 0. A sum below 1e-8 makes all W equal.
+    With F = (before - now) / now, w = 1/(M-1) + eta F / sum F, and W is the softmax of w. A client without an earlier
+    loss, or with one that is not finite, has F = 0. If the sum is below 1e-8, all W are equal.
 
     Args:
         now: Mean losses [M].
-        before: Those of the last time [M], None where there is none.
+        before: Earlier mean losses [M], None for clients without one.
         eta: Strength of the differences.
         denominator: "signed", or "abs", which divides by sum |F|.
         normalise: "softmax", or "sum" for w / sum w.
@@ -71,9 +71,9 @@ def client_weights(
 
 
 def mix_messages(messages: Sequence[Mapping[str, Any]], weights: Sequence[float], kl: str) -> list[dict[str, Tensor]]:
-    """Mix for each client k what the others say about a batch: one tensor [B, K] instead of M-1.
+    """Mix the predictions of the other clients on a batch for each client k: one tensor [B, K] instead of M-1.
 
-    A message that is not finite counts for nothing, since one client that diverges would else end the training of all.
+    A message that is not finite is ignored, because one diverging client would otherwise end the training of all.
 
     Args:
         messages: log p [B, K] of each client, as "log_p".
@@ -94,14 +94,14 @@ def mix_messages(messages: Sequence[Mapping[str, Any]], weights: Sequence[float]
 
 @dataclass(frozen=True)
 class Align(OwnModel):
-    """One pass over public images: each client moves towards what the others say about the very batch."""
+    """One pass over public images, in which each client learns from the others' predictions on the same batch."""
 
     train: Train
     kl: str
     fresh: bool
 
     def get_augmentations(self) -> list[Any]:
-        return ["none"]  # all must speak about the same images
+        return ["none"]  # all clients must predict the same images
 
     def make_message(
         self,
@@ -113,14 +113,14 @@ class Align(OwnModel):
     ) -> dict[str, Tensor]:
         """Compute log p [B, K] of the batch in training mode, as in RHFL's code.
 
-        It works on a copy, so that the step alone moves statistics.
+        It uses a copy of the model, so that only the step updates running statistics.
         """
         return {"log_p": losses.log_probs(net.train(carry["model"].values(), batch.x, batch.drop(net)))}
 
     def compute_objective(
         self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> Tensor:
-        """Compute the divergence from what the others say.
+        """Compute the divergence from the others' predictions.
 
         "forward" is sum_i W_i KL(p_i || p_k) without the teachers' entropies, which have no gradient. "reverse" is
         sum_i W_i KL(p_k || p_i).
@@ -148,8 +148,9 @@ class Align(OwnModel):
 class Mutual(LocalOnly):
     """Base of RHFL and FedHNL.
 
-    Clients pre-train. Then each round weighs clients, aligns them on public images, and lets them train alone. There
-    are three switches: hma (align), cl (a robust loss on one's own data), cws (weigh). All off is `local`.
+    Clients pre-train. Each round weighs the clients, aligns them on public images, and trains each on its own data.
+    There are three switches: hma (alignment), cl (robust loss on the client's own data), cws (weights). With all of
+    them off, it equals `local`.
     """
 
     needs_public = True
@@ -159,21 +160,21 @@ class Mutual(LocalOnly):
     ] = 40
     pretrain_loss: Annotated[
         Literal["own", "ce"],
-        Field(description="Loss of the pre-training. own: that of one's own data in a round; ce: cross entropy."),
+        Field(description="Loss of the pre-training. own: as in rounds on the own data; ce: cross entropy."),
     ] = "own"
     public: Annotated[int, Field(ge=0, description="Public images per round; 0 = all.")] = 0
     public_batch: Annotated[int, Field(ge=1, description="Public images between two exchanges of soft outputs.")] = 256
     hma: Annotated[
-        bool, Field(description="Heterogeneous model alignment: learn from each other on public images.")
+        bool, Field(description="Heterogeneous model alignment: clients learn from each other on public images.")
     ] = True
-    cl: Annotated[bool, Field(description="Combinational loss lambda·CE + RCE on one's own data; off: CE.")] = True
+    cl: Annotated[bool, Field(description="Combinational loss lambda·CE + RCE on the own data; off: CE.")] = True
     cws: Annotated[
-        bool, Field(description="Client weighting: who has sound labels and gets better teaches more; off: all alike.")
+        bool, Field(description="Client weighting by label quality and progress; off: all weights are equal.")
     ] = True
     cws_target: Annotated[
         Literal["kl", "cl"],
         Field(
-            description="What the weights act on: what is learnt from others (the text), or one's own loss "
+            description="Term that the weights multiply: learning from others (the text), or the client's own loss "
             "(equation 13 as printed)."
         ),
     ] = "kl"
@@ -184,12 +185,10 @@ class Mutual(LocalOnly):
         float, Field(ge=0, description="lambda, weight of the cross entropy beside the reverse one.")
     ] = 0.1
     rce_weight: Annotated[float, Field(ge=0, description="Weight of the reverse cross entropy.")] = 1.0
-    confidence_ce: Annotated[
-        float | None, Field(ge=0, description="ce_weight of the loss that confidence is made of.")
-    ] = None
-    confidence_rce: Annotated[
-        float | None, Field(ge=0, description="rce_weight of the loss that confidence is made of.")
-    ] = None
+    confidence_ce: Annotated[float | None, Field(ge=0, description="ce_weight of the loss for the confidence.")] = None
+    confidence_rce: Annotated[float | None, Field(ge=0, description="rce_weight of the loss for the confidence.")] = (
+        None
+    )
     kl: Annotated[
         Literal["forward", "reverse"],
         Field(description="KL(others, own) as in RHFL's code, or KL(own, others) as in Liu et al.'s (2024) text."),
@@ -207,7 +206,7 @@ class Mutual(LocalOnly):
 
     def init_state(self, fed: Federation) -> State:
         state = super().init_state(fed)
-        state.notes["losses"] = [None] * fed.n  # of each client, when it took part last
+        state.notes["losses"] = [None] * fed.n  # last loss of each client
         state.server["cohort"] = []
         return state
 
@@ -220,7 +219,7 @@ class Mutual(LocalOnly):
         clients = state.server["cohort"] = fed.sample_cohort(state.round, candidates=candidates)
         alike = [1 / max(1, len(clients) - 1)] * len(clients)
         on_own = self.cws_target == "cl"
-        weighed = self.cws and (self.hma or on_own)  # else nothing would look at the weights
+        weighed = self.cws and (self.hma or on_own)  # otherwise the weights would not be used
         weights = self._weigh_clients(fed, state, clients, alike) if weighed else alike
         if self.hma and len(clients) > 1:
             self._align_models(fed, state, clients, alike if on_own else weights)
@@ -236,17 +235,17 @@ class Mutual(LocalOnly):
         return {"clients": len(clients), **report}
 
     def _weigh_clients(self, fed: Federation, state: State, clients: list[int], alike: list[float]) -> list[float]:
-        """Ask for the clients' losses. In the first round there is no progress to tell, and all weigh alike."""
+        """Compute weights from the clients' losses. In the first round there is no progress, so weights are equal."""
         last_losses = state.notes["losses"]
         now = [answer["loss"] for answer in fed.run_on_clients(state, clients, self._measure_loss)]
         before, first = [last_losses[c] for c in clients], all(loss is None for loss in last_losses)
         for c, loss in zip(clients, now, strict=True):
-            # None: as if it had not taken part; JSON knows no infinity
+            # None, as for a client that has not taken part, because JSON has no infinity
             last_losses[c] = loss if math.isfinite(loss) else None
         return alike if first else client_weights(now, before, self.eta, self.denominator, self.normalise)
 
     def _measure_loss(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, float]:
-        """Client-side: the mean of the combinational loss over its samples, whatever it trains with."""
+        """Client-side code: compute the mean combinational loss over the client's samples, with any training loss."""
         ce = self.ce_weight if self.confidence_ce is None else self.confidence_ce
         rce = self.rce_weight if self.confidence_rce is None else self.confidence_rce
         return {"loss": float(losses.sce(client.predict(client.state["model"]), client.targets, ce, rce).mean())}
@@ -269,7 +268,7 @@ class Mutual(LocalOnly):
     ) -> Tensor:
         """Compute the loss on the client's own data.
 
-        It is multiplied by the client's weight if equation 13 of Liu et al. (2024) is taken as printed.
+        With equation 13 of Liu et al. (2024) as printed, it is multiplied by the client's weight.
         """
         logits = net.train(w, batch.x, batch.drop(net))
         if self.cl:
@@ -281,7 +280,7 @@ class Mutual(LocalOnly):
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         """List the models of all clients.
 
-        If not all clients take part in a round, a second view holds those of its participants (Di et al., 2024).
+        If not all clients take part in a round, a second view has the models of its participants (Di et al., 2024).
         """
         everybody = super().list_models(fed, state)
         if fed.cohort >= len(fed.all):
@@ -297,8 +296,9 @@ class Mutual(LocalOnly):
 class RHFL(Mutual):
     """RHFL (Fang and Ye, CVPR 2022): clients of any architecture teach each other on public images.
 
-    Clients pre-train. Each round takes weights from the fall of each client's symmetric cross entropy, makes one pass
-    over public images towards the weighed outputs of the others, and trains on one's own data.
+    Clients pre-train. In each round, weights are computed from the decrease of each client's symmetric cross entropy.
+    Clients then make one pass over public images towards the weighted outputs of the others, and train on their own
+    data.
     """
 
     example: ClassVar = {"pretrain": 5}
@@ -311,8 +311,8 @@ class RHFL(Mutual):
 class FedHNL(Mutual):
     """FedHNL (Liu et al., 2024): RHFL's alignment on public images, with a switch for each of its three parts.
 
-    hma aligns models of any architecture, cl is the robust loss on one's own data, cws weighs who teaches whom.
-    All off is local-only training.
+    hma aligns models of any architecture, cl is the robust loss on the client's own data, and cws gives the teaching
+    weights. With all of them off, it is local-only training.
     """
 
     example: ClassVar = {"pretrain": 5}

@@ -1,4 +1,4 @@
-"""Methods of one's own, given as a class or as an object instead of a name."""
+"""The user's own methods, given as a class or as an instance instead of a name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,20 +10,20 @@ from fednoise_core.settings.train import Train
 
 
 def own_method(method: Any, train: Any) -> tuple[Any, Any, FedAvg | None]:
-    """Resolve a method that is given by name, as a class or as an object.
+    """Resolve a method that is given by name, as a class or as an instance.
 
     Args:
         method: A name or mapping, or a subclass of FedAvg, `{"name": class, fields…}`, or an instance. An instance
-            brings its training settings along.
-        train: Training settings. For an instance they may only repeat its own.
+            contains its training settings.
+        train: Training settings. For an instance, they must be None or equal to its own.
 
     Returns:
-        The method as a name or `{"name": …, fields…}`, the training settings, and the method itself, None for a name or
-        mapping, whose method is made later. A class is recorded as "module:Class".
+        The method as a name or `{"name": …, fields…}`, the training settings, and the instance. The instance is None
+        for a name or a mapping without a class, because it is made later. A class is recorded as "module:Class".
 
     Raises:
-        SpecError: Wrong fields, or two training settings.
-        TypeError: Another class, see `check_class`.
+        SpecError: A field is wrong, or `train` differs from the training settings of an instance.
+        TypeError: The class cannot be a method, see `check_class`.
     """
     if isinstance(method, FedAvg):
         return _of_instance(method, train)
@@ -35,7 +35,7 @@ def own_method(method: Any, train: Any) -> tuple[Any, Any, FedAvg | None]:
     if train is None or isinstance(train, Mapping):
         settings = build_settings(Train, train or {}, "train")
     if not isinstance(settings, Train):
-        return method, train, None  # refused by name, with the other arguments
+        return method, train, None  # `resolve_settings` reports the wrong type of `train`
     instance = build_settings(check_class(cls), fields, "method", train=settings)
     return {"name": _name_class(cls), **fields}, settings, instance
 
@@ -47,8 +47,8 @@ def check_class(cls: type) -> type[FedAvg]:
         The class.
 
     Raises:
-        SpecError: Nobody would call its functions.
-        TypeError: It is not a subclass of FedAvg, or no dataclass itself.
+        SpecError: It defines functions but overrides no hook.
+        TypeError: It is not a subclass of FedAvg, or is not declared as a dataclass itself.
     """
     if not issubclass(cls, FedAvg):
         raise TypeError(f"method: {cls.__name__} is not a subclass of fednoise_core.methods.fedavg.FedAvg")

@@ -30,7 +30,7 @@ COUNTS = Layout([Entry("right", (1,), "stat"), Entry("seen", (1,), "stat")])  # 
 
 @dataclass(frozen=True, kw_only=True)
 class Prestop(FedAvg):
-    """FedAvg until the prestop round, then what the subclass does; base of the methods of Yu et al. (2025).
+    """FedAvg until the prestop round, then the training of the subclass. Base of the methods of Yu et al. (2025).
 
     In the first phase every client sends its accuracy on its given labels. From the round after the stop on,
     `broadcast` has the entry "stopped".
@@ -43,7 +43,7 @@ class Prestop(FedAvg):
     start: Annotated[
         Rounds,
         Field(
-            description="t_start, rounds that the rule lets pass, or their share; 0 = a fifth (40 of 200, as for "
+            description="t_start, first rounds without the rule, or their share; 0 = a fifth (40 of 200, as for "
             "CIFAR-10)."
         ),
     ] = 0
@@ -54,12 +54,12 @@ class Prestop(FedAvg):
     monitor: Annotated[
         Literal["train", "pre_eval"],
         Field(
-            description="Accuracy of the training batches as they pass (the authors' code), or of the broadcast model "
-            "(its text)."
+            description="Accuracy on training batches during training (the authors' code), or of the broadcast model "
+            "(the text)."
         ),
     ] = "train"
     compare: Annotated[
-        Literal["best", "previous"], Field(description="With the best so far (code), or the round before (text).")
+        Literal["best", "previous"], Field(description="Compare with the best (code) or previous accuracy (text).")
     ] = "best"
     tie: Annotated[
         Literal["count", "reset"], Field(description="An equal accuracy counts as no rise (code), or as one (text).")
@@ -97,7 +97,7 @@ class Prestop(FedAvg):
             state.notes["prestop"] = self._count_watched(state, sum(accuracies) / len(accuracies))
 
     def _count_watched(self, state: State, accuracy: float) -> dict[str, Any]:
-        """The note after one more round's accuracy. The best counted one starts at 0."""
+        """Update the note with the accuracy of one more round. The best accuracy starts at 0."""
         rounds, reference, misses = self.train.rounds, state.notes["prestop"]["reference"], 0
         counts = state.round > resolve_rounds(rounds, self.start or 0.2)
         if counts and not (accuracy > reference or (self.tie == "reset" and accuracy == reference)):
@@ -121,7 +121,7 @@ class Prestop(FedAvg):
     def compute_objective(
         self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> Tensor:
-        """The forward loss -log (T' p)_y where the client prepared a matrix, the fact "corrects"."""
+        """Compute the forward loss -log (T' p)_y if the client has prepared a matrix (the fact "corrects")."""
         if "corrects" not in client_state:
             return super().compute_objective(net, w, batch, broadcast, client_state)
         logits = net.train(w, batch.x, batch.drop(net))
@@ -156,7 +156,7 @@ class Prestop(FedAvg):
         steps: int,
     ) -> dict[str, Any]:
         update = super().make_update(net, carry, broadcast, client_state, steps)
-        if "counts" in carry and steps:  # a client that took no step saw nothing
+        if "counts" in carry and steps:  # without a step there are no predictions
             counts = carry["counts"].values()
             update["accuracy"] = counts["right"] / counts["seen"]
         return update

@@ -1,4 +1,4 @@
-"""FedAvg whose server distrusts models that lie apart: median, trimmed mean, Krum, geometric median."""
+"""FedAvg with robust aggregation: median, trimmed mean, Krum, geometric median."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from torch import Tensor
 from fednoise_core.engine.api import Federation, State, Weights
 from fednoise_core.methods.fedavg import FedAvg
 
-CHUNK = 1 << 20  # coordinates at a time: a second copy of a whole cohort's models may not fit into memory
+CHUNK = 1 << 20  # coordinates at a time, because a second copy of all models of a cohort may not fit into memory
 
 
 def _multiply_displacements(models: Sequence[Weights], start: Weights) -> Tensor:
-    """Scalar products [n, n] of the displacements from `start`, over the trained numbers, in float64."""
+    """Compute scalar products [n, n] of the displacements from `start`, over the trained numbers, in float64."""
     total = torch.zeros(len(models), len(models), dtype=torch.float64, device=start.flat.device)
     for origin, *several in _iterate_chunks([w.trained for w in (start, *models)]):
         moved = (torch.stack(several) - origin).double()
@@ -42,7 +42,7 @@ class TrimmedMean(FedAvg):
     def cut(self, n: int) -> int:
         """Count how many of n values are left out at either end.
 
-        The small number inside makes up for rounding: 0.29 of 100 values is 29.
+        A small number compensates for rounding, so that 0.29 of 100 values is 29.
         """
         return int(self.trim * n + 1e-9)
 
@@ -62,7 +62,7 @@ class TrimmedMean(FedAvg):
 
 @dataclass(frozen=True, kw_only=True)
 class Median(TrimmedMean):
-    """Coordinate-wise median (Yin et al., ICML 2018): of an even number, the mean of the middle two."""
+    """Coordinate-wise median (Yin et al., ICML 2018). For an even number, the mean of the middle two values."""
 
     excluded_settings = ("trim",)
     example: ClassVar = {}
@@ -73,7 +73,7 @@ class Median(TrimmedMean):
 
 @dataclass(frozen=True, kw_only=True)
 class Krum(FedAvg):
-    """Krum and multi-Krum (Blanchard et al., NeurIPS 2017): the models that lie nearest to their neighbours.
+    """Krum and multi-Krum (Blanchard et al., NeurIPS 2017): the models that are nearest to their neighbours.
 
     A model's score is the sum of squared distances to its n - f - 2 nearest others, with f = floor(faulty·n) of the n
     models that arrived. The smallest scores win.
@@ -82,11 +82,11 @@ class Krum(FedAvg):
     example: ClassVar = {"average": 1}
 
     weighting: Annotated[
-        Literal["samples", "uniform"], Field(description="Of the models taken; the paper's are equal.")
+        Literal["samples", "uniform"], Field(description="Weights of the selected models; equal in the paper.")
     ] = "uniform"
     faulty: Annotated[float, Field(ge=0, lt=0.5, description="Share of clients assumed to be faulty.")] = 0.2
     average: Annotated[
-        int, Field(ge=0, description="Models taken and averaged: 1 is Krum, more is multi-Krum; 0 = all but f.")
+        int, Field(ge=0, description="Number of averaged models: 1 is Krum, more is multi-Krum; 0 = all but f.")
     ] = 1
 
     def weigh_updates(
@@ -115,7 +115,7 @@ class RFA(FedAvg):
     example: ClassVar = {"iterations": 3}
 
     iterations: Annotated[int, Field(ge=0, description="Weiszfeld steps; 0 is FedAvg.")] = 3
-    nu: Annotated[float, Field(gt=0, description="Smallest distance that a weight is divided by.")] = 1e-6
+    nu: Annotated[float, Field(gt=0, description="Smallest distance by which a weight is divided.")] = 1e-6
 
     def weigh_updates(
         self, fed: Federation, state: State, clients: list[int], updates: Sequence[Mapping[str, Any]] = ()

@@ -35,8 +35,8 @@ from fednoise_core.settings.declare import Rounds
 class RoFL(FedAvg):
     """RoFL (Yang et al., 2022): clients share a centroid of features per class; labels that disagree are replaced.
 
-    Each step uses its small-loss samples. Features are pulled to the centroid of their label where it is the nearest
-    one. Other labels give way to the broadcast model's guess after `label_rounds`.
+    Each step uses its small-loss samples. If the centroid of the label is the nearest centroid, features are pulled to
+    it. Other labels are replaced by the broadcast model's prediction after `label_rounds`.
     """
 
     family = "selection"
@@ -48,7 +48,7 @@ class RoFL(FedAvg):
     label_rounds: Annotated[
         Rounds,
         Field(
-            description="T_pl, rounds on given labels, over which the pull rises, or their share; 0 = a tenth, "
+            description="T_pl, rounds on given labels, in which the pull increases, or their share; 0 = a tenth, "
             "rounded up."
         ),
     ] = 0
@@ -86,7 +86,7 @@ class RoFL(FedAvg):
     # the client's side
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
-        """Prepare guesses, centroids of classes new to all, and rates, from the round and the broadcast model."""
+        """Prepare predictions, centroids of new classes, and rates, from the round and the broadcast model."""
         f, w, t, warmup = (
             broadcast["centroids"],
             broadcast["model"],
@@ -147,16 +147,16 @@ class RoFL(FedAvg):
         return {"model": carry["model"].values(), "centroids": carry["centroids"].values()["f"]}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """Suspect the forgotten share of the client's samples, those with the largest loss of the global model.
+        """Score labels by the rank of the global model's loss.
 
-        P(wrong) goes by rank, 1/2 at the border. The proposed label is the model's guess.
+        P(wrong) is above 1/2 for the share of samples that is forgotten. The proposed label is the model's prediction.
         """
         logits = client.predict(broadcast["model"])
         return p_wrong_by_rank(losses.ce(logits, client.labels), self.forget_rate), logits.argmax(1)
 
 
 def _encode_labels(y: Tensor, classes: int) -> Tensor:
-    """[n, K] of float; one_hot of torch would read its largest entry on the host."""
+    """Encode labels as one-hot floats [n, K], without the synchronisation with the host of torch's one_hot."""
     return (y[:, None] == torch.arange(classes, device=y.device)).float()
 
 
@@ -168,16 +168,16 @@ def _class_means(h: Tensor, share: Tensor) -> Tensor:
         share: How much each sample counts for each class [n, K].
 
     Returns:
-        [K, d], zeros for a class that none has.
+        [K, d], zeros for a class without samples.
     """
     share = share.to(h.dtype)
     return losses.matmul_full_precision(share.T, h) / share.sum(0).clamp_min(1)[:, None]
 
 
 def move_centroids(f: Tensor, seen: Tensor) -> Tensor:
-    """Move the centroids towards what was seen.
+    """Move the centroids towards the means of the round.
 
-    F <- (1 - s²) f + s² seen with s the cosine of the two, row by row. A row of zeros moves nothing.
+    f <- (1 - s²) f + s² seen, where s is the cosine of the two, row by row. A row of zeros has no effect.
 
     Args:
         f: Centroids [K, d].
@@ -190,9 +190,8 @@ def move_centroids(f: Tensor, seen: Tensor) -> Tensor:
 def merge_centroids(old: Tensor, new: Tensor) -> Tensor:
     """Merge the clients' centroids with weights max(0, cos(old, new)).
 
-    Where the weights sum to less than 1e-6, as for a class that is new, it takes the mean over the clients that have
-    the class, and `old` if no client has it. (The authors' order of steps has negative weights, and NaN in that last
-    case.)
+    If the weights of a class sum to less than 1e-6, as for a new class, it uses the mean over the clients that have the
+    class, or `old` if no client has it. (The authors' order of steps gives negative weights, and NaN in the last case.)
 
     Args:
         old: [K, d].

@@ -20,12 +20,12 @@ class Scaffold(FedAvg):
     Control variates c (server) and c_i (clients) are flat vectors over the trained numbers. Statistics are averaged and
     not controlled.
 
-    A step uses g - c_i + c. The displacement is divided by the sum of the weights with which momentum makes the
-    gradients enter it, so that c_i keeps the size of a gradient.
+    A step uses g - c_i + c. The displacement is divided by the sum of the weights of the gradients under momentum, so
+    that c_i has the scale of a gradient.
     """
 
     wire: ClassVar = {"broadcast": ("model", "control"), "update": ("model", "shift")}
-    needs_train: ClassVar = {"optimiser": ("sgd",)}  # under another, displacement over rate is no gradient
+    needs_train: ClassVar = {"optimiser": ("sgd",)}  # for others, displacement over learning rate is no gradient
 
     weighting: Annotated[
         Literal["samples", "uniform"], Field(description="The paper's server update is a plain mean.")

@@ -1,4 +1,4 @@
-"""SELFIE (Song et al., ICML 2019) on each client: small losses, and samples that are always predicted alike."""
+"""SELFIE (Song et al., ICML 2019) on each client: samples with small losses, and with consistent predictions."""
 
 import math
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ from fednoise_core.settings.declare import AlsoAccepts, Rounds, Share
 class Selfie(FedAvg):
     """SELFIE (Song et al., ICML 2019) on each client.
 
-    After a warm-up, a step trains on the samples of a batch with the smallest losses, and on those that the model has
-    predicted alike in the client's last epochs. The latter get the predicted label, and keep it.
+    After a warm-up, a step trains on the samples of a batch with the smallest losses, and on samples with consistent
+    predictions in the client's last epochs. The latter get the predicted label permanently.
     """
 
     family = "correction"
@@ -50,7 +50,7 @@ class Selfie(FedAvg):
         return {**super().make_broadcast(fed, state), "correct": state.round > warm}
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
-        """The predicted classes of the last epochs [n, memory] and the labels put in place [n], -1 where none is."""
+        """Prepare the predicted classes of the last epochs [n, memory] and the new labels [n], -1 if there is none."""
         self._move_place(client)
         none = torch.full((client.n, self.memory), -1, device=client.labels.device)
         start = {"predicted": none, "corrected": none[:, 0].clone()}
@@ -63,7 +63,7 @@ class Selfie(FedAvg):
         return None
 
     def _move_place(self, client: Client) -> None:
-        """The place of this epoch's predictions [memory], True for one, goes round."""
+        """Move the mask of the slot for this epoch's predictions [memory] to the next slot, cyclically."""
         first = torch.arange(self.memory, device=client.labels.device) == 0
         client.state["place"] = client.state["place"].roll(1) if "place" in client.state else first
 

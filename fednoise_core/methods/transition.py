@@ -36,9 +36,9 @@ def confident_rows(p: Tensor, y: Tensor, threshold: float) -> Tensor:
 def anchor_rows(p: Tensor, percentile: float) -> Tensor:
     """Estimate T by anchor points (Patrini et al., CVPR 2017).
 
-    Row i is p(x*), with x* the sample of largest p_i after those at or above the percentile (a data point, the higher
-    one) are left out. Every column is looked at as it is: the original writes zeros into p and reads later rows from
-    what is left of it.
+    Row i is p(x*). x* is the sample with the largest p_i among those below the percentile (which is a data point, the
+    higher one). Every column is used unchanged, whereas the original writes zeros into p and computes later rows from
+    the changed p.
 
     Args:
         p: Predictions [n, K].
@@ -93,8 +93,8 @@ def normalise_counts(counts: Tensor) -> Tensor:
 def weigh_by_shares(T: Tensor, y: Tensor) -> Tensor:
     """Weigh a matrix by the client's share of each given label (Yu et al., 2025).
 
-    Rows of T (of counts in FedEFC) are multiplied by the shares, and columns made to sum to 1 or left at 0. In the
-    forward loss the matrix then weighs p by that share, so that classes that the client has not drop out.
+    Rows of T (of counts in FedEFC) are multiplied by the shares. Columns are then normalised to sum 1, or left at 0. So
+    the matrix weighs p by these shares in the forward loss, and classes that the client lacks drop out.
 
     Args:
         T: [K, K].
@@ -106,7 +106,7 @@ def weigh_by_shares(T: Tensor, y: Tensor) -> Tensor:
 
 
 def judge_by_matrix(logits: Tensor, y: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:
-    """Judge labels by Bayes' rule: P(true i | x, given y) is proportional to p_i T[i, y].
+    """Score labels by Bayes' rule: P(true i | x, given y) is proportional to p_i T[i, y].
 
     Args:
         logits: [n, K].

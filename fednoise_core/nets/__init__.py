@@ -1,4 +1,4 @@
-"""Nets by name. Names map to strings, imported on use, so that a run's code hash holds only the nets that it names."""
+"""Nets by name. Nets are imported on use, so that the code hash of a run covers only the nets that it names."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ NETS: dict[str, str] = {
 
 
 def build_net(spec: Any, shape: tuple[int, int, int], classes: int) -> Net:
-    """The Net that `spec` names: a name, or {"name": …, options…}; docs/reference.md lists both.
+    """Make the Net of `spec`, which is a name or {"name": …, options…} (docs/reference.md).
 
-    shape: (C, H, W) of one image. Raises SpecError for an unknown name or option, a value out of range, or too small
-    images.
+    shape: (C, H, W) of one image. Raises SpecError for an unknown name or option, a value out of range, or images that
+    are too small.
     """
     from fednoise_core.nets.net import Net
 

@@ -28,17 +28,18 @@ def cnn9(
         int,
         Field(
             ge=1,
-            description="Channels of the first block and of the features; between them twice and four times as many.",
+            description="Channels of the first block, and number of features; other blocks have 2 or 4 times as many.",
         ),
     ] = 128,
 ) -> Body:
     """Co-teaching's 9-layer CNN (Han et al., NeurIPS 2018; FedEFC, FedLSR): batch norm, LeakyReLU, channel dropout.
 
-    Nine 3x3 convolutions with bias, each followed by batch norm and LeakyReLU(0.01); after the third and the sixth
-    max-pool 2 and channel dropout of rate `dropout`; the last three unpadded; global average -> `width` features.
+    It has nine 3x3 convolutions with bias, each followed by batch norm and LeakyReLU(0.01). Max-pooling by 2 and
+    channel dropout of rate `dropout` follow the third and the sixth. The last three have no padding. Global average
+    pooling gives `width` features.
 
-    LeakyReLU increases, so it may follow the pooling: equal, on a quarter of the map. Images need at least 28 pixels a
-    side; below 32 the last map is 1x1.
+    Here LeakyReLU follows the pooling. The result is the same, because LeakyReLU is monotonic, and the map is a quarter
+    as large. Images need at least 28 pixels a side. Below 32 pixels the last map is 1x1.
     """
 
     def run_body(ops: Ops, x: Tensor) -> Tensor:

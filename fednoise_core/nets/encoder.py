@@ -1,6 +1,6 @@
-"""Feature vectors of images by a net that torchvision has trained on ImageNet.
+"""Feature vectors of images from a net of torchvision that was pretrained on ImageNet.
 
-Every image is encoded alone, so each site can encode its own.
+Images are encoded independently, so each site can encode its own images.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ BATCH = 64
 
 
 def encode_images(images: Any, encoder: Any, device: str | torch.device = "cpu") -> np.ndarray:
-    """Encode images by the last layer but one of a pretrained net. Equal images get equal vectors.
+    """Encode images by the penultimate layer of a pretrained net. Equal images get equal vectors.
 
     Args:
-        images: uint8 [n, H, W] or [n, H, W, C] with 1 or 3 channels. They are scaled to the side that the net was
-            trained with, and are cut to the middle where they are not square.
-        encoder: Name of a net of torchvision for classification, such as "resnet18", whose weights are downloaded from
-            its address once, or {"name": …, "weights": …}: a state dict (.pth, .pt or .safetensors), or the folder
-            with torchvision's file, into which it is downloaded if it isn't there.
-        device: Where to compute.
+        images: uint8 [n, H, W] or [n, H, W, C] with 1 or 3 channels. They are scaled to the image size of the net's
+            training. Images that are not square are cropped to the centre.
+        encoder: Name of a net of torchvision for classification, such as "resnet18", whose weights are downloaded once.
+            Or {"name": …, "weights": …}, where the weights are a state dict (.pth, .pt or .safetensors), or a folder
+            for torchvision's file, which is downloaded if it is missing.
+        device: Device of the computation.
 
     Returns:
         float32 [n, d].
@@ -44,7 +44,7 @@ def encode_images(images: Any, encoder: Any, device: str | torch.device = "cpu")
         raise SpecError(f"encoder: expected images of 1 or 3 channels, got {images.shape[3]}")
     net.to(device)
     first, parts = dict[bytes, int](), list[Tensor]()
-    places = np.empty(len(images), np.int64)  # of each image's first copy, as sums in another batch may round otherwise
+    places = np.empty(len(images), np.int64)  # first copy of each image, since rounding may differ between batches
     for start in range(0, len(images), BATCH):
         part = np.ascontiguousarray(images[start : start + BATCH])
         for row, image in enumerate(part, start):
@@ -56,7 +56,7 @@ def encode_images(images: Any, encoder: Any, device: str | torch.device = "cpu")
 
 
 def load_encoder(encoder: Any) -> tuple[nn.Module, nn.Module]:
-    """Load a pretrained net without its last layer, and what prepares images for it.
+    """Load a pretrained net without its last layer, and the preprocessing of images for it.
 
     Args:
         encoder: As in `encode_images`.
@@ -78,7 +78,7 @@ def load_encoder(encoder: Any) -> tuple[nn.Module, nn.Module]:
         raise SpecError(f"encoder: unknown net {name!r}{did_you_mean(str(name), names)}")
     if unknown := spec.keys() - {"weights"}:
         raise SpecError(f"encoder: expected a name, or name and weights, got {unknown.pop()}")
-    with torch.random.fork_rng(devices=[]):  # the first weights, which nobody sees
+    with torch.random.fork_rng(devices=[]):  # torchvision draws initial weights, which are then replaced
         net = torchvision.models.get_model(name)
     layers = [layer for layer, module in net.named_modules() if isinstance(module, nn.Linear)]
     if not layers:

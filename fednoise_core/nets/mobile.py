@@ -1,6 +1,6 @@
 """Light nets for 32x32 images: MobileNet V1 and V2, ShuffleNet (the clients of RHFL and FedHNL).
 
-All end in a global average, which on 32x32 is the fixed window of the usual CIFAR versions.
+All end in global average pooling. For 32x32 images this equals the fixed pooling of the usual CIFAR versions.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ V2 = (  # (expansion, out, blocks, stride of the first); the second stride is 1 
 )  # fmt: skip
 SHUFFLE = ((1, 4), (2, 8), (4, 4))  # (out in units of the first stage's channels, units) of each stage, for two groups
 Stem = Annotated[
-    int, Field(ge=4, description="Channels of the first convolution, a multiple of 4; all others in proportion.")
+    int, Field(ge=4, description="Channels of the first convolution, a multiple of 4; others are proportional.")
 ]
 
 

@@ -1,9 +1,9 @@
 """Nets from an ordinary torch.nn.Module, run by torch.func.functional_call over the same flat weights.
 
-If the module's logits are those of an nn.Linear with a bias, this layer is the head, and what goes into it are the
-features. Any other module gets a head that changes nothing (the identity, which is not trained), so its logits are the
-features. Dropout layers draw from the step's random numbers instead of torch's generator. One copy of the module is in
-training mode, one in evaluation mode; both are only read, all numbers come from the Weights.
+If the last layer of the module is an nn.Linear with a bias, this layer is the head, and its inputs are the features.
+Otherwise the head is the identity, which is not trained, and the logits are the features. Dropout layers use the step's
+random numbers instead of torch's generator. There is one copy of the module in training mode and one in evaluation
+mode. The copies are not changed, because all parameters come from the Weights.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def module(
     factory: Annotated[
         str,
         Field(
-            description="`file:function`, such as mynets:make for mynets.py in the project's folder: make(shape, "
-            "classes)."
+            description="`file:function`, such as mynets:make for the function make(shape, classes) of mynets.py in "
+            "the project's folder."
         ),
     ],
     options: Annotated[dict[str, Any] | None, Field(description="Further keyword arguments of the function.")] = None,
 ) -> Callable[..., Net]:
-    """An ordinary torch.nn.Module of your own.
+    """Your own torch.nn.Module.
 
-    See docs/nets.md for what it must be like.
+    docs/nets.md lists the requirements.
     """
     return functools.partial(ModuleNet, factory=factory_of(factory), arguments=options or {})
 
@@ -78,7 +78,7 @@ class _Draws:
 
 
 class _Dropout(nn.Module):
-    """Dropout by given random numbers. whole: channels are dropped as a whole."""
+    """Dropout with given random numbers. whole: whole channels are dropped."""
 
     def __init__(self, p: float, whole: bool, draws: _Draws) -> None:
         super().__init__()
@@ -99,11 +99,11 @@ class _Dropout(nn.Module):
 
 
 class ModuleNet(Net):
-    """A module as a Net: the same layout, weights and modes, by functional_call.
+    """A Net that runs a torch module by functional_call.
 
-    factory: `make(shape, classes, **arguments)` returns the module: [B, C, H, W] to logits [B, K]. It is called again
-    for every fresh set of weights, with torch's generator set. Raises SpecError, naming the factory, for a module that
-    cannot be run this way.
+    factory: function `make(shape, classes, **arguments)` that returns the module, which maps [B, C, H, W] to logits
+    [B, K]. It is called for every new set of initial weights, with a seed for torch's generator. Raises SpecError with
+    the name of the factory if the module cannot be run in this way.
     """
 
     def __init__(
@@ -149,13 +149,13 @@ class ModuleNet(Net):
         self._batch_norms = tuple(path for path, part in named if isinstance(part, nn.modules.batchnorm._NormBase))
         self._measure_shapes(module)
 
-    # what the module is
+    # checks of the module
 
     def _make_error(self, problem: str) -> SpecError:
         return SpecError(f"train.net: module {self._called!r}: {problem}")
 
     def _make_module(self, seed: int) -> nn.Module:
-        """A new module, its numbers drawn from torch's generator with this seed; the generator is put back."""
+        """Make a new module with this seed of torch's generator. The state of the generator is restored afterwards."""
         try:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
@@ -167,7 +167,7 @@ class ModuleNet(Net):
         return module
 
     def _check_parts(self, module: nn.Module) -> None:
-        """Raise SpecError for parts that would be trained or averaged in another way than their author expects."""
+        """Raise SpecError for parts that would be trained or averaged differently from what their author expects."""
         for name, parameter in module.named_parameters():
             if isinstance(parameter, nn.UninitializedParameter):
                 raise self._make_error(f"{name} has no shape yet; use a layer that is not lazy")
@@ -185,9 +185,9 @@ class ModuleNet(Net):
                 )
 
     def _find_head(self, module: nn.Module) -> str:
-        """The name of the last linear layer, or "" if the module's logits are not its output.
+        """Return the name of the linear layer whose output is the logits, or "" if there is none.
 
-        Nor is there a head if the layer lacks a bias or computes its weights, as weight_norm does.
+        A layer without a bias, or with computed weights as in weight_norm, is not used as the head.
         """
         tried, given = copy.deepcopy(module).eval(), list[Tensor]()
         linear = [(name, part) for name, part in tried.named_modules() if isinstance(part, nn.Linear)]
@@ -223,7 +223,7 @@ class ModuleNet(Net):
         return name, Entry(ours, tuple(tensor.shape), kind)
 
     def _measure_shapes(self, module: nn.Module) -> None:
-        """Features, random numbers and the smallest batch, found by running it; and whether it runs as a Net does."""
+        """Run the module to find the number of features and of random numbers, and the smallest batch."""
         x = torch.rand(3, *self.shape, generator=torch.Generator().manual_seed(0))
         w = self._fill_weights(module)
         with torch.no_grad():
@@ -235,7 +235,7 @@ class ModuleNet(Net):
         self._check_draws(w, x)
 
     def _check_training(self, w: Weights, x: Tensor) -> bool:
-        """Check that the module can be trained with these images. Counts the random numbers of its dropout layers."""
+        """Check that the module can be trained with these images. Count the random numbers of its dropout layers."""
         try:
             with torch.no_grad():
                 self._call_module(w.clone(), x, True, None)
@@ -245,7 +245,7 @@ class ModuleNet(Net):
         return True
 
     def _check_draws(self, w: Weights, x: Tensor) -> None:
-        """Raise SpecError if the module or its factory draws random numbers that no stream gives."""
+        """Raise SpecError if the module or its factory draws random numbers that do not come from a stream."""
         u = torch.full((len(x), self.draws), 0.5)
         with torch.no_grad():
             twice = [self.train(w.clone(), x, u) for _ in range(2)]
@@ -260,7 +260,7 @@ class ModuleNet(Net):
     # weights, and the two modes
 
     def own_name(self, name: str) -> str:
-        """The name of an entry of the layout in the module; of the identity, one that the module does not have."""
+        """Return the module's name for an entry of the layout. The name of an identity head is not in the module."""
         return self._own_names[name]
 
     def _fill_weights(self, module: nn.Module) -> Weights:
@@ -273,10 +273,10 @@ class ModuleNet(Net):
         return weights
 
     def fresh(self, generator: torch.Generator, device: torch.device | str = "cpu") -> Weights:
-        """New weights from the factory, or those of `weights`.
+        """Make initial weights from the factory, or read them from the option `weights`.
 
         Args:
-            generator: one number of it keys the factory's draws.
+            generator: Generator of the seed for the factory.
         """
         seed = int(torch.randint(1 << 62, (), generator=generator))
         weights = self._fill_weights(self._make_module(seed))
@@ -289,7 +289,7 @@ class ModuleNet(Net):
         return weights.to(device)
 
     def features(self, w: Weights, x: Tensor, *, train: bool = False, u: Tensor | None = None) -> Tensor:
-        """[B, C, H, W] -> what goes into the head [B, features_size]. With train=True statistics of `w` move."""
+        """Compute the inputs of the head [B, features_size]. With train=True, running statistics of `w` are updated."""
         drops = train or self.dropout_at_eval
         if drops and self.draws and u is None:
             raise ValueError("a net with dropout needs the step's random numbers `u` [B, net.draws]")
@@ -298,7 +298,7 @@ class ModuleNet(Net):
     def _call_module(self, w: Weights, x: Tensor, train: bool, u: Tensor | None) -> Tensor:
         body, draws = self._copies[train], self._draws
         draws.u, draws.at = u, 0
-        if self._elsewhere != x.device:  # constants of the module that are no weights
+        if self._elsewhere != x.device:  # move constants of the module, which are not part of the weights
             for module in self._copies.values():
                 module.to(x.device)
             self._elsewhere = x.device
@@ -312,7 +312,7 @@ class ModuleNet(Net):
             draws.u = None
         for name, copied in copies.items():
             if train and not copied.requires_grad:  # a running statistic
-                tensors[name].data.copy_(copied)  # .data: autograd would take the weights beside it for changed
+                tensors[name].data.copy_(copied)  # .data: otherwise autograd would treat all weights as changed
         return features
 
 
@@ -328,7 +328,7 @@ def _state_entries(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _prepare_copy(module: nn.Module, head: str, draws: _Draws) -> nn.Module:
-    """A copy without head, whose dropout layers take given random numbers and whose norms count no batches."""
+    """Copy the module without its head. Its dropout layers use given random numbers, and norms do not count batches."""
     body = copy.deepcopy(module)
     for name, part in list(body.named_modules()):
         parent, _, attribute = name.rpartition(".")
@@ -346,12 +346,12 @@ def _prepare_copy(module: nn.Module, head: str, draws: _Draws) -> nn.Module:
 
 
 def with_named_nets(train: Any) -> Any:
-    """Training settings whose nets all have names: a function becomes `{"name": "module", "factory": "file:function"}`.
+    """Replace functions in `train.net` by names: `{"name": "module", "factory": "file:function"}`.
 
-    Worker processes and result files know a net by name.
+    Worker processes and result files refer to a net by name.
 
     Raises:
-        SpecError: no name leads to a function.
+        SpecError: A function cannot be imported by a name.
     """
     if isinstance(train, Train):
         return dataclasses.replace(train, net=_name_nets(train.net))
@@ -375,7 +375,7 @@ def factory_name(factory: Any) -> str:
     """The name "module:function" of a factory.
 
     Raises:
-        SpecError: no name leads to it.
+        SpecError: It cannot be imported by a name.
     """
     module, name = getattr(factory, "__module__", None), getattr(factory, "__qualname__", None)
     named = getattr(sys.modules.get(str(module)), str(name), None)

@@ -1,9 +1,9 @@
 """Net: an architecture as pure functions over Weights.
 
-An architecture is one Python function `body(ops, x)` from an image batch to features. Run once on a shape with
-`Declare`, it tells its layout; run with `Apply`, it computes. There is no module object and no hidden state: all
-numbers are in the Weights. A body may change in place what a layer returned (its backward pass does not look at it),
-never its argument `x`.
+An architecture is one Python function `body(ops, x)` from an image batch to features. One call with `Declare` and a
+shape records its layout. A call with `Apply` computes. There is no module object and no hidden state, because all
+parameters are in the Weights. A body may change the output of a layer in place, since the layer's backward pass does
+not use it. It must not change its argument `x`.
 """
 
 import math
@@ -30,19 +30,19 @@ class _Init:
 
 
 class Declare:
-    """Runs a body on an empty image, writing down every tensor that it asks for; layers only give their output's shape.
+    """Runs a body on an empty image and records every tensor that it uses. Layers only compute their output's shape.
 
-    Layers with weights take a name; in-channels are read off `x`. conv: [B, C, H, W] -> [B, out, H', W'], square
-    kernel. linear: [B, in] -> [B, out]. norm: batch normalisation of [B, C, H, W], momentum .1, eps 1e-5. dropout2d:
-    whole channels are zeroed with probability `rate`, in training.
+    Layers with weights have a name. The number of input channels comes from `x`. conv: [B, C, H, W] -> [B, out, H',
+    W'], square kernel. linear: [B, in] -> [B, out]. norm: batch normalisation of [B, C, H, W], momentum .1, eps 1e-5.
+    dropout2d: whole channels are zeroed with probability `rate`, in training.
 
-    (Meta tensors would do the same, but their first use imports half of torch: 2 s at every start.)
+    (Meta tensors would do the same, but their first use imports half of torch, which takes 2 s at every start.)
     """
 
     def __init__(self) -> None:
         self.inits: list[_Init] = []
         self.draws = 0  # uniform numbers per sample that one training pass needs (dropout)
-        self.single_ok = True  # False if a normalisation layer would see one value a channel in a batch of one
+        self.single_ok = True  # False if a normalisation layer has one value per channel in a batch of one sample
 
     def _add(self, name: str, shape: tuple[int, ...], kind: str, role: str, fans: tuple[int, int] = (1, 1)) -> None:
         self.inits.append(_Init(Entry(name, shape, kind), *fans, role))
@@ -91,7 +91,7 @@ class Declare:
 
 
 class Apply:
-    """Runs a body on real tensors. In training, normalisation layers move the running statistics of `w` in place."""
+    """Runs a body on real tensors. In training, normalisation layers update the running statistics of `w` in place."""
 
     def __init__(self, w: Weights, train: bool, u: Tensor | None, dropout: bool):
         self.w, self.train, self.u, self.dropout, self.at = w.views, train, u, dropout, 0
@@ -113,7 +113,7 @@ class Apply:
         return F.linear(x, self.w[f"{name}.weight"], self.w[f"{name}.bias"])
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        if not len(x):  # native_batch_norm takes no empty batch
+        if not len(x):  # native_batch_norm does not accept an empty batch
             return x
         w = self.w
         if self.train and x.numel() == x.shape[1]:
@@ -141,19 +141,19 @@ class Apply:
         return x * ((drawn >= rate).to(x.dtype) / (1.0 - rate))[:, :, None, None]
 
 
-Ops = Declare | Apply  # what an architecture may use
+Ops = Declare | Apply  # operations that an architecture may use
 Body = Callable[[Ops, Tensor], Tensor]
 
 
 class Net:
-    """An architecture for inputs of one shape: layout, fresh weights, and logits in training or evaluation mode.
+    """An architecture for inputs of one shape: layout, initial weights, and logits in training or evaluation mode.
 
-    shape: (C, H, W) of one input. classes: K. With dropout_at_eval `predict` needs `u`. The head of
-    `weights` (nets/weights.py) is taken only if it fits. Raises SpecError for a wrong setting, and if the images are
-    too small for the architecture.
+    shape: (C, H, W) of one input. classes: K. With dropout_at_eval, `predict` needs `u`. The head of `weights`
+    (nets/weights.py) is used only if it fits. Raises SpecError for a wrong setting, and for images that are too small
+    for the architecture.
     """
 
-    spec: Any = None  # what `build_net` was told
+    spec: Any = None  # the argument of `build_net`
 
     @with_settings(example={})
     def __init__(
@@ -166,8 +166,8 @@ class Net:
         init: Annotated[
             Literal["default", "xavier"],
             Field(
-                description="First weights: torch's (uniform within 1/√fan-in), or uniform with zero biases as in "
-                "FedEFC's code."
+                description="Distribution of initial weights: torch's (uniform within 1/√fan-in), or uniform with zero "
+                "biases as in FedEFC's code."
             ),
         ] = "default",
         dropout_at_eval: Annotated[
@@ -176,8 +176,8 @@ class Net:
         weights: Annotated[
             str | None,
             Field(
-                description="Start from a state dict (.safetensors, .pth, .pt) instead of random numbers, or from "
-                "`imagenet`, see docs/nets.md."
+                description="Initial weights from a state dict (.safetensors, .pth, .pt) or `imagenet`, instead of "
+                "random numbers. See docs/nets.md."
             ),
         ] = None,
     ) -> None:
@@ -190,8 +190,8 @@ class Net:
         declare.linear("head", hidden, classes)
         self.name, self.body, self.shape, self.classes = name, body, shape, classes
         self.init, self.dropout_at_eval, self.weights = init, dropout_at_eval, weights
-        self.options: dict[str, Any] = {}  # what `build` was told beside the name
-        self.head_name = getattr(body, "head_name", "head")  # what the head is called in files
+        self.options: dict[str, Any] = {}  # options in the spec, without the name
+        self.head_name = getattr(body, "head_name", "head")  # name of the head in files
         self.features_size = int(hidden.shape[1])
         self.draws, self.single_ok = declare.draws, declare.single_ok
         self.layout = Layout(i.entry for i in declare.inits)
@@ -199,7 +199,7 @@ class Net:
         self.parameters = self.layout.trained  # trained numbers
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle what the net was built from. Its body is a local function, which cannot be pickled."""
+        """Pickle the arguments that the net was built from, because its body, a local function, cannot be pickled."""
         if self.spec is None:
             return super().__reduce_ex__(protocol)
         from fednoise_core.nets import build_net
@@ -208,14 +208,14 @@ class Net:
 
     @property
     def eval_draws(self) -> int:
-        """Uniform numbers per sample that a pass in evaluation mode needs: none unless its dropout stays on."""
+        """Number of uniform numbers per sample for a pass in evaluation mode, 0 unless dropout stays on."""
         return self.draws if self.dropout_at_eval else 0
 
     def fresh(self, generator: torch.Generator, device: torch.device | str = "cpu") -> Weights:
-        """New weights, or those of `weights`.
+        """Draw initial weights, or read them from the option `weights`.
 
         Args:
-            generator: on the CPU, so that every device starts alike.
+            generator: CPU generator, so that all devices start from the same weights.
 
         Raises:
             ArtifactError: the file is missing, damaged or of another architecture. The message names it and a tensor.
@@ -242,7 +242,7 @@ class Net:
 
         Args:
             x: images, [B, C, H, W].
-            train: running statistics of `w` are moved in place.
+            train: Training mode, in which running statistics of `w` are updated in place.
 
         Returns:
             [B, features_size].
@@ -262,7 +262,7 @@ class Net:
         return F.linear(h, w.views["head.weight"], w.views["head.bias"])
 
     def train(self, w: Weights, x: Tensor, u: Tensor | None = None) -> Tensor:
-        """Logits in training mode: with batch statistics. Running statistics of `w` are moved in place.
+        """Compute logits in training mode, with batch statistics. Running statistics of `w` are updated in place.
 
         Args:
             x: images, [B, C, H, W].
@@ -284,11 +284,11 @@ class Net:
         return self.head(w, self.features(w, x, u=u))
 
     def named_tensors(self, w: Weights) -> dict[str, Tensor]:
-        """Contiguous copies of `w` under the names of the architecture's own module (torchvision's for the ResNets)."""
+        """Return contiguous copies of the tensors of `w` by their names in files (torchvision's for the ResNets)."""
         return {self.own_name(name): tensor for name, tensor in w.named().items()}
 
     def own_name(self, name: str) -> str:
-        """The name of an entry of the layout in files."""
+        """Return the name in files of an entry of the layout."""
         return f"{self.head_name}.{name[5:]}" if name.startswith("head.") else name
 
     def describe_net(self) -> dict[str, Any]:

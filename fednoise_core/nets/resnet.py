@@ -93,7 +93,7 @@ def resnet50(
 ) -> Body:
     """Bottleneck blocks 3, 4, 6, 3 (He et al., CVPR 2016), the stride on the 3×3 convolution.
 
-    It is equal to torchvision's net. 2048 features; torchvision calls this place of the stride "v1.5".
+    It is equal to torchvision's net and has 2048 features. torchvision calls this position of the stride "v1.5".
     """
     return _resnet_body(_bottleneck_block, (3, 4, 6, 3), stem)
 
@@ -102,7 +102,7 @@ def _resnet_body(block: Block, counts: tuple[int, ...], stem: str, width: int = 
     def run_body(ops: Ops, x: Tensor) -> Tensor:
         if stem == "3x3":
             x = ops.norm("bn1", ops.conv("conv1", x, width, 3, pad=1, bias=False))
-        else:  # ReLU after the pooling: equal, and a quarter of the work
+        else:  # ReLU after the pooling gives the same result for a quarter of the work
             x = F.max_pool2d(ops.norm("bn1", ops.conv("conv1", x, width, 7, 2, 3, bias=False)), 3, 2, 1)
         x = torch.relu_(x)
         for stage, count in enumerate(counts):

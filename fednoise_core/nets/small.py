@@ -1,6 +1,6 @@
 """Small nets: a linear classifier, a two-layer perceptron, LeNet-5, and a two-convolution net.
 
-By default they have no normalisation, which exact invariants need.
+By default they have no normalisation layers, so that tests can check exact invariants.
 """
 
 from typing import Annotated
@@ -68,7 +68,7 @@ def small_cnn(
 
     conv 3x3 `width` - pool - conv 3x3 2*`width` - pool - linear `hidden`.
 
-    ReLU follows the pooling: equal, and a quarter of the work.
+    ReLU follows the pooling. The result is the same, for a quarter of the work.
     """
 
     def run_body(ops: Ops, x: Tensor) -> Tensor:
@@ -92,8 +92,8 @@ def lenet() -> Body:
 
     conv 5x5 6 - pool - conv 5x5 16 - pool - linear 120 - linear 84 = features.
 
-    Images below 32 pixels get a border of 2, as the 28x28 digits did in the paper. ReLU follows the pooling: equal, and
-    a quarter of the work.
+    Images below 32 pixels are padded by 2 pixels, like the 28x28 digits in the paper. ReLU follows the pooling. The
+    result is the same, for a quarter of the work.
     """
 
     def run_body(ops: Ops, x: Tensor) -> Tensor:

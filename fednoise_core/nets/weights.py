@@ -1,6 +1,6 @@
-"""Weights from a file: what a net starts from instead of random numbers, such as ImageNet's.
+"""Initial weights of a net from a file, such as weights pretrained on ImageNet, instead of random numbers.
 
-A file has one tensor per name of the net's layout; torchvision's names are understood (its `fc` is our `head`).
+A file has one tensor per name of the net's layout. torchvision's names are also accepted (its `fc` is our `head`).
 `model.safetensors` of a finished run with one global model is such a file, too.
 """
 
@@ -37,7 +37,7 @@ PUBLISHED_FILE = "data/weights/{net}.safetensors"  # made by the workflow's rule
 
 
 def weight_files(net: Any) -> list[str]:
-    """The weight files that a `train.net` setting names. Torch is not needed.
+    """List the weight files that a `train.net` setting names. It works without torch.
 
     Args:
         net: one net or a list.
@@ -54,7 +54,7 @@ def name_file(weights: str, net: str) -> str:
     """Name the file of the option `weights`.
 
     Raises:
-        SpecError: they are "imagenet", and this net has none.
+        SpecError: `weights` is "imagenet", and there are no ImageNet weights for this net.
     """
     if weights != "imagenet":
         return weights
@@ -64,10 +64,10 @@ def name_file(weights: str, net: str) -> str:
 
 
 def check_first_layer(weights: str, net: str, first: Sequence[int]) -> None:
-    """Check, before a download, that ImageNet's weights can fit.
+    """Check, before a download, that ImageNet's weights fit the net.
 
     Raises:
-        SpecError: they are asked for, and this net has none, or its first convolution has another shape.
+        SpecError: `weights` is "imagenet", but there are none for this net, or its first convolution has another shape.
     """
     if weights != name_file(weights, net) and tuple(first) != (64, 3, 7, 7):
         width, channels, *stem = first
@@ -152,13 +152,13 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
 
 
 def rename_torchvision(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Torchvision's names as ours: `fc` is `head`, and the counters of batch norm, which nothing uses, are left out."""
+    """Convert torchvision's names: `fc` becomes `head`. The counters of batch norm are left out as unused."""
     used = {name: tensor for name, tensor in named.items() if not name.endswith(".num_batches_tracked")}
     return {f"head.{name[3:]}" if name.startswith("fc.") else name: tensor for name, tensor in used.items()}
 
 
 def fill_weights(weights: Weights, named: Mapping[str, Tensor], where: str | Path) -> None:
-    """Copy tensors into weights, in place. A head of another shape, or none, leaves the head as it is.
+    """Copy tensors into weights, in place. The head is not changed if the file has none, or one of another shape.
 
     Raises:
         ArtifactError: another tensor is missing, unknown or of another shape. The message names it and `where`.

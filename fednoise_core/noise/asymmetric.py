@@ -1,8 +1,8 @@
-"""Asymmetric noise with a chosen share of impossible flips: the generator FedEFC takes from cleanlab.
+"""Asymmetric noise with a given share of impossible flips, as in cleanlab's generator, which FedEFC uses.
 
-Written from the description, in the generator's own orientation: M = Tᵀ, column = true class, columns sum to one. It
-draws from numpy's legacy generator in a fixed call order, because the published experiments depend on that order: with
-`np.random.RandomState(42)` the matrices and the noisy labels of FedEFC come out.
+It was written from the description. M = Tᵀ has the orientation of the generator: columns are true classes and sum to
+one. It draws from numpy's legacy generator in a fixed order, because the published experiments depend on this order.
+`np.random.RandomState(42)` gives the matrices and the noisy labels of FedEFC.
 """
 
 from typing import Annotated, Literal
@@ -45,15 +45,15 @@ def asymmetric(
     ] = "random",
     sampling: Annotated[Sampling, Field(description="As for symmetric; the paper's code is exact.")] = "exact",
     rounding: Annotated[
-        Rounding, Field(description="How the exact modes make counts whole; the paper's code rounds down.")
+        Rounding, Field(description="Rounding of the counts in the exact modes; the paper's code rounds down.")
     ] = "floor",
 ) -> NoiseResult:
     """Class-dependent with a mean rate ρ and a share ζ of impossible flips (FedEFC; cleanlab's generator).
 
-    With noise_seed 42 the published matrices and labels come out. The diagonal is random per class (`diag="constant"`:
-    1 - ρ everywhere). ζ is at most (K-2)/(K-1), ρ below 1 - 1/K; ρ = 0 is no noise. The default `exact`, `floor` rounds
-    every count down as the paper's code does: with 100 classes a large part of the noise is lost in the rounding (ρ =
-    .1, ζ = 0 on CIFAR-100 flips 4 %). A Generator seeds a legacy one.
+    noise_seed 42 gives the published matrices and labels. The diagonal is random per class, or 1 - ρ for all classes
+    with `diag="constant"`. ζ is at most (K-2)/(K-1), and ρ is below 1 - 1/K. ρ = 0 is no noise. The defaults `exact`
+    and `floor` round every count down like the paper's code. With 100 classes much of the noise is lost by rounding:
+    ρ = .1 and ζ = 0 on CIFAR-100 flip 4 %. If `rng` is a Generator, it seeds a legacy generator.
     """
     legacy = rng if isinstance(rng, np.random.RandomState) else np.random.RandomState(int(rng.integers(1 << 32)))
     prior = np.bincount(y, minlength=K) / max(1, len(y))
@@ -66,7 +66,7 @@ def asymmetric(
 def asymmetric_matrix(
     K: int, rate: float, sparsity: float, prior: np.ndarray, rng: np.random.RandomState, *, constant: bool = False
 ) -> np.ndarray:
-    """Draw a matrix such that each label is more likely under its own class than overall.
+    """Draw a matrix in which each label is more likely for its own class than on average over all classes.
 
     Args:
         K: number of classes.
@@ -98,7 +98,7 @@ def asymmetric_matrix(
             filled = K - 1 - empty
             values = random_sum(filled, 1 - d[j], 1 - 1e-5, 0.0, rng)
             rows = rng.choice(np.delete(np.arange(K), j), filled, replace=False)
-            M[rows, j] = values[::-1]  # the published order: values are taken from the end
+            M[rows, j] = values[::-1]  # the published order takes values from the end
         if (np.diagonal(M) > M @ prior).all():
             return M
     raise SpecError(
@@ -109,7 +109,7 @@ def asymmetric_matrix(
 def _two_class_matrix(
     rate: float, trace: float, sparsity: float, rng: np.random.RandomState, constant: bool
 ) -> np.ndarray:
-    """Two classes: from ζ = .5 on one class is clean, drawn by lot, else both rates are random with their sum fixed."""
+    """Draw a matrix for two classes. From ζ = .5 on, one random class is clean. Else both rates have a fixed sum."""
     if sparsity >= 0.5:
         M = np.array([[1.0, 2 - trace], [0.0, trace - 1]])
         return M if rng.rand() > 0.5 else M[::-1, ::-1].copy()
@@ -118,7 +118,7 @@ def _two_class_matrix(
 
 
 def random_sum(n: int, total: float, high: float, low: float, rng: np.random.RandomState) -> np.ndarray:
-    """N numbers in [low, high] (within 1e-6) that sum to `total`: Dir(1)·total, outliers pushed back pairwise."""
+    """Draw n numbers in [low, high] (up to 1e-6) with sum `total`: Dir(1)·total with outliers corrected in pairs."""
     if n == 0:
         return np.zeros(0)
     if high + SLACK < total / n or low > (total + SLACK) / n:
@@ -156,7 +156,7 @@ def _into_bins(balls: int, bins: int, cap: int, rng: np.random.RandomState) -> n
 
 
 def _flip_exactly(y: np.ndarray, M: np.ndarray, prior: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-    """Exact flips: ⌊M[i, j]·π_j·n⌋ samples of class j become i. A class with more flips than samples stays as it is."""
+    """Flip exactly ⌊M[i, j]·π_j·n⌋ samples of class j to i. A class with more flips than samples is not changed."""
     counts = (M * prior * len(y)).astype(
         int
     )  # this product and its truncation, in this order, give the published labels

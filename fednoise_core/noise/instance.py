@@ -46,7 +46,7 @@ def instance(
     scale: Annotated[
         Literal["raw", "unit"],
         Shown(display_name={"raw": "pixels from 0 to 255", "unit": "pixels from 0 to 1"}),
-        Field(description="Pixels as 0..255 (the authors' code) or 0..1, which makes the flips less certain."),
+        Field(description="Range of pixels: 0..255 (authors' code), or 0..1, which makes the flips less predictable."),
     ] = "raw",
 ) -> NoiseResult:
     """The wrong label is a function of the image: part-dependent noise (Xia et al. 2020).
@@ -54,9 +54,10 @@ def instance(
     Each class has a random projection. Sample n flips with probability q_n ~ Normal(rate, spread) truncated to
     [0, 1], to class softmax(x_nᵀ W[y_n]) without its own, W ~ N(0, 1).
 
-    x is the flattened image, 0..255 as in the authors' code (`raw`; the softmax is then nearly one-hot) or 0..1
-    (`unit`). With a RandomState the draws follow the original's order (q, W, labels); with a Generator W is drawn class
-    by class, which needs K times less memory. T_nominal is the mean over a class's samples. `rate` 0 is no noise.
+    x is the flattened image. With `raw` its pixels are 0..255 as in the authors' code, and the softmax is nearly
+    one-hot. With `unit` they are 0..1. A RandomState draws in the authors' order (q, W, labels). A Generator draws W
+    class by class, which needs K times less memory. T_nominal is the mean over the samples of a class. With a `rate` of
+    0 there is no noise.
     """
     factor = 1.0 if scale == "raw" else 1 / 255
     if rate == 0:

@@ -1,4 +1,4 @@
-"""The labels artifact: what the data set says (clean), what the clients hold (noisy), and the noise in numbers."""
+"""The labels artifact: the clean labels of the data set, the noisy labels of the clients, and measures of the noise."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fednoise_core.data.labelled import labels_digest, plain_labels
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
 from fednoise_core.noise.sampling import realised_matrix, wrong_share
 
-LARGEST = 1 << 23  # numbers that matrices per client may have in all: 64 MB
+LARGEST = 1 << 23  # largest total size of the matrices per client, in numbers (64 MB)
 
 
 @dataclass(frozen=True, repr=False)
 class Labels:
     """Noisy labels of the n training samples.
 
-    noisy int64 [n]; clean int64 [n], or None where nobody knows it: then T_realised is None and rate NaN. T_nominal
-    float64 [K, K], [C, K, K] for client-level noise, or None (human and given labels). T_realised float64 [K, K];
-    T_client float64 [C, K, K] or None (none, or above 64 MB): realised per client. Rows of absent classes are NaN.
-    rate: share of samples whose label does not fit the image. client_rate float64 [C] or None: the same per client
-    (NaN: no samples); client_level float64 [C] or None: the level each client was assigned. replaced, donor int64 [r]
-    or None: open-set noise, see `replace_images`. generator uint32 [625] or None: numpy's legacy generator (624 keys,
-    position) as drawing the labels left it, for code that goes on drawing from it.
+    noisy: int64 [n]. clean: int64 [n], or None if unknown, in which case T_realised is None and rate is NaN. T_nominal:
+    float64 [K, K], [C, K, K] for client-level noise, or None (human and given labels). T_realised: float64 [K, K].
+    T_client: realised matrix of each client, float64 [C, K, K] or None (without a partition, or above 64 MB). Rows of
+    absent classes are NaN. rate: share of samples whose label does not fit the image. client_rate: this share per
+    client, float64 [C] (NaN without samples) or None. client_level: noise level of each client, float64 [C] or None.
+    replaced, donor: open-set noise, int64 [r] or None, see `replace_images`. generator: state of numpy's legacy
+    generator after the draw of the labels, uint32 [625] (624 keys, position) or None. Cohorts may be drawn from it.
     """
 
     noisy: np.ndarray
@@ -100,14 +100,14 @@ class Labels:
 
     @property
     def nominal_rate(self) -> float | None:
-        """The rate that was asked for, or None where none was (human and given labels)."""
+        """Requested noise rate, or None if there is none (human and given labels)."""
         return self.spec.get("nominal_rate")
 
     @property
     def wrong(self) -> np.ndarray | None:
-        """Which labels do not fit their image: bool [n], or None if unknown. For diagnostics only.
+        """Mask of wrong labels, bool [n], or None if unknown. For diagnostics only.
 
-        The label was flipped, or the image was replaced.
+        A label is wrong if it was flipped, or if its image was replaced.
         """
         if self.clean is None:
             return None
@@ -117,9 +117,9 @@ class Labels:
         return wrong
 
     def replace_images(self, images: np.ndarray, donor_images: np.ndarray) -> np.ndarray:
-        """`images` [n, H, W(, C)] with open-set noise applied: sample `replaced[i]` shows donor image `donor[i]`.
+        """Apply open-set noise to `images` [n, H, W(, C)]: sample `replaced[i]` gets donor image `donor[i]`.
 
-        The engine calls this once, before training; the labels stay. Without open-set noise, `images` itself is
+        It is called once before training. The labels do not change. Without open-set noise, `images` itself is
         returned. Raises SpecError for donor images of another size.
         """
         if self.replaced is None or self.donor is None or not len(self.replaced):
@@ -190,7 +190,8 @@ class Labels:
     def check_made_for(self, y_train: np.ndarray, classes: int, clean_known: bool) -> None:
         """Check that these labels were made for a data set.
 
-        The clean labels are compared where both sides know them, else the digest that `inject` put into the spec.
+        If both sides have clean labels, these are compared. Otherwise the digest that `inject` wrote to the spec is
+        compared.
 
         Args:
             y_train: the data set's labels, int64 [n].
@@ -198,7 +199,7 @@ class Labels:
             clean_known: whether its labels are known to be right.
 
         Raises:
-            SpecError: they were made for another one.
+            SpecError: They were made for another data set.
         """
         cure = "make labels and partition from the arrays that the run gets"
         n, count = len(y_train), len(self.noisy)

@@ -1,7 +1,8 @@
-"""Noise that differs from client to client: who gets how much.
+"""Noise whose level differs from client to client.
 
-These models need the partition, as `clients`: one array of sample numbers per client, disjoint. Samples of nobody stay
-clean. `level` in the result is the probability (or share) each client was assigned; T_nominal is [C, K, K].
+These models need the partition as `clients`, which is one array of sample numbers per client. The arrays must be
+disjoint. Samples without a client stay clean. In the result, `level` is the probability (or share) that each client was
+assigned, and T_nominal is [C, K, K].
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,8 +34,8 @@ def fedcorr(
 ) -> NoiseResult:
     """Client-level noise of FedCorr: a client is noisy with probability ρ, at level U(τ, 1).
 
-    Each sample of a noisy client gets, with that probability, a label uniform over all K, the true one included: the
-    real rate is level·(K-1)/K. (FedCorr's code draws the label from 0..9 for CIFAR-100, too.)
+    With this probability, a sample of a noisy client gets a label that is drawn uniformly from all K classes, including
+    the true class. So the real rate is level·(K-1)/K. (FedCorr's code draws from 0..9 even for CIFAR-100.)
     """
     C = len(clients)
     noisy_client = rng.random(C) < rho
@@ -194,12 +195,12 @@ def localized(
     flip: Flip = "symmetric",
     within_superclass: Superclass = None,
 ) -> NoiseResult:
-    """FedNoisy's localised scene: a rate per client, U(low, high); labels never leave the client's own classes.
+    """FedNoisy's localised scene: a rate U(low, high) per client, with flips among the client's own classes.
 
     Client c flips ⌊N_c·η_c⌋ random samples, η_c ~ U(low, high), inside its classes 𝒴_c. symmetric: uniform over 𝒴_c
-    without the true class; pair: the next larger class of 𝒴_c, cyclically (within the superclass if asked for). A
-    client with fewer than two classes stays clean and is named in the notes; so does a sample that is alone in its
-    superclass.
+    without the true class. pair: the next larger class of 𝒴_c, cyclically, with `within_superclass` inside the
+    superclass. A client with fewer than two classes stays clean and is named in the notes. A sample also stays clean if
+    the client has no other class of its superclass.
     """
     check_float(low, "low", 0, high)
     blocks = superclass_of(K, within_superclass, coarse)

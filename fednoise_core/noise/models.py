@@ -1,7 +1,7 @@
-"""Class-dependent noise: a transition matrix, then a draw.
+"""Class-dependent noise: noisy labels are drawn from a transition matrix.
 
-Every model is `model(y, K, rng, *, settings…) -> NoiseResult`, a function of its arguments only. Labels are
-0..K-1, `y` int64 [n] is not changed. A wrong setting raises SpecError.
+Every model is a function `model(y, K, rng, *, settings…) -> NoiseResult` without global state. Labels are 0..K-1. `y`
+int64 [n] is not changed. A wrong setting raises SpecError.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,16 +61,16 @@ def symmetric(
     inclusive: Annotated[
         bool,
         Shown(display_name={False: "wrong", True: "drawn anew"}),
-        Field(description="Draw the new label from all K classes, the true one too: the real rate is rate·(K-1)/K."),
+        Field(description="Draw new labels from all K classes, also the true class. The real rate is rate·(K-1)/K."),
     ] = False,
     sampling: Sampling = "iid",
     rounding: Rounding = "largest_remainder",
 ) -> NoiseResult:
     """A label becomes each of the other classes with the same probability (FedDPCont section 5.2; FedLSR; DivideMix).
 
-    T[i, i] = 1 - rate, the rest is spread evenly over the other K - 1 classes. With `inclusive` the new label is drawn
-    from all K classes, so that only rate·(K-1)/K of the labels change (DivideMix). `sampling="exact_rate",
-    rounding="floor"` is FedLSR's recipe, which FedMixCon follows.
+    T[i, i] = 1 - rate. The other K - 1 entries of a row are equal. With `inclusive` the new label is drawn from all K
+    classes, so only rate·(K-1)/K of the labels change (DivideMix). FedLSR and FedMixCon use `sampling="exact_rate",
+    rounding="floor"`.
     """
     T = symmetric_matrix(K, rate, inclusive=inclusive)
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
@@ -87,7 +87,7 @@ def random(
     rng: np.random.Generator,
     *,
     rate: Annotated[Share, Field(description="Mean noise rate.")],
-    spread: Annotated[Share, Field(description="How far a class may be from the mean.")] = 0.05,
+    spread: Annotated[Share, Field(description="Largest deviation of a class's rate from the mean.")] = 0.05,
     diag: Annotated[
         Literal["corrected", "printed"],
         Shown(display_name={"corrected": "wrong", "printed": "kept"}),
@@ -98,10 +98,10 @@ def random(
 ) -> NoiseResult:
     """Class-dependent: class i keeps its label with 1 - rate + U(-spread, spread), the rest follows Dir(1).
 
-    The source is FedDPCont, section 5.2. T[i, i] is clipped to [0, 1]; the rest of row i is (1 - T[i, i])·Dir(1). The
-    paper prints the diagonal as rate + U(…), against its own words; `diag="printed"` gives that. T is drawn from `rng`,
-    so once per noise seed. From a rate of about .6 on with few classes, the most frequent label of a class may be a
-    wrong one.
+    The source is FedDPCont, section 5.2. T[i, i] is clipped to [0, 1]. The rest of row i is (1 - T[i, i])·Dir(1). The
+    paper prints the diagonal as rate + U(…), which contradicts its text. `diag="printed"` uses the printed formula. T
+    is drawn from `rng`, so it depends on the noise seed. With few classes and a rate above about .6, the most frequent
+    label of a class may be wrong.
     """
     if rate == 0 and diag == "corrected":
         return none(y, K, rng)  # η = 0 is no noise, also where U(…) would have added some
@@ -184,8 +184,8 @@ def pair(
 ) -> NoiseResult:
     """A label becomes the next class, cyclically (Co-teaching; RHFL and FedHNL).
 
-    T[i, i] = 1 - rate, T[i, i + offset] = rate. FedRN, FedLSR and FNBench flip to the class before: `offset=-1`. From a
-    rate of .5 on, clean and noisy cannot be told apart.
+    T[i, i] = 1 - rate, T[i, i + offset] = rate. FedRN, FedLSR and FNBench flip to the previous class: `offset=-1`. With
+    a rate of .5 or more, clean and noisy labels cannot be distinguished.
     """
     blocks = superclass_of(K, within_superclass, coarse)
     T = pair_matrix(next_classes(np.arange(K), blocks, offset), rate)

@@ -36,12 +36,13 @@ def human(
     given: Mapping[str, np.ndarray],
     labels: Annotated[
         Literal["aggregate", "random1", "random2", "random3", "worst", "fine", "coarse"],
-        Field(description="Which set: CIFAR-10N has the first five, CIFAR-100N fine and coarse."),
+        Field(description="Set of labels: CIFAR-10N has the first five, CIFAR-100N has fine and coarse."),
     ],
 ) -> NoiseResult:
     """Human labels of CIFAR-10N and CIFAR-100N (Wei et al. 2022); the data set needs the setting `human: true`.
 
-    T_nominal is unknown. FedDPCont does not say which of the three random sets it used; the first is the usual reading.
+    T_nominal is unknown. FedDPCont does not say which of the three random sets it used. It is usually taken as the
+    first.
     """
     key = next((key for key in (labels, HUMAN[labels][0]) if key in given), None)
     if key is None:
@@ -61,8 +62,8 @@ def given(
     key: Annotated[
         str | None,
         Field(
-            description="Which of the data set's given label sets; not needed if there is one, or if the labels "
-            "themselves are meant."
+            description="Set of given labels of the data set; not needed if it has only one set, or to use the "
+            "training labels themselves."
         ),
     ] = None,
 ) -> NoiseResult:
@@ -70,8 +71,8 @@ def given(
 
     It is the only kind for data sets whose clean labels are unknown (Clothing1M, your own).
 
-    Without a key: the only set there is, or, where the clean labels are unknown, the data set's labels themselves.
-    Rates and T_realised are then unknown too (NaN, None).
+    Without a key, it uses the only set of given labels. If the clean labels are unknown, it uses the data set's labels
+    themselves. Rates and T_realised are then unknown, too (NaN, None).
     """
     if key is None and not clean_known:
         return NoiseResult(y, None)
@@ -101,9 +102,9 @@ def openset_images(
 ) -> NoiseResult:
     """Open-set noise: a share of the images is replaced by images of another data set, the labels stay.
 
-    ⌊n·rate⌋ random samples show another image. Donor images are drawn without
-    replacement as long as there are enough. The result's arrays `replaced` and `donor` say which sample shows which
-    donor image; `Labels.replace_images` applies them. The rate counts replaced samples as wrong, T stays the identity.
+    ⌊n·rate⌋ random samples get another image. Donor images are drawn without replacement if there are enough. The
+    arrays `replaced` and `donor` of the result list the samples and their donor images, and `Labels.replace_images`
+    applies them. Replaced samples count as wrong in the rate, and T is the identity.
     """
     count = int(rate * len(y) + 1e-9)
     if count and donor_count < 1:

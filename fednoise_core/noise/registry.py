@@ -1,7 +1,7 @@
-"""Label noise as functions over arrays: `inject` takes a data set and a noise spec and gives the labels artifact.
+"""Label noise as functions over arrays. `inject` makes the labels artifact from a data set and a noise spec.
 
-A spec is `{"kind": …, settings…}`; the kinds and their settings stand in config/schema/noise.yaml. Every kind takes
-`noise_seed`: if given, it replaces the run's seed, so that all runs share the noise.
+A spec is `{"kind": …, settings…}`. The kinds and their settings are listed in config/schema/noise.yaml. Every kind has
+the setting `noise_seed`. If it is given, it replaces the run's seed, so that all runs share the noise.
 """
 
 import inspect
@@ -21,7 +21,7 @@ from fednoise_core.rng import refuse_global_draws, stream
 from fednoise_core.settings.declare import Shown, with_defaults
 from fednoise_core.settings.functions import check_int, expect_type, parse_spec, resolve_kind, seed_of, spec_of
 
-# kind → where its function is. Strings, so that the code hash of one kind's labels does not hold the others.
+# kind → import path of its function. They are strings, so that the code hash of labels covers only their own kind.
 NOISES: dict[str, str | Callable[..., NoiseResult]] = {
     "none": "fednoise_core.noise.models:none",
     "symmetric": "fednoise_core.noise.models:symmetric",
@@ -41,7 +41,7 @@ NOISES: dict[str, str | Callable[..., NoiseResult]] = {
     "globalized": "fednoise_core.noise.levels:globalized",
     "localized": "fednoise_core.noise.levels:localized",
 }
-RANDOM_STATE_SEEDS = 1 << 32  # that np.random.RandomState takes
+RANDOM_STATE_SEEDS = 1 << 32  # number of seeds that np.random.RandomState accepts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +69,10 @@ def needs_partition(spec: Mapping[str, Any]) -> bool:
 
 
 def needs_donor(spec: Mapping[str, Any]) -> str | None:
-    """The data set whose images open-set noise takes.
+    """Find the data set that provides the foreign images of open-set noise.
 
     Returns:
-        Its id; None if no other data set is needed.
+        Its id, or None if no other data set is needed.
     """
     donor = spec.get("donor", "public") if _takes_input(spec, "donor_count") else "public"
     return None if donor == "public" else str(donor)
@@ -95,21 +95,21 @@ def inject(
     partition: Partition | None = None,
     donor: Any = None,
 ) -> Labels:
-    """Noisy labels for the n training samples of `data`: an `Arrays`, a `LabelledData`, or the path of an artifact.
+    """Make noisy labels for the n training samples of a data set.
 
     Args:
-        data: The data, whose training labels are taken.
-        spec: `{"kind": …, settings…}` as in docs/reference.md, or the kind's name alone where it needs no settings.
+        data: The data set: an `Arrays`, a `LabelledData`, or the path of an artifact.
+        spec: `{"kind": …, settings…}` as in docs/reference.md, or only the kind's name if it needs no settings.
         seed: A whole number from 0. Draws come from stream(noise_seed or seed, "noise").
-        partition: Required by noise that differs between clients (`needs_partition`). For other noise it only adds the
+        partition: Required for noise that differs between clients (`needs_partition`). For other noise it only adds the
             rates per client.
-        donor: The arrays (or their path) of the data set that `needs_donor` names.
+        donor: The arrays (or their path) of the data set that `needs_donor` returns.
 
     Returns:
         The labels.
 
     Raises:
-        SpecError: The spec is wrong or does not fit the data, or the partition is of other data.
+        SpecError: The spec is wrong or does not fit the data, or the partition was made for other data.
         TypeError: An argument is of another type.
         ArtifactError: A file is damaged.
     """
@@ -151,7 +151,7 @@ def inject(
         result = function(y, K, rng, **inputs, **settings)
     _check_result(result, f"noise {kind}", len(y), K, clients)
     arrays = {"T_nominal": result.T_nominal, "client_level": result.level, **result.arrays}
-    if isinstance(rng, np.random.RandomState):  # the authors' code goes on drawing from it
+    if isinstance(rng, np.random.RandomState):  # the authors' code continues to draw from it
         arrays["generator"] = pack_generator(rng)
     record = {"noise": spec, "seed": seed, "nominal_rate": nominal_rate(spec, K), "notes": dict(result.notes)}
     labels = Labels.measured(result.y_noisy.copy(), y, K, source.clean_known, record, clients, **arrays)
@@ -196,7 +196,7 @@ def nominal_rate(spec: Mapping[str, Any], K: int) -> float | None:
         K: number of classes.
 
     Returns:
-        None where nobody states one (human, given).
+        The rate, or None if it is unknown (human, given).
     """
     rate = spec.get("rate")
     if spec["kind"] in NOISES:
@@ -206,14 +206,14 @@ def nominal_rate(spec: Mapping[str, Any], K: int) -> float | None:
 
 
 def oracle_rate(spec: Mapping[str, Any], K: int | None) -> float | None:
-    """The rate for methods that are told one: as published, else the nominal one.
+    """Return the noise rate for methods with an oracle rate: the published rate, else the nominal rate.
 
     Args:
-        spec: the noise.
-        K: number of classes, or None if it is not known.
+        spec: The noise.
+        K: Number of classes, or None if it is not known.
 
     Returns:
-        None where nobody states one.
+        The rate, or None if it is unknown.
     """
     published: float | None = _load_model(spec).published_rate(spec)
     return nominal_rate(spec, K) if published is None and K is not None else published

@@ -1,6 +1,6 @@
-"""Drawing noisy labels from a transition matrix, and measuring what came out.
+"""Functions that draw noisy labels from a transition matrix, and that measure the realised noise.
 
-Everywhere T[i, j] = P(noisy = j | clean = i), float64 [K, K], rows sum to one.
+In all functions T[i, j] = P(noisy = j | clean = i), float64 [K, K]. Rows sum to one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,31 +23,31 @@ Sampling = Annotated[
     Literal["iid", "exact", "exact_rate"],
     Shown(in_headings=False),
     Field(
-        description="iid: each label on its own; exact: whole counts per class and target; exact_rate: whole "
-        "number of flips per class, targets drawn."
+        description="iid: each label is drawn independently; exact: fixed counts per class and target; exact_rate: "
+        "fixed number of flips per class, targets are drawn."
     ),
 ]
 Rounding = Annotated[
     Literal["largest_remainder", "floor"],
     Shown(in_headings=False),
-    Field(description="How the exact modes make counts whole."),
+    Field(description="Rounding of the counts in the exact modes."),
 ]
 Superclass = Annotated[
     Literal["consecutive5", "coarse"] | None,
     Shown(display_name={"consecutive5": "within blocks of five classes", "coarse": "within coarse superclasses"}),
     Field(
-        description="Stay inside blocks of five class numbers (FedNoisy), or inside the data set's true superclasses."
+        description="Restrict flips to blocks of five class numbers (FedNoisy), or to the data set's true superclasses."
     ),
 ]
-Flip = Annotated[Literal["symmetric", "pair"], Field(description="To any other class or to the next one.")]
+Flip = Annotated[Literal["symmetric", "pair"], Field(description="Flips to any other class, or to the next class.")]
 
 
 @dataclass(frozen=True)
 class NoiseResult:
     """Result of a noise model.
 
-    y_noisy int64 [n]; T_nominal [K, K], [C, K, K] or None (unknown); level [C]: the rate each client was assigned, or
-    None; arrays: further arrays for the artifact; notes: further facts (JSON).
+    y_noisy: noisy labels, int64 [n]. T_nominal: [K, K], [C, K, K] or None (unknown). level: noise level that each
+    client was assigned [C], or None. arrays: further arrays for the artifact. notes: further facts (JSON).
     """
 
     y_noisy: np.ndarray
@@ -65,14 +65,15 @@ def noise_model(
     published_rate: Callable[[Spec], float | None] = lambda spec: None,
     random_state: bool = False,
 ) -> Callable[[M], M]:
-    """Decorator of noise models: what is known of one beside its settings and inputs, which its signature says.
+    """Decorator of noise models. It adds the facts that the signature does not tell.
 
     Args:
-        example: settings for the one-line example on the reference page.
-        display_name: the name in tables and figures. Without one they show the kind.
-        nominal_rate: expected share of wrong labels, of the spec and the number of classes K. None: nobody states one.
-        published_rate: that share of labels that somebody else published, of the spec.
-        random_state: with a noise_seed it draws as the authors' code did, from np.random.RandomState.
+        example: Settings for the one-line example on the reference page.
+        display_name: Name in tables and figures. Default: the kind.
+        nominal_rate: Function of the spec and the number of classes K that returns the expected share of wrong labels,
+            or None if it is unknown.
+        published_rate: Function of the spec that returns the published noise rate of published labels, or None.
+        random_state: Whether the model draws from np.random.RandomState if a noise_seed is given, like the authors.
     """
 
     def make_model(function: M) -> M:
@@ -114,12 +115,12 @@ def sample(
     sampling: str = "iid",
     rounding: str = "largest_remainder",
 ) -> np.ndarray:
-    """Noisy labels int64 [n] drawn from T for the clean labels `y`.
+    """Draw noisy labels int64 [n] from T for the clean labels `y`.
 
-    `iid`: every label on its own. `exact`: class i gets the whole counts n_i·T[i, j], on a random subset; `floor`
-    rounds the off-diagonal counts down (the diagonal takes the rest), `largest_remainder` keeps the row sum.
-    `exact_rate`: the number of flips per class is exact (`floor`, or to the nearest whole number), their targets are
-    drawn one by one (FedLSR's way).
+    `iid`: every label is drawn independently. `exact`: random samples of class i get label j, n_i·T[i, j] in number.
+    `floor` rounds the off-diagonal counts down, and `largest_remainder` keeps the row sum. `exact_rate`: the number of
+    flips per class is fixed (rounded down with `floor`, else to the nearest whole number), and their targets are drawn
+    independently, as in FedLSR.
     """
     K = len(T)
     noisy = y.copy()
@@ -146,24 +147,24 @@ def sample(
 
 
 def _whole_counts(row: np.ndarray, n: int, rounding: str) -> np.ndarray:
-    """Whole counts of a row of n samples; rounded down they may sum to less, and the rest stays as it is."""
+    """Round the counts of a row of n samples. With `floor` they may sum to less, and the rest keeps its label."""
     return np.floor(row * n + 1e-9).astype(np.int64) if rounding == "floor" else largest_remainder(row, n)
 
 
 def _draw_categorical(p: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Draws from `p` by inversion of the uniforms `u` in [0, 1); an entry of probability 0 never comes up."""
+    """Draw from `p` by inversion of the uniform numbers `u` in [0, 1). An entry of probability 0 is never drawn."""
     cumulative = np.cumsum(p)
     return np.searchsorted(cumulative / cumulative[-1], u, side="right").astype(np.int64)
 
 
 def pack_generator(rng: np.random.RandomState) -> np.ndarray:
-    """State of a legacy generator, uint32 [625], as the labels artifact keeps it."""
+    """Pack the state of a legacy generator into uint32 [625] for the labels artifact."""
     _, keys, position, *_ = rng.get_state()
     return np.append(np.asarray(keys), position).astype(np.uint32)
 
 
 def continue_cohorts(state: np.ndarray | None, clients: int, size: int) -> Iterator[list[int]]:
-    """Draw cohorts from the generator that drew the labels, as the code of Yu et al. (2025) goes on with it.
+    """Draw cohorts from the generator that drew the labels, as in the code of Yu et al. (2025).
 
     Args:
         state: `Labels.generator`.
@@ -174,7 +175,7 @@ def continue_cohorts(state: np.ndarray | None, clients: int, size: int) -> Itera
         One cohort after the other, without end.
 
     Raises:
-        SpecError: The labels keep no generator.
+        SpecError: The labels artifact has no generator.
     """
     if state is None:
         raise SpecError("train.sampling: 'continued' needs labels drawn by noise with a noise_seed")

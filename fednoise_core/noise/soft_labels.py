@@ -1,4 +1,4 @@
-"""Labels drawn from probabilities of one's own, such as the soft labels of a model or of people."""
+"""Labels drawn from the user's own probabilities, such as soft labels of a model or of people."""
 
 from pathlib import Path
 from typing import Annotated
@@ -34,7 +34,7 @@ def soft_labels(
 ) -> NoiseResult:
     """Each label is drawn from your own probabilities of its sample, such as a model's outputs or people's votes.
 
-    T_nominal is the mean over a class's samples. Nobody states a nominal rate.
+    T_nominal is the mean over the samples of a class. The nominal rate is unknown.
     """
     P = _read_probabilities(Path(file), len(y), K)
     noisy = (rng.random(len(y))[:, None] >= np.cumsum(P, 1)[:, :-1]).sum(1)

@@ -1,1 +1,1 @@
-"""Tensor and array mathematics that methods call. Nothing here knows of a client."""
+"""Tensor and array functions for methods. They do not depend on clients."""

@@ -1,4 +1,4 @@
-"""Optimisers as update rules over flat buffers, and Trained, a set of weights while it is being trained."""
+"""Optimisers as update rules on flat buffers, and Trained, which holds weights during training."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class SGD:
     """Gradient descent, m <- momentum*m + g + weight_decay*w and w <- w - lr*m, as torch.optim.SGD without dampening.
 
     Attributes:
-        momentum: Share of the last direction that stays.
+        momentum: Momentum coefficient.
         weight_decay: Share of the weights added to the gradient.
         clip: Largest gradient norm. 0 is off.
     """
@@ -143,7 +143,7 @@ class Trained:
         w: The weights.
         grad: Flat gradient [layout.trained].
         memory: Memory of the optimiser.
-        alone: Whether nothing else is trained beside it.
+        alone: Whether no other weights are trained in the same fit.
     """
 
     def __init__(self, layout: Layout, optimiser: Optimiser, device: torch.device | str = "cpu"):
@@ -170,7 +170,7 @@ class Trained:
 
         Args:
             start: Values to copy.
-            memory: Result of `copy_memory`, to resume the optimiser. By default it starts afresh.
+            memory: Result of `copy_memory`, to continue the optimiser. By default its memory is reset.
         """
         with torch.no_grad():
             self.w.flat.copy_(start.flat)
@@ -186,10 +186,10 @@ class Trained:
         return [tensor.clone() for tensor in self.memory]
 
     def backward(self, loss: Tensor) -> Tensor:
-        """Gradient of a scalar loss. It may be changed before `update`.
+        """Compute the gradient of a scalar loss. It may be changed before `update`.
 
-        Only these weights get a gradient, even if the loss depends on other carried ones. For several at once use
-        `compute_gradients`.
+        Only these weights get a gradient, even if the loss depends on other weights in training. For several weights
+        at once, use `compute_gradients`.
 
         Args:
             loss: Scalar that depends on these weights.
@@ -198,7 +198,7 @@ class Trained:
             Flat gradient [layout.trained], the tensor `grad`.
         """
         self.grad.zero_()
-        # Tensor.backward() checks and wraps its arguments for 15 % of a small step; this is the call that it makes
+        # the internal call of Tensor.backward(), whose checks of arguments would take 15 % of a small step
         leaves = () if self.alone else self._leaves
         _ENGINE.run_backward((loss,), (self._one,), False, False, leaves, allow_unreachable=True, accumulate_grad=True)
         return self.grad
@@ -240,11 +240,11 @@ def compute_gradients(loss: Tensor, *trained: Trained) -> list[Tensor]:
 
 
 def sum_momentum(steps: int, momentum: float) -> float:
-    """Sum the weights with which the gradients of some steps with momentum enter their displacement (FedNova's a_i).
+    """Sum the weights of the gradients in the displacement after some steps with momentum (FedNova's a_i).
 
     Args:
-        steps: Number of steps, from a momentum of 0.
-        momentum: Share of the last direction that stays.
+        steps: Number of steps. The momentum buffer is 0 before them.
+        momentum: Momentum coefficient.
 
     Returns:
         [steps - m (1 - m^steps)/(1 - m)]/(1 - m), which is `steps` without momentum.

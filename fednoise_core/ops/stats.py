@@ -51,9 +51,9 @@ def two_groups(
 
 
 def majority_group(values: np.ndarray, seeds: Sequence[int]) -> np.ndarray:
-    """High group that `two_groups` finds from most of the seeds (Wu et al., IJCAI 2023, FedNoRo).
+    """Find the high group that `two_groups` returns for most of the seeds (Wu et al., IJCAI 2023, FedNoRo).
 
-    Of several groups found equally often, the one found first counts.
+    Ties are resolved in favour of the group that was found first.
 
     Args:
         values: Points [n, d].
@@ -168,14 +168,14 @@ def _beta_quantiles(a: float, device: torch.device, knots: int = 4097) -> Tensor
 
 
 def p_wrong_by_confidence(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """P(given label is wrong) by the model's confidence, in the form that `FedAvg.suspects` returns.
+    """Compute P(given label is wrong) from the model's confidence, as a result of `FedAvg.suspect_labels`.
 
     Args:
         logits: Logits [n, K].
         y: Given labels [n].
 
     Returns:
-        P(wrong) [n] = 1 - p(model, given label), and the model's own labels [n].
+        P(wrong) [n] = 1 - p(given label), and the predicted labels [n].
     """
     p = losses.log_probs(logits).exp()
     return 1.0 - p.gather(1, y[:, None]).squeeze(1), p.argmax(1)
@@ -199,8 +199,8 @@ def p_wrong_by_rank(loss: Tensor, share: float) -> Tensor:
 def confident_counts(p: Tensor, y: Tensor, fill: bool = True) -> Tensor:
     """Confident joint before calibration (Northcutt, Jiang and Chuang, JAIR 2021), as in cleanlab.
 
-    The threshold of a class is its mean p_j over the samples labelled j. If one class is above its threshold, it is the
-    guess. Of several, the one with the largest p is. A sample without any is not counted.
+    The threshold of class j is the mean p_j over the samples labelled j. The guess for a sample is the class above its
+    threshold with the largest p. Samples without a class above its threshold are not counted.
 
     Args:
         p: Probabilities [n, K].
@@ -257,7 +257,7 @@ def label_issues(p: Tensor, y: Tensor) -> Tensor:
         return torch.zeros_like(y, dtype=torch.bool)
     from cleanlab.filter import find_label_issues  # on first use
 
-    with warnings.catch_warnings():  # it warns of classes with too few samples, which it then leaves alone
+    with warnings.catch_warnings():  # cleanlab warns about classes with too few samples, which it skips
         warnings.simplefilter("ignore", UserWarning)
         issues = find_label_issues(y.cpu().numpy(), p.cpu().numpy(), filter_by="both", n_jobs=1)
     return torch.as_tensor(issues, device=y.device)

@@ -1,1 +1,1 @@
-"""Partitions: who holds which training sample; `registry.make` makes the artifact, which `artifact` reads."""
+"""Partitions, which assign training samples to clients. `registry.make` makes the partition artifact."""

@@ -1,7 +1,8 @@
-"""Partitions: who holds which training sample. `make` takes a data set and a spec and gives the partition artifact.
+"""Partitions, which assign training samples to clients. `make` makes the artifact from a data set and a spec.
 
-A spec is `{"kind": …, "clients": C, settings…}`; the kinds and their settings stand in config/schema/partition.yaml.
-Every kind takes `validation`, the share of each client's samples that it keeps for validation.
+A spec is `{"kind": …, "clients": C, settings…}`. The kinds and their settings are listed in
+config/schema/partition.yaml. Every kind has the setting `validation`, the share of each client's samples for its
+validation split.
 """
 
 import inspect
@@ -40,7 +41,7 @@ class Shared:
     validation: Annotated[
         float,
         Shown(in_headings=False),
-        Field(ge=0, lt=1, description="Share of each client's samples that it keeps for validation."),
+        Field(ge=0, lt=1, description="Share of each client's samples for its validation split."),
     ] = 0.0
 
 
@@ -58,7 +59,7 @@ class OverClients(Shared):
 Whose = Annotated[
     Literal["clean", "noisy"],
     Shown(in_headings=False),
-    Field(description="Which labels the classes are read from."),
+    Field(description="Labels that define the classes."),
 ]
 
 
@@ -109,13 +110,13 @@ def make(
 
     Args:
         data: An `Arrays`, a `LabelledData`, or the path of an artifact.
-        spec: `{"kind": …, "clients": C, settings…}` as in docs/reference.md, or the kind's name alone ("natural").
+        spec: `{"kind": …, "clients": C, settings…}` as in docs/reference.md, or only the kind's name ("natural").
         seed: A whole number from 0. Draws come from stream(seed, "partition").
-        labels: The result of `inject`, or integers 0..K-1 [n]. Only partitions over the noisy labels (`needs_labels`)
-            read them, and these require them.
+        labels: The result of `inject`, or integers 0..K-1 [n]. Partitions over the noisy labels (`needs_labels`)
+            require them. Other partitions ignore them.
 
     Raises:
-        SpecError: The spec is wrong or does not fit the data, or the labels are of other data.
+        SpecError: The spec is wrong or does not fit the data, or the labels were made for other data.
         TypeError: An argument has another type.
         ArtifactError: A file is damaged.
     """

@@ -1,8 +1,8 @@
-"""Partitions without a skew (iid, random draws, natural), and those by which client has which class.
+"""Partitions without skew (iid, random draws, natural), and partitions in which clients lack classes.
 
-Every scheme is `scheme(labels, C, rng, *, settings…) -> list of C sorted int64 arrays`. `labels` int64 [n] in 0..K-1
-are the clean or the noisy ones; which, the caller decides. A scheme that takes `notes` puts facts for the artifact
-there. Wrong settings raise SpecError.
+Every scheme is a function `scheme(labels, C, rng, *, settings…) -> list of C sorted int64 arrays`. The caller passes
+the clean or the noisy labels as `labels` int64 [n] in 0..K-1. A scheme with an argument `notes` adds facts for the
+artifact to it. Wrong settings raise SpecError.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,13 +22,12 @@ REDRAWS = 10_000  # of a row of indicators
 def partition_scheme(
     *, example: Mapping[str, Any], display_name: str = "", labels: Literal["clean", "noisy"] | None = None
 ) -> Callable[[S], S]:
-    """Decorator of schemes: what is known of one beside its settings and inputs, which its signature says.
+    """Decorator of schemes. It adds the facts that the signature does not tell.
 
     Args:
-        example: settings for the one-line example on the reference page.
-        display_name: the name in tables and figures, in which "{n}" stands for the setting n. Without one they show
-            the kind.
-        labels: which labels it looks at, unless the setting `labels` says otherwise. None: it looks at none.
+        example: Settings for the one-line example on the reference page.
+        display_name: Name in tables and figures, in which "{n}" stands for the setting n. Default: the kind.
+        labels: Default of the setting `labels`, the labels that the scheme uses. None: it does not use labels.
     """
 
     def make_scheme(function: S) -> S:
@@ -65,8 +64,8 @@ def draw_presence(
     """Draw which client has which class: bool [C, K], independent Bernoulli(p).
 
     A client's whole row is drawn again while it is all 0 (or, with `forbid_full`, all 1). A class that no client has is
-    handed to one client, uniformly among the rows that stay admissible; if there is none, all rows are drawn again.
-    Raises SpecError after 10 000 redraws.
+    assigned to one client, drawn uniformly from the clients whose row stays admissible. If there is no such client, all
+    rows are drawn again. Raises SpecError after 10 000 redraws.
     """
     for _ in range(REDRAWS):
         rows = _draw_rows(C, K, p, rng, forbid_full)
@@ -107,18 +106,18 @@ def openset(
     mode: Annotated[
         Literal["uniform", "nonuniform"],
         Shown(display_name={"uniform": "equal", "nonuniform": "unequal"}),
-        Field(description="How the samples of a class are shared among its clients: in equal parts, or by Dir(1)."),
+        Field(description="Shares of a class's samples among its clients: equal, or drawn from Dir(1)."),
     ],
     q: Annotated[
-        float, Field(gt=0, lt=1, description="Probability that a client has a class. The paper does not say it.")
+        float, Field(gt=0, lt=1, description="Probability that a client has a class. The paper does not state it.")
     ] = 0.5,
 ) -> list[np.ndarray]:
     """Every client has at least one class and lacks at least one entirely (FedDPCont section 3.3).
 
-    The partition is drawn over the noisy labels. The samples of class k go to the clients that have it: in equal shares
-    (`mode="uniform"`, sizes differ by at most 1) or in shares drawn from Dir(1) (`"nonuniform"`, whole numbers by
-    largest remainder). The paper draws it over the noisy labels and never says what `q`, the probability to have a
-    class, is. Clients may end up empty.
+    The samples of class k are divided among the clients that have the class. With `mode="uniform"` the shares are equal
+    and sizes differ by at most 1. With `"nonuniform"` they are drawn from Dir(1) and rounded by largest remainder. As
+    in the paper, classes are those of the noisy labels. The paper does not state `q`, the probability that a client has
+    a class. Clients may end up empty.
     """
     rows = draw_presence(C, classes, q, rng, forbid_full=True, notes=notes)
     owner = np.empty(len(labels), dtype=np.int64)
@@ -146,10 +145,10 @@ def bernoulli_dirichlet(
     p: Annotated[float, Field(gt=0, le=1, description="Probability that a client has a class.")] = 0.7,
     alpha: Annotated[float, Field(gt=0, description="Concentration: the larger, the more even.")] = 10.0,
 ) -> list[np.ndarray]:
-    """A client has a class with probability p; its samples go to the holders by Dir(α) (FedCorr, FedEFC).
+    """A client has a class with probability p; Dir(α) gives the shares of its clients (FedCorr, FedEFC).
 
-    Rows without any class are drawn again; every sample of a class goes, on its own, to one of its holders. Clients may
-    end up empty.
+    A client without any class is drawn again. Every sample of a class is assigned independently to one of the clients
+    that have the class. Clients may end up empty.
     """
     rows = draw_presence(C, classes, p, rng, forbid_full=False, notes=notes)
     owner = np.empty(len(labels), dtype=np.int64)
@@ -168,11 +167,11 @@ def random_draws(
     rng: np.random.Generator,
     *,
     size: Annotated[int, Field(ge=1, description="Samples per client.")],
-    overlap: Annotated[bool, Field(description="Clients may draw the same sample; false deals disjoint draws.")] = True,
+    overlap: Annotated[bool, Field(description="Clients may draw the same sample; false: draws are disjoint.")] = True,
 ) -> list[np.ndarray]:
-    """Every client draws a number of random samples, for itself (RHFL, FedHNL).
+    """Every client independently draws a number of random samples (RHFL, FedHNL).
 
-    Without replacement, so that only different clients hold the same sample.
+    A client draws without replacement. Different clients may draw the same sample.
     """
     n = len(labels)
     check_int(size, "size", 1, n if overlap else n // C)

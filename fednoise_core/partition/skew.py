@@ -33,8 +33,8 @@ def dirichlet(
 ) -> list[np.ndarray]:
     """Label skew: the samples of a class go to all clients by Dir(α).
 
-    Drawn again until every client has `min_size` samples, at most 100 times; then random samples of the largest clients
-    move to those that have too few (noted as `moved`).
+    The partition is drawn again until every client has `min_size` samples, at most 100 times. Then random samples of
+    the largest clients are moved to clients with too few samples. The notes have their number as `moved`.
     """
     n = len(labels)
     if min_size * C > n:
@@ -60,7 +60,7 @@ def _cut_shares(shares: np.ndarray, total: int) -> np.ndarray:
 
 
 def raise_floor(sizes: np.ndarray, floor: int) -> np.ndarray:
-    """Raise small sizes to a floor and cut the largest down to one level, which is as high as possible.
+    """Raise small sizes to a floor, and reduce the largest sizes to a common level, which is as high as possible.
 
     Args:
         sizes: int64 [C].
@@ -87,7 +87,7 @@ def raise_floor(sizes: np.ndarray, floor: int) -> np.ndarray:
 
 
 def _move_samples(owner: np.ndarray, sizes: np.ndarray, targets: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Owners after random samples of clients above their wanted size went to those below."""
+    """Move random samples from clients above their target size to clients below. Return the new owners."""
     gives, needs = np.maximum(sizes - targets, 0), np.maximum(targets - sizes, 0)
     if not gives.any():
         return owner
@@ -136,19 +136,19 @@ def classes_per_client(
         Literal["fedlsr", "shards", "disjoint_classes"],
         Shown(display_name={"fedlsr": "classes", "disjoint_classes": "evenly dealt classes"}),
         Field(
-            description="fedlsr: equal sizes, clients overlap; shards: label-sorted pieces; disjoint_classes: "
-            "every class held by the same number of clients."
+            description="fedlsr: clients of equal size that overlap; shards: pieces of the samples sorted by label; "
+            "disjoint_classes: every class has the same number of clients."
         ),
     ] = "fedlsr",
 ) -> list[np.ndarray]:
     """N classes per client: FedLSR's overlapping draws (FedMixCon), shards, or classes dealt out evenly.
 
-    `fedlsr` (FedLSR, FedMixCon): a client picks n classes, weights U(0, 1), and draws that many of its ⌊N/C⌋ samples
-    from each, without replacement within the client: clients overlap, and not every sample is used. Where a class has
-    too few samples, the client's other classes fill up; if they cannot, it stays smaller (noted as `short_clients`).
-    `shards`: sorted by label, cut into C·n shards of equal size (±1), n random shards per client: disjoint, complete,
-    fewer than n classes are possible. `disjoint_classes`: every class goes to the same number of clients (nC/K, ±1) in
-    equal parts (±1).
+    `fedlsr` (FedLSR, FedMixCon): a client has n random classes and ⌊N/C⌋ samples. Weights from U(0, 1) give the share
+    of each class. Samples are drawn without replacement within a client, so clients overlap and some samples are not
+    used. If a class has too few samples, the client gets more of its other classes. If these do not suffice, the client
+    is smaller (noted as `short_clients`). `shards`: the samples are sorted by label and cut into C·n shards of equal
+    size (±1). Each client gets n random shards, so clients are disjoint, every sample is used, and a client may have
+    fewer than n classes. `disjoint_classes`: every class goes to nC/K clients (±1) in equal parts (±1).
     """
     check_int(n, "n", 1, None if mode == "shards" else classes)
     if mode == "shards":
@@ -179,7 +179,7 @@ def _deal_fedlsr(
 
 
 def _fill_counts(counts: np.ndarray, room: np.ndarray) -> np.ndarray:
-    """Counts capped at `room`; what does not fit goes to entries with room left, the roomiest first."""
+    """Limit counts to `room`. The excess goes to entries with room left, those with the most room first."""
     capped = np.minimum(counts, room)
     missing = int((counts - capped).sum())
     for index in np.argsort(capped - room, kind="stable"):
@@ -224,10 +224,10 @@ def deal_classes(K: int, C: int, n: int, rng: np.random.Generator) -> np.ndarray
     """
     copies = np.full(K, n * C // K)
     copies[rng.permutation(K)[: n * C % K]] += 1
-    # A class's copies lie side by side and are at most C, so in n rounds of dealing nobody gets it twice.
+    # The copies of a class are adjacent and at most C, so no client gets a class twice in n rounds of dealing.
     order = rng.permutation(K)
     hands = np.repeat(order, copies[order]).reshape(n, C).T.copy()
-    for _ in range(SHUFFLES * n):  # swaps that keep hands distinct: away from the regular pattern of the deal
+    for _ in range(SHUFFLES * n):  # random swaps without duplicates, because the dealt classes have a regular pattern
         clients = rng.permutation(C)
         a, b = clients[: C // 2], clients[C // 2 : C // 2 * 2]
         i, j = rng.integers(0, n, len(a)), rng.integers(0, n, len(a))

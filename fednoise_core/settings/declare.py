@@ -1,10 +1,11 @@
-"""Settings, declared once, where they are used. pydantic checks, lists and documents them from there.
+"""Declarations of settings. Each setting is declared once, where it is used.
 
     mu: Annotated[float, Field(ge=0, description="Weight of the proximal term.")] = 0.01
 
 A field of a dataclass, or a keyword-only parameter of a function, is a setting if it has a description. Types are
-strict. "5" is not 5, true is not 1, and 5.0 is not a whole number, but 5 is taken for 5.0. Numbers are finite. The
-checks and their messages, config/schema (`fednoise schema`) and docs/reference.md come from the declarations.
+strict: "5" is not accepted for 5, true not for 1, and 5.0 not for a whole number. 5 is accepted for 5.0. Numbers must
+be finite. The checks, their messages, config/schema (`fednoise schema`) and docs/reference.md are generated from the
+declarations by pydantic.
 """
 
 import functools
@@ -37,8 +38,8 @@ T = TypeVar("T")
 Schema = Mapping[str, Any]
 CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, regex_engine="python-re")
 
-Share = Annotated[float, Field(ge=0, le=1)]  # of a whole
-# a stretch of rounds: so many, or a share of the run's (`resolve_rounds`). 1.0 is refused: one round, or all?
+Share = Annotated[float, Field(ge=0, le=1)]
+# a number of rounds, or a share of the run's rounds (`resolve_rounds`); 1.0 is refused because it is ambiguous
 Rounds = Annotated[int, Field(ge=0)] | Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -48,7 +49,7 @@ def _refuse_bool(value: Any) -> Any:
     return value
 
 
-NoBool = BeforeValidator(_refuse_bool)  # beside a Literal of numbers, which takes True for 1
+NoBool = BeforeValidator(_refuse_bool)  # for a Literal of numbers, which would accept True for 1
 
 
 def _refuse_repeats(values: list[T]) -> list[T]:
@@ -57,19 +58,19 @@ def _refuse_repeats(values: list[T]) -> list[T]:
     return values
 
 
-# a list in which no value stands twice: Distinct[str]
+# a list without repeated values: Distinct[str]
 Distinct = Annotated[list[T], AfterValidator(_refuse_repeats), Field(json_schema_extra={"uniqueItems": True})]
 
 
 class Settings(BaseModel):
-    """Base of models of settings."""
+    """Base class of models of settings."""
 
     model_config = CONFIG
 
 
 @dataclass(frozen=True)
 class AlsoAccepts:
-    """A word that a config file may hold instead of the value; the workflow replaces it before anything is made.
+    """A word that is allowed in config files instead of a value. The workflow replaces it before any job starts.
 
     Attributes:
         word: The word.
@@ -86,11 +87,12 @@ class AlsoAccepts:
 
 @dataclass(frozen=True)
 class Shown:
-    """Display of a setting in the headings of tables and figures. Without it they show its name and value.
+    """Display of a setting in the headings of tables and figures. By default, they show its name and value.
 
     Attributes:
-        display_name: Words in which {} is the value, or words by value.
-        in_headings: Whether headings show it. Otherwise they do where two settings differ in nothing else.
+        display_name: Text in which {} stands for the value, or one text for each value.
+        in_headings: Whether headings always show the setting. If not, they show it only when two headings would
+            otherwise be equal.
     """
 
     display_name: str | Mapping[Any, str] = ""
@@ -101,13 +103,13 @@ class Shown:
 
 
 def model_of(*owners: Any) -> type[Settings]:
-    """Model of the settings of a dataclass or function.
+    """Return the pydantic model of the settings of a dataclass or function.
 
-    What has no description is not a setting. The caller hands it over.
+    A field or parameter without a description is not a setting. It is an ordinary argument.
 
     Args:
-        *owners: A model, which is returned as it is, objects that have their model as `settings`, or dataclasses and
-            functions whose settings are joined.
+        *owners: A model, which is returned unchanged, objects that have their model as `settings`, or dataclasses and
+            functions whose settings are combined.
 
     Returns:
         The pydantic model.
@@ -142,7 +144,7 @@ def settings_of(owner: Any) -> dict[str, FieldInfo]:
 
 
 def with_defaults(owner: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` with the defaults of those settings that they leave out."""
+    """Add the defaults of missing settings to `values`."""
     defaults = {
         name: setting.get_default() for name, setting in settings_of(owner).items() if not setting.is_required()
     }
@@ -163,7 +165,7 @@ def json_schema(hint: Any) -> dict[str, Any]:
 
 
 def _inline_refs(value: Any, defs: Schema, named: bool = False) -> Any:
-    """Replace references by what they name. named: the keys of `value` are names of settings."""
+    """Replace references in a schema by the definitions. `named`: the keys of `value` are names of settings."""
     if isinstance(value, list):
         return [_inline_refs(part, defs) for part in value]
     if not isinstance(value, dict):
@@ -184,7 +186,7 @@ def check_value(hint: Any, value: Any, place: str) -> Any:
 
     Args:
         hint: Type or model.
-        value: Value to check. numpy's numbers and arrays are taken for Python's.
+        value: Value to check. numpy's numbers and arrays are converted to Python's.
         place: Beginning of the message, such as `train`.
 
     Returns:
@@ -203,7 +205,7 @@ def check_value(hint: Any, value: Any, place: str) -> Any:
 
 
 def check_keys(hints: Mapping[str, Any], values: Mapping[str, Any], place: str) -> None:
-    """Check those keys of a mapping that are read. It may have others.
+    """Check some keys of a mapping. The mapping may have further keys, which are ignored.
 
     Args:
         hints: Type of each key.
@@ -211,7 +213,7 @@ def check_keys(hints: Mapping[str, Any], values: Mapping[str, Any], place: str) 
         place: Beginning of the message.
 
     Raises:
-        SpecError: `place.key: expected …, got …` for the first value that does not fit. A missing one is None.
+        SpecError: `place.key: expected …, got …` for the first value that does not fit. A missing value is None.
     """
     for key, hint in hints.items():
         check_value(hint, values.get(key), f"{place}.{key}")
@@ -241,7 +243,7 @@ def _type_adapter(hint: Any) -> TypeAdapter[Any]:
 
 
 def _to_python(value: Any) -> Any:
-    """Numpy's numbers and arrays, and tuples, as Python's numbers and lists; whole numbers as keys become texts."""
+    """Convert numpy's numbers and arrays, and tuples, to Python's numbers and lists. Whole-number keys become texts."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
@@ -253,7 +255,7 @@ def _to_python(value: Any) -> Any:
 
 
 def _to_text(key: Any) -> Any:
-    """A key as YAML and JSON have it: `{3: 5}` of Python is `{"3": 5}`."""
+    """Convert a key to text, as in JSON: `{3: 5}` becomes `{"3": 5}`."""
     return str(key) if isinstance(key, int | np.integer) and not isinstance(key, bool) else key
 
 
@@ -269,11 +271,11 @@ def describe_problems(error: ValidationError, value: Any, schema: Schema) -> lis
         schema: JSON schema of the expected type.
 
     Returns:
-        For each key of the value, the keys that lead to what is wrong, and what is wrong with it.
+        For each key of the value with a problem, the path of keys to the wrong value, and the problem in words.
     """
     problems = error.errors(include_url=False)
     if isinstance(value, Mapping) and "anyOf" not in schema:
-        # an unknown key says more than that another one is missing
+        # an unknown key is more informative than a missing key, because it may be a misspelling
         names_key = any(
             entry["type"] in ("extra_forbidden", "invalid_key") and len(entry["loc"]) <= 2 for entry in problems
         )
@@ -356,7 +358,7 @@ def _format_key(keys: Iterable[str | int]) -> str:
 
 
 def _error_keys(error: Any, value: Any) -> list[str | int]:
-    """The keys of `value` in the place of an error, without the names of a union's branches."""
+    """Return the path of keys to an error in `value`, without the names of a union's branches."""
     keys: list[str | int] = []
     for key in error["loc"]:
         listed = isinstance(value, list) and isinstance(key, int)
@@ -390,7 +392,7 @@ def flatten_settings(settings: Mapping[str, Any], above: str = "") -> Iterator[t
 
 
 def did_you_mean(word: object, allowed: Iterable[object], *, or_all: bool = True) -> str:
-    """Hint at the known word that is nearest to a wrong one.
+    """Suggest the known word that is nearest to a wrong word.
 
     Args:
         word: The wrong word.

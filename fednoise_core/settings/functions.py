@@ -1,6 +1,6 @@
-"""Functions with settings, arguments of the Python interface, and exact shares. Does not import torch.
+"""Functions with settings, checks of arguments of the Python interface, and exact shares. Does not import torch.
 
-A spec chooses such a function by its `kind`. Noise models and partitions are made this way.
+A spec selects a function by its `kind`. Noise models and partitions are such functions.
 """
 
 import functools
@@ -58,7 +58,7 @@ def import_named(where: str, place: str) -> Any:
         The function or class.
 
     Raises:
-        SpecError: It cannot be imported, whatever its module raises.
+        SpecError: It cannot be imported, for any reason.
     """
     module, _, name = where.partition(":")
     if not module or not name:
@@ -201,7 +201,7 @@ def spec_of(value: Any, key: str, name: str) -> dict[str, Any]:
         A new dict.
 
     Raises:
-        SpecError: JSON cannot hold a value. Settings are part of the result files.
+        SpecError: A value cannot be stored as JSON. Settings are part of the result files.
         TypeError: `value` is neither a name nor a mapping.
     """
     expect_type(value, (str, Mapping), name, f'pass a name, or a mapping like {{"{key}": …}}')
@@ -209,7 +209,7 @@ def spec_of(value: Any, key: str, name: str) -> dict[str, Any]:
 
 
 def _describe_value(value: Any) -> str:
-    """A value's type and, where it helps, its content, in a few words."""
+    """Describe the type of a value in a few words, and its content if it helps."""
     if isinstance(value, np.ndarray):
         return f"an array {value.dtype} {list(value.shape)}"
     text = repr(value)

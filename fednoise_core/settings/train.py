@@ -15,14 +15,14 @@ from fednoise_core.settings.declare import Shown, check_value, model_of
 
 
 class ValidatedSettings:
-    """Base of frozen dataclasses that check their settings when they are made.
+    """Base class of frozen dataclasses that check their settings when they are made.
 
-    Checks across several fields belong into the subclass's `__post_init__`, after `super().__post_init__()`.
+    Checks of several fields belong in the `__post_init__` of the subclass, after `super().__post_init__()`.
 
     Attributes:
         place: Beginning of every message.
-        excluded_settings: Inherited settings that do nothing in this class. The class does not have them.
-        needs_train: Training setting → the only values of it (in `self.train`) that this class works with.
+        excluded_settings: Inherited settings that have no effect in this class and are removed from it.
+        needs_train: Training setting → the only values (in `self.train`) that this class supports.
     """
 
     place: ClassVar[str] = ""
@@ -50,7 +50,7 @@ def public_functions(cls: type) -> list[str]:
     return [name for name, value in vars(cls).items() if isinstance(value, FunctionType) and not name.startswith("_")]
 
 
-MANY = 10**6  # rounds, epochs, batch size: more is a slip of the keyboard
+MANY = 10**6  # largest number of rounds, epochs, or samples per batch; a larger number is likely a typing error
 Named = str | dict[str, JsonValue]  # a name, or {name, options…}
 NetSetting = Named | SkipJsonSchema[Callable[..., Any]]  # in Python also a function that makes the net
 
@@ -63,10 +63,7 @@ class Train(ValidatedSettings):
 
     net: Annotated[
         NetSetting | Annotated[list[NetSetting], Field(min_length=1)],
-        Field(
-            description="A net's name, {name, options…}, or a list of these that clients take in turn (client c gets "
-            "number c mod length)."
-        ),
+        Field(description="A net's name, {name, options…}, or a list of these (client c gets number c mod length)."),
     ] = "small_cnn"
     rounds: Annotated[int, Field(ge=1, le=MANY, description="R, communication rounds.")] = 100
     fraction: Annotated[
@@ -77,8 +74,8 @@ class Train(ValidatedSettings):
     sampling: Annotated[
         Literal["keyed", "continued"],
         Field(
-            description="Cohorts: keyed to seed and round, or continued from the generator that drew the labels (needs "
-            "a noise_seed; parity with FedEFC)."
+            description="Cohorts: drawn from seed and round, or from the continued generator of the labels, as in "
+            "FedEFC's code (needs a noise_seed)."
         ),
     ] = "keyed"
     epochs: Annotated[int, Shown(display_name="local epochs"), Field(ge=1, le=MANY, description="E, local epochs.")] = 5
@@ -88,15 +85,15 @@ class Train(ValidatedSettings):
     lr: Annotated[
         float, Shown(display_name="learning rate"), Field(ge=0, description="eta_l, local learning rate, constant.")
     ] = 0.05
-    momentum: Annotated[float, Field(ge=0, lt=1, description="Of SGD; not carried between rounds.")] = 0.0
+    momentum: Annotated[float, Field(ge=0, lt=1, description="Momentum of SGD; reset in each round.")] = 0.0
     weight_decay: Annotated[float, Field(ge=0, description="Added to the gradient.")] = 0.0
     clip: Annotated[float, Field(ge=0, description="Largest gradient norm; 0 = off.")] = 0.0
     optimiser: Annotated[Literal["sgd", "adam"], Field(description="Local optimiser, fresh in every round.")] = "sgd"
     last_batch: Annotated[
         Literal["short", "drop", "wrap"],
         Field(
-            description="An epoch's last, smaller batch: kept, left out (never a client's only one), or filled up from "
-            "the same epoch."
+            description="Smaller last batch of an epoch: short keeps it; drop leaves it out, unless it is the client's "
+            "only batch; wrap fills it up from the same epoch."
         ),
     ] = "short"
     augment: Annotated[
@@ -105,25 +102,25 @@ class Train(ValidatedSettings):
     precision: Annotated[
         Literal["fp32", "tf32", "bf16"],
         Field(
-            description="tf32: on a GPU, products and convolutions with 10 bits behind the point; on a CPU the same as "
-            "fp32. bf16: training under autocast over fp32 weights (on a GPU, the rest in tf32). Both change numbers."
+            description="tf32: matrix products and convolutions on a GPU with a mantissa of 10 bits; equal to fp32 on "
+            "a CPU. bf16: training under autocast with fp32 weights (other operations in tf32 on a GPU)."
         ),
     ] = "fp32"
     eval_precision: Annotated[
         Literal["fp32", "bf16"],
-        Field(description="Of evaluations and other predictions in evaluation mode. bf16: under autocast."),
+        Field(description="Precision of evaluations and other predictions in evaluation mode. bf16: under autocast."),
     ] = "fp32"
     eval_every: Annotated[
-        int, Field(ge=1, le=MANY, description="Rounds between evaluations (the last round always counts).")
+        int, Field(ge=1, le=MANY, description="Rounds between evaluations. The last round is always evaluated.")
     ] = 1
     eval_last: Annotated[
-        int, Field(ge=1, le=MANY, description="So many rounds at the end are all evaluated, whatever `eval_every` is.")
+        int, Field(ge=1, le=MANY, description="Number of last rounds that are all evaluated, in spite of `eval_every`.")
     ] = 1
     eval_batch: Annotated[int, Field(ge=1, le=MANY, description="Images per evaluation batch.")] = 1000
 
 
 def resolve_warmup(rounds: int, length: float) -> int:
-    """Number of rounds of a setting of the type `Rounds` in which 0 stands for a tenth of all rounds, rounded up.
+    """Compute the rounds of a setting of type `Rounds` for which 0 means a tenth of all rounds, rounded up.
 
     Args:
         rounds: Rounds of the run.
@@ -137,9 +134,9 @@ def resolve_rounds(rounds: int, length: float) -> int:
 
     Args:
         rounds: All rounds of the run.
-        length: So many rounds, or below 1 a share of `rounds`, rounded half up.
+        length: A number of rounds, or a share of `rounds` if it is below 1. Shares are rounded half up.
 
     Returns:
-        The number, at least 1. Absolute round numbers of a source become shares of its R.
+        The number of rounds, at least 1.
     """
     return max(1, int(rounds * length + 0.5) if length < 1 else int(length))

@@ -1,6 +1,6 @@
-"""Names of the variants that a `sweep` makes of one method, such as `fedprox@mu=0.1@train.lr=0.05`.
+"""Ids of the variants that a `sweep` makes of one method, such as `fedprox@mu=0.1@train.lr=0.05`.
 
-A variant's id is part of paths. No other id may hold an `@`, so the id alone gives the method and the values.
+The id of a variant is part of paths. No other id may contain `@`, so method and values can be read from the id.
 """
 
 import re
@@ -55,7 +55,7 @@ def parse_settings(method: str) -> dict[str, str]:
 
 
 def index_of(names: Sequence[Any], value: Any) -> int | None:
-    """Find an id in a list that may name it or the method that it is a variant of.
+    """Find an id in a list. The list may contain the id itself, or the method that it is a variant of.
 
     Args:
         names: Ids and other values.
@@ -105,7 +105,7 @@ def swept_field(methods: Sequence[str], asked: str | None = None) -> str:
         The field that was asked for, else the only one.
 
     Raises:
-        SpecError: No method is a variant by this field, all have one value of it, or there are several to choose from.
+        SpecError: No method is a variant by this field, all variants have the same value, or the field is ambiguous.
     """
     if asked == NOISE_RATE:
         return asked
@@ -123,7 +123,7 @@ def swept_field(methods: Sequence[str], asked: str | None = None) -> str:
 
 
 def _path_value(value: Any) -> str:
-    """Write a value as part of a path. Numbers are shortest and exact, so that 1 and 1.0 are one variant."""
+    """Write a value as part of a path. Numbers have their shortest exact form, so 1 and 1.0 are the same variant."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, int | float):

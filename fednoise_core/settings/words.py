@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-SHOWN = 60  # letters of a wrong value in a message
+SHOWN = 60  # longest text of a wrong value in a message
 
 
 def short_repr(value: Any) -> str:
@@ -25,7 +25,7 @@ def short_repr(value: Any) -> str:
 
 
 def describe_schema(schema: Mapping[str, Any], quote: Callable[[Any], str] = short_repr) -> str:
-    """Describe the type and range that a JSON schema asks for.
+    """Describe the type and range that a JSON schema requires.
 
     Args:
         schema: JSON schema.

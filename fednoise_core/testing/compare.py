@@ -30,7 +30,7 @@ def same_state(a: Any, b: Any) -> bool:
 
 
 def golden_numbers(run: Any) -> dict[str, Any]:
-    """Collect a few numbers of a run that move whenever its arithmetic does.
+    """Collect a few numbers of a run that change whenever its arithmetic changes.
 
     Args:
         run: The finished run.

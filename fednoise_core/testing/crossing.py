@@ -1,7 +1,7 @@
-"""Watch what crosses between clients and server while a method runs.
+"""Record the values that clients and server exchange while a method runs.
 
-Its names are compared with what the class declares (`wire`), its bytes with what the engine counts. Values that tell a
-client's labels are found.
+Their names are compared with the class's declaration (`wire`), and their bytes with the engine's count. Values that
+reveal a client's labels are detected.
 """
 
 import contextlib
@@ -20,19 +20,19 @@ from fednoise_core.engine.relay import Relayed
 from fednoise_core.engine.world import SERVER
 from fednoise_core.ops.weights import Weights, count_bytes
 
-SIDES = ("broadcast", "update", "relay")  # to clients, to the server, and by it to other clients
-FEW = 5  # a client with fewer samples is not looked at: its labels could stand in a tensor by chance
+SIDES = ("broadcast", "update", "relay")  # to clients, to the server, and through the server to other clients
+FEW = 5  # clients with fewer samples are not checked, because a tensor could contain their labels by chance
 
 
 @dataclass
 class Crossed:
-    """Record of everything that crossed between clients and server in a run.
+    """Record of all values that clients and server exchanged in a run.
 
     Attributes:
-        names: side -> name -> the round in which it first crossed.
-        labels: Where a client's labels were sent.
-        bytes_down: Of all broadcasts that were seen, to compare with what the engine counts.
-        bytes_up: The same of all updates.
+        names: side -> name -> the first round in which it was sent.
+        labels: Descriptions of values that revealed a client's labels.
+        bytes_down: Bytes of all recorded broadcasts, to compare with the engine's count.
+        bytes_up: Bytes of all recorded updates.
     """
 
     names: dict[str, dict[str, int]] = field(default_factory=lambda: {side: {} for side in SIDES})
@@ -41,7 +41,7 @@ class Crossed:
     bytes_up: int = 0
 
     def record_broadcast(self, state: Any, broadcast: Mapping[str, Any]) -> None:
-        """Record what the server sends to one client.
+        """Record the values that the server sends to one client.
 
         Args:
             state: The run's state, for the round and the size of relayed messages.
@@ -52,7 +52,7 @@ class Crossed:
             self.bytes_down += state.relay.size(value) if isinstance(value, Relayed) else count_bytes(value)
 
     def record_update(self, fed: Federation, state: Any, client: int, values: Any, source: str) -> None:
-        """Record what a client sends.
+        """Record the values that a client sends.
 
         Args:
             fed: The federation, for the client's labels.
@@ -70,27 +70,26 @@ class Crossed:
                     self.labels.append(f"round {state.round}, client {client}: {side} {name!r}")
 
     def count_pooling(self, fed: Federation) -> None:
-        """Count what clients gave away before there was a federation of one client (`pooled`).
+        """Count the bytes that clients sent for pooling, before the federation of one client (`pooled`).
 
-        Only the first call counts.
-        A federation that is not pooled has nothing to count.
+        Only the first call has an effect, and only with pooling.
         """
         if fed.world.pooling_bytes and "labels" not in self.names["update"]:
             self.names["update"] |= {"images": 0, "labels": 0}
             self.bytes_up += fed.world.pooling_bytes
 
     def format_wire(self) -> str:
-        """Write what crossed as the declaration of a class."""
+        """Write the recorded names in the form of a class's declaration."""
         sides = {side: tuple(sorted(names)) for side, names in self.names.items() if names or side != "relay"}
         return f"wire: ClassVar = {sides}".replace("'", '"')
 
 
 def compare_wire(wire: Mapping[str, Sequence[str]], crossed: Crossed) -> list[str]:
-    """Compare a declaration with what crossed.
+    """Compare a declaration with the recorded names.
 
     Args:
         wire: side -> names, in the form of docs/method_reference.md.
-        crossed: What crossed.
+        crossed: The record.
 
     Returns:
         One line for each difference.
@@ -108,14 +107,14 @@ def compare_wire(wire: Mapping[str, Sequence[str]], crossed: Crossed) -> list[st
 
 
 def tells_labels(value: Any, y: Tensor) -> bool:
-    """Find out whether a value tells a client's labels.
+    """Return True if a value reveals a client's labels.
 
-    It does if a tensor, an entry of weights, or a list or dict of numbers in it holds exactly the labels, in whatever
-    order and shape, or one row [K] per sample with a single number other than 0 in the label's place. Parts of longer
-    tensors, and counts, are not found.
+    This is so if a tensor, an entry of weights, or a list or dict of numbers in it contains exactly the labels, in any
+    order and shape. It is also so if it has one row [K] per sample whose only nonzero number is at the label's
+    position. Parts of longer tensors, and counts, are not detected.
 
     Args:
-        value: What was sent.
+        value: The value that was sent.
         y: The labels [n].
     """
     if isinstance(value, Weights):
@@ -138,10 +137,10 @@ def tells_labels(value: Any, y: Tensor) -> bool:
 
 @contextlib.contextmanager
 def watch_crossing() -> Iterator[Crossed]:
-    """Record what crosses in every federation that runs in this process with the executor `sequential`.
+    """Record the exchange in every federation that runs in this process with the executor `sequential`.
 
     Yields:
-        What has crossed so far.
+        The record, which is updated during the run.
     """
     crossed = Crossed()
     requests_of, collect = Federation._make_requests, Federation._collect_results
@@ -159,7 +158,7 @@ def watch_crossing() -> Iterator[Crossed]:
         def one(request: Any, result: Any) -> Any:
             if request.client != SERVER:
                 crossed.record_update(self, state, request.client, {**result.update, "relay": result.relay}, "")
-                crossed.bytes_up -= result.twice  # what is sent and handed on crosses once
+                crossed.bytes_up -= result.twice  # bytes in both update and relay are sent once
             return result
 
         return collect(self, state, requests, sent, (one(*pair) for pair in zip(requests, results, strict=True)))
@@ -167,7 +166,7 @@ def watch_crossing() -> Iterator[Crossed]:
     def seen_calls(
         self: Federation, state: Any, clients: Any, fn: Any, broadcast: Any = None, *, per_client: Any = None
     ) -> Any:
-        if fn.__name__ in ("predict_held_out", "suspect_labels"):  # the last questions: answers stay with the owners
+        if fn.__name__ in ("predict_held_out", "suspect_labels"):  # their results stay with the owners
             return on_clients(self, state, clients, fn, broadcast, per_client=per_client)
 
         @functools.wraps(fn)

@@ -1,9 +1,9 @@
-"""pytest's side of the contract suite: its options, and the fixtures of its tests.
+"""pytest plugin of the contract suite, with its options and the fixtures of its tests.
 
     python -m pytest -p fednoise_core.testing.plugin --pyargs fednoise_core.testing --method mypackage.mymodule:MyMethod
 
 `python -m fednoise_core.testing --method …` is the same. `-p` is needed because pytest reads the options of a
-conftest.py only where a path leads to it.
+conftest.py only if the path of the conftest.py is an argument.
 """
 
 import functools
@@ -40,10 +40,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Look the methods under test up before tests are collected, so that an error is one line."""
+    """Look up the methods under test before tests are collected, so that an error is one line."""
     asked = any("fednoise_core.testing" in str(arg) for arg in config.args)
     if (asked or config.getoption("--method")) and not config.getoption("help"):
-        _list_subjects(config)  # before tests are collected: later pytest shows its own call stack, too
+        _list_subjects(config)  # before tests are collected, because later pytest also shows its own call stack
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -55,7 +55,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @functools.cache
 def _list_subjects(config: pytest.Config) -> list[Any]:
-    """The methods under test. Raises UsageError for options that name none."""
+    """List the methods under test. Raises UsageError if the options name none."""
     from fednoise_core.io import SpecError
     from fednoise_core.testing.subject import find_subject
 

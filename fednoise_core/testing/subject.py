@@ -1,4 +1,4 @@
-"""A method under test: how it is found, how it runs on the small world, and what goes wrong on purpose."""
+"""A method under test: functions that find it, run it on the small world, and inject faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fednoise_core.testing.crossing import Crossed, watch_crossing
 
 @dataclass(frozen=True)
 class Subject:
-    """A method under test, with settings under which a few short rounds do all that it can do.
+    """A method under test, with settings under which a few short rounds run all of its code.
 
     Attributes:
         method: {"name": …, settings…}.
@@ -94,10 +94,10 @@ class Subject:
         )
 
     def play_with_checkpoints(self, folder: Path) -> Played:
-        """Run the method on the small world and watch what crosses.
+        """Run the method on the small world and record what clients and server exchange.
 
         Args:
-            folder: Gets the files of the run, and the checkpoint after each round.
+            folder: Folder for the files of the run, and for the checkpoint after each round.
         """
 
         def keep_all(path: Path, key: str, state: Any, log: Any) -> None:
@@ -111,7 +111,7 @@ class Subject:
 
 @dataclass
 class Played:
-    """A whole run, its files, the checkpoint after each of its rounds but the last, and what crossed."""
+    """A whole run, its files, the checkpoint after each round except the last, and the recorded exchange."""
 
     run: simulate.FinishedRun
     out: Path
@@ -146,7 +146,7 @@ def poison_updates(clients: Collection[int]) -> Iterator[list[int]]:
     """Put a NaN into every update of these clients.
 
     Yields:
-        A list that gets the client of each.
+        A list to which the client of each changed update is added.
     """
     collect, hit = Federation._collect_results, []
 
@@ -166,7 +166,7 @@ def poison_updates(clients: Collection[int]) -> Iterator[list[int]]:
 
 
 def _with_nan(result: FitResult) -> FitResult:
-    """The result with NaN in what it sends; if it sends no such numbers, in the models that it keeps."""
+    """Put NaN into the floats that a result sends, or, if it sends none, into the models of its client state."""
     for name in ("update", "relay", "client_state"):
         tree = getattr(result, name) or {}
         models = {key: value for key, value in tree.items() if isinstance(value, Weights)}
@@ -178,7 +178,7 @@ def _with_nan(result: FitResult) -> FitResult:
 
 
 def _fill_nan(tree: Any) -> Any:
-    """A copy in which all floats are NaN."""
+    """Copy a tree with all floats replaced by NaN."""
     if isinstance(tree, float):
         return math.nan
     if isinstance(tree, dict):

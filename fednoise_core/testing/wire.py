@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 UNSEEDED = ("rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "rand_like", "randn_like")
-# doors to labels and to global state; the first line is of State and Federation, for the engine only
+# names that give access to labels or global state; those in the first line are for the engine only
 DOORS = (
     *("relabelled", "clients", "store", "relay", "world", "executor"),
     *("manual_seed", "__dict__", "load", "loadtxt", "memmap"),
@@ -69,13 +69,13 @@ def allow_clean(inner: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def reachable_ids(start: Any) -> set[int]:
-    """Collect the ids of all objects that attributes and items lead to, private ones too.
+    """Collect the ids of all objects that are reachable through attributes and items, including private ones.
 
     Args:
         start: The object to start from.
 
     Returns:
-        Its own id and theirs.
+        The ids, including that of `start`.
     """
     seen: set[int] = set()
     todo = [start]
@@ -95,9 +95,9 @@ def reachable_ids(start: Any) -> set[int]:
 
 
 def find_reaches(source: str) -> list[str]:
-    """List what a method's source does that it must not.
+    """List the violations in a method's source code.
 
-    It must not reach into private parts or to labels, and must not draw unseeded numbers.
+    The code must not use private attributes or labels, and must not draw random numbers without a seed.
 
     Args:
         source: Text of the module.

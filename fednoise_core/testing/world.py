@@ -37,9 +37,9 @@ PAIR = [{"name": "mlp", "hidden": 6}, {"name": "small_cnn", "width": 2, "hidden"
 
 @functools.cache
 def arrays() -> Arrays:
-    """Make images that show their class as a bright stripe under noise.
+    """Make images that show their class as a bright stripe with noise.
 
-    The training samples stand in the order of the clients that hold them.
+    The training samples are in the order of the clients that hold them.
     Test labels are spread evenly over the classes.
     """
     draw = stream(0, "toy images")
@@ -112,7 +112,7 @@ def two_classes() -> tuple[Arrays, Labels]:
 
 @functools.cache
 def toy_partition(sizes: tuple[int, ...] = SIZES) -> Partition:
-    """Make a partition in which clients hold stretches of the samples, in order.
+    """Make a partition in which each client holds consecutive samples, in order.
 
     Args:
         sizes: Samples per client. Default: those of the small world.

@@ -1,1 +1,1 @@
-"""Executors run clients' work: one by one, or by worker processes."""
+"""Executors run the clients, one after another or in worker processes."""

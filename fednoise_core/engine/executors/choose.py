@@ -1,4 +1,4 @@
-"""Choose the executor that a name means."""
+"""Make an executor from its name."""
 
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers

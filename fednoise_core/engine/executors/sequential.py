@@ -1,4 +1,4 @@
-"""The reference executor, which runs one client after another, and fits that take each step together."""
+"""The reference executor, which runs one client after another, and lockstep fits of several clients."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,12 +13,12 @@ from fednoise_core.engine.world import World
 
 
 class Together:
-    """Fits of several clients that are open at once, so that each step can depend on the messages of all before it.
+    """Lockstep fits of several clients. Each step can depend on messages that all clients send before it.
 
-    Each has a workspace of its own.
+    Each fit has its own workspace.
 
     Attributes:
-        steps: How many steps each fit takes.
+        steps: Number of steps of each fit.
     """
 
     def __init__(self, world: World, requests: Sequence[FitRequest]):
@@ -30,11 +30,11 @@ class Together:
     def collect_messages(self, k: int) -> list[dict[str, Any]]:
         """Collect the message of each client before step k.
 
-        The step's batches are made here, and kept for `take_step`.
+        The batches of the step are made here and stored for `take_step`.
         Messages are computed without gradients.
 
         Returns:
-            The answers of `Local.make_message`, one per client.
+            The results of `Local.make_message`, one per client.
         """
         self._batches = [fit.make_batch(k) for fit in self.fits]
         with torch.no_grad():
@@ -44,11 +44,11 @@ class Together:
             ]
 
     def take_step(self, k: int, replies: Sequence[Mapping[str, Any]]) -> None:
-        """Take step k of each client, on the batch of its message.
+        """Take step k of each client, on the batch from `collect_messages`.
 
         Args:
-            k: The step, for which `collect_messages` was called before.
-            replies: What `broadcast` holds beside the rest in this step, one mapping per client.
+            k: The step. `collect_messages` must have been called for it.
+            replies: Further entries of `broadcast` for this step, one mapping per client.
         """
         for fit, batch, reply in zip(self.fits, self._batches, replies, strict=True):
             fit.train_batch(k, batch, reply)
@@ -61,8 +61,8 @@ class Together:
 class Sequential:
     """Runs fits and client-side functions one by one.
 
-    It is the base of all executors, which override what they run on `count` clients at once. Their results come in the
-    order of the requests, too, whatever finished first.
+    It is the base class of all executors. Other executors run `count` clients in parallel. They also return results in
+    the order of the requests, not in the order in which clients finish.
     """
 
     name = "sequential"
@@ -96,17 +96,17 @@ class Sequential:
             broadcasts: The broadcast of each.
 
         Yields:
-            (the answer, the client as it is afterwards).
+            (result, client), where the client has its new state and targets.
         """
         for client, broadcast in zip(clients, broadcasts, strict=True):
             yield call_on(client, fn, load_mapping(broadcast)), client
 
     def together(self, requests: Sequence[FitRequest]) -> Together:
-        """Open these fits at once, for `Federation.fit_lockstep`.
+        """Open these fits together, for `Federation.fit_lockstep`.
 
-        They run in this process on every executor, since the server answers before each step.
+        Every executor runs them in this process, because the server answers before each step.
         """
         return Together(self.world, requests)
 
     def close(self) -> None:
-        """Free what the executor holds. This one holds nothing."""
+        """Free the executor's resources. This executor has none."""

@@ -1,12 +1,12 @@
-"""The CPU executor: forked single-thread processes, each taking whole clients.
+"""The CPU executor: forked single-thread processes. Each process runs one client at a time.
 
-Its results equal those of `sequential` bit for bit, however many processes there are.
+Its results equal those of `sequential` bit for bit, for any number of processes.
 
-The processes are forked once, when the world is built and before anything is trained: data are shared by the system's
-copy-on-write. Weights travel through a pipe as the bytes of their flat buffers: torch's own way, a shared-memory file
-and a message about it for every tensor, is slower for small nets, holds a file open for as long as the tensor lives (a
-thousand clients that keep something reach the system's limit), and needs room in /dev/shm. Two threads in one process
-would wait for each other at every small kernel.
+The processes are forked once, after the world is built and before training. They share the data by copy-on-write.
+Weights are sent through a pipe as the bytes of their flat buffers. torch would instead send each tensor as a
+shared-memory file. This is slower for small nets and needs space in /dev/shm. It also keeps one file open per tensor,
+so a thousand clients with client state reach the system's limit. Threads instead of processes would wait for each other
+at every small kernel.
 """
 
 import ctypes
@@ -35,9 +35,9 @@ from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
 from fednoise_core.ops.weights import Layout, Weights
 
-PARENT_SECONDS = 1.0  # between looks for the parent
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-_FORKING = threading.Lock()  # a worker that another thread forks would keep the pipe of this one open beyond its death
+PARENT_SECONDS = 1.0  # interval of checks that the parent process exists
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # options of mallopt(3)
+_FORKING = threading.Lock()  # a worker that another thread forks now would inherit this pipe and keep it open
 
 
 class WorkerDied(RuntimeError):
@@ -46,7 +46,7 @@ class WorkerDied(RuntimeError):
 
 @dataclass(frozen=True)
 class _Call:
-    """A function for one client, with what makes up the client."""
+    """Call of a function on one client, with the data of the client."""
 
     fn: Callable[[Client, Any], Any]
     client: int
@@ -57,9 +57,9 @@ class _Call:
 
 
 class Workers(Sequential):
-    """`count` forked processes (default: one per core this process may use). Close it to end them.
+    """Executor with `count` forked processes (default: one per core that this process may use). `close` ends them.
 
-    An error in a worker is raised here as it is, with the worker's traceback.
+    An exception in a worker is raised again in this process, with the worker's traceback as a note.
     """
 
     name = "workers"
@@ -83,7 +83,7 @@ class Workers(Sequential):
                 self._pipes.append(parent_end)
 
     def run(self, requests: Sequence[FitRequest]) -> Iterator[FitResult]:
-        """Run these fits. The largest clients start first, so that no worker ends with a long one.
+        """Run these fits. The largest clients start first, so that no long fit is left for the end.
 
         Yields:
             Results in the order of the requests.
@@ -96,12 +96,12 @@ class Workers(Sequential):
     ) -> Iterator[tuple[Any, Client]]:
         """Call fn(client, broadcast) for each client, in the workers.
 
-        Arguments and answers are those of `Sequential.call`. `fn` is sent by name, so it stands at the top level of a
-        module.
+        Arguments and results are those of `Sequential.call`. `fn` is sent by name, so it must be defined at the top
+        level of a module.
 
         Raises:
             WorkerDied: A worker ended without an answer.
-            TypeError: `fn`, or something that goes with it, cannot be sent.
+            TypeError: `fn` or one of its arguments cannot be sent.
         """
         calls = [
             _Call(fn, me.id, me.kept, me.relabelled, me.round, broadcast)
@@ -128,8 +128,8 @@ class Workers(Sequential):
                     busy[pipe] = number
                     with _name_dead_worker(work[number].client):
                         pipe.send_bytes(message)
-                    following = next(messages, None)  # only one waits ready: what all keep may not fit into memory
-                for number, answer in answers:  # when the workers are busy again
+                    following = next(messages, None)  # one at a time: all client states may not fit into memory
+                for number, answer in answers:  # decoded after the workers have new work
                     done[number] = _load_message(answer, self._layouts)
                     if isinstance(done[number], Exception):
                         raise done[number]
@@ -144,7 +144,7 @@ class Workers(Sequential):
                     del busy[pipe]
                     idle.append(pipe)
         finally:
-            if busy:  # after an error, or left early: nobody waits for these any more
+            if busy:  # after an error or an early exit, nobody waits for these workers
                 self.close()
 
     def close(self) -> None:
@@ -166,12 +166,12 @@ def _name_dead_worker(client: int) -> Iterator[None]:
 
 
 def _count_cores() -> int:
-    """Cores that this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Pickler(pickle.Pickler):
-    """Tensors as the bytes of what they show, not of the buffer that they are views of; known layouts by number."""
+    """Pickler that stores only the elements of a tensor view, not its whole buffer, and known layouts by number."""
 
     def __init__(self, file: io.BytesIO, layouts: Sequence[Layout]):
         super().__init__(file, protocol=5)
@@ -184,10 +184,10 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is Weights:
-            return Weights, (obj.layout, obj.flat)  # without its views, which are made anew
+            return Weights, (obj.layout, obj.flat)  # without its views, which the constructor makes
         if type(obj) is Tensor and obj.layout == torch.strided:
             plain = obj.detach()
-            if obj.dtype == torch.bfloat16:  # unknown to numpy
+            if obj.dtype == torch.bfloat16:  # not supported by numpy
                 return _make_bfloat16, (plain.contiguous().view(torch.int16).numpy(),)
             return _make_tensor, (plain.numpy(),)
         return NotImplemented
@@ -203,7 +203,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _load_sources(work: Any) -> Any:
-    """A request or a call with its mappings at hand, because functions that fetch them cannot be sent."""
+    """Load the mappings of a request or a call, because functions that load them cannot be sent."""
     return replace(work, client_state=load_mapping(work.client_state), broadcast=load_mapping(work.broadcast))
 
 
@@ -232,7 +232,7 @@ def _load_message(message: bytes, layouts: Sequence[Layout]) -> Any:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep what this process frees, else each fit asks for it anew."""
+    """Make glibc keep freed memory in this process. Otherwise each fit requests it from the system again."""
     if hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(M_MMAP_THRESHOLD, 1 << 25)
         libc.mallopt(M_TRIM_THRESHOLD, 1 << 27)
@@ -242,7 +242,7 @@ def keep_freed_memory() -> None:
 
 
 def _serve_requests(world: World, pipe: Connection, parent: int) -> None:
-    """The life of a worker, which answers each message with a result or an exception. parent: the asking process."""
+    """Run a worker: answer each message with a result or an exception. `parent` is the id of the parent process."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
     keep_freed_memory()
@@ -252,7 +252,7 @@ def _serve_requests(world: World, pipe: Connection, parent: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process once its parent is gone: a fit may be long, and the parent's lock is held until it ends."""
+    """End this process once its parent is gone. A fit may be long, and it keeps the parent's lock until it ends."""
     while os.getppid() == parent:
         time.sleep(PARENT_SECONDS)
     os._exit(1)
