@@ -16,7 +16,7 @@ from workflow_scripts.steps import common
 
 
 def search_folders() -> list[str]:
-    """List the folders searched before anything is downloaded: that of FEDNOISE_DATA, which `data_root` sets, too."""
+    """List the folders that are searched before a download: the one in FEDNOISE_DATA, which `data_root` sets, too."""
     return [place for place in (os.environ.get("FEDNOISE_DATA"),) if place]
 
 
@@ -34,11 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--spec", required=True, type=common.json_argument, help="settings as JSON: an entry of config/datasets.yaml"
     )
     parser.add_argument("--out", required=True, type=Path, help="the npz file to write")
-    parser.add_argument("--cache", default="data/downloads", help="keeps downloads; searched after FEDNOISE_DATA")
+    parser.add_argument("--cache", default="data/downloads", help="folder for downloads, searched after FEDNOISE_DATA")
     common.add_plan_arguments(parser)
     parser.add_argument("--contents", help="folder to record --fingerprint in, for clones without the user's files")
-    parser.add_argument("--fingerprint", default="", help="digest of what the user's files hold")
-    parser.add_argument("--side-bytes", type=int, default=SIDE_BYTES, help="images of more bytes get a file beside")
+    parser.add_argument("--fingerprint", default="", help="digest of the contents of the user's files")
+    parser.add_argument("--side-bytes", type=int, default=SIDE_BYTES, help="images of more bytes get their own file")
     options = parser.parse_args(arguments)
 
     def write_arrays() -> str:

@@ -1,4 +1,4 @@
-"""The page of a study: its tables, figures, run folders and artifacts in, one HTML file that needs no network out."""
+"""Write the page of a study from its tables, figures, run folders and artifacts: one HTML file that works offline."""
 
 import argparse
 import subprocess
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     add_runs_arguments(parser)
     parser.add_argument(
-        "--shown", required=True, type=json_argument, help="JSON or a JSON file: tables/<id>.csv, … → where it lies"
+        "--shown", required=True, type=json_argument, help="JSON or a JSON file: tables/<id>.csv, … → path of the file"
     )
     parser.add_argument("--out", required=True, help="page to write")
     args = parser.parse_args(argv)
