@@ -28,9 +28,7 @@ STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS}  # 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the hash of the planned code, and for the list of SHA-256 that marks a finished step."""
     parser.add_argument("--code", default="", help="required hash of the step's code; default: any")
-    parser.add_argument(
-        "--sums", type=Path, help="file for the SHA-256 of every file in its folder, written last"
-    )
+    parser.add_argument("--sums", type=Path, help="file for the SHA-256 of every file in its folder, written last")
 
 
 def add_runs_arguments(parser: argparse.ArgumentParser) -> None:

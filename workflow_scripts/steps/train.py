@@ -46,15 +46,11 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--arrays", type=Path, required=True, help="arrays artifact of the data set")
     parser.add_argument("--labels", type=Path, required=True, help="labels artifact")
     parser.add_argument("--partition", type=Path, required=True, help="partition artifact")
-    parser.add_argument(
-        "--donor", nargs="?", type=Path, help="arrays artifact that open-set noise takes images from"
-    )
+    parser.add_argument("--donor", nargs="?", type=Path, help="arrays artifact that open-set noise takes images from")
     parser.add_argument("--out", type=Path, required=True, help="folder for the result files")
     parser.add_argument("--work", type=Path, required=True, help="folder for the checkpoint and the progress lines")
     parser.add_argument("--versions", default="", help="required versions of torch and numpy; default: any")
-    parser.add_argument(
-        "--code", default="", help="required hash of the code, which is recorded; default: any"
-    )
+    parser.add_argument("--code", default="", help="required hash of the code, which is recorded; default: any")
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
     parser.add_argument("--executor", default="sequential", help="sequential or workers[:N]")
     parser.add_argument(
