@@ -57,8 +57,8 @@ class CurvesSettings(AccuracySettings):
     evaluations. Up to five methods of a panel have bands from the lowest to the highest seed. With more methods, only
     the three best over the settings, FedAvg and the study's own have a colour and a name, and the others are grey. The
     study's own methods are thick lines. All others except FedAvg and the best of a panel are thin. A line stops at a
-    cross before the first evaluation for which a seed has no finite number. Methods that no federation can have have
-    hollow markers and are last, except the study's own.
+    cross before the first evaluation for which a seed has no finite number. What no federation can have is
+    last and has hollow markers, except the study's own.
     """
 
     x: Annotated[Literal["round", "work"], Field(description="work: passes over samples, in rounds of FedAvg.")] = (

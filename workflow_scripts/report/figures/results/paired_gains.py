@@ -50,8 +50,8 @@ class PairedGainsSettings(AccuracySettings):
     """Gain of every method over a baseline. Each row is a method, each dot a pair of runs with equal setting and seed.
 
     There is one panel for all settings, whose dots differ in shape. The method with gains in the most pairs is at the
-    top. The number of these pairs is at the right. Methods that no federation can have have hollow dots, and their
-    number is in brackets.
+    top. The number of these pairs is at the right. Hollow dots, with the number in brackets, mark methods that no
+    federation can have.
     """
 
     baseline: Annotated[

@@ -49,8 +49,8 @@ class SweepSettings(AccuracySettings):
 
     There is one panel per setting. A line is a method with fixed values of its other swept fields. Methods without the
     field are horizontal lines. Up to five lines have bars from the lowest to the highest seed. With the field
-    `noise.rate` a panel is a data set, a kind of noise and a partition, and clean runs are at 0. Methods that no
-    federation can have have hollow markers.
+    `noise.rate` a panel is a data set, a kind of noise and a partition, and clean runs are at 0. Hollow markers
+    are for methods that no federation can have.
     """
 
     field: Annotated[
