@@ -34,11 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--spec", required=True, type=common.json_argument, help="settings as JSON: an entry of config/datasets.yaml"
     )
     parser.add_argument("--out", required=True, type=Path, help="the npz file to write")
-    parser.add_argument("--cache", default="data/downloads", help="folder for downloads, searched after FEDNOISE_DATA")
+    parser.add_argument("--cache", default="data/downloads", help="keeps downloads; searched after FEDNOISE_DATA")
     common.add_plan_arguments(parser)
     parser.add_argument("--contents", help="folder to record --fingerprint in, for clones without the user's files")
-    parser.add_argument("--fingerprint", default="", help="digest of the contents of the user's files")
-    parser.add_argument("--side-bytes", type=int, default=SIDE_BYTES, help="images of more bytes get their own file")
+    parser.add_argument("--fingerprint", default="", help="digest of what the user's files hold")
+    parser.add_argument("--side-bytes", type=int, default=SIDE_BYTES, help="images of more bytes get a file beside")
     options = parser.parse_args(arguments)
 
     def write_arrays() -> str:
