@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     add_runs_arguments(parser)
     parser.add_argument(
-        "--shown", required=True, type=json_argument, help="JSON or a JSON file: tables/<id>.csv, … → path of the file"
+        "--shown", required=True, type=json_argument, help="JSON or a JSON file: tables/<id>.csv, … → where it lies"
     )
     parser.add_argument("--out", required=True, help="page to write")
     args = parser.parse_args(argv)

@@ -41,7 +41,7 @@ TEXT = (
     "class_name",
     "predicted_name",
 )
-"""Columns of a table's CSV that are read as text. All others are numbers."""
+"""Columns of a table's CSV that stay text when it is read back; all others are numbers."""
 
 DECIMALS = 4  # of percentages, far more precise than any spread, so that rounding does not change what is shown
 

@@ -12,7 +12,7 @@ from workflow_scripts.report.runs.run import METRICS, ListedRun, RecordedRun, Se
 from workflow_scripts.report.text.footnotes import marks_of
 
 IDS = ["dataset", "noise", "partition", "method"]
-"""Columns that identify a method in a setting. Runs that differ only in their seed have equal values."""
+"""Columns that name a method in a setting: runs that differ in their seed alone share them."""
 
 RUN = [*IDS, "seed"]
 """Columns that name a run."""

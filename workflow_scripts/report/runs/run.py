@@ -16,7 +16,7 @@ from workflow_scripts.provenance.checksums import check_sums
 from workflow_scripts.report.text.escape import one_line
 
 METRICS = ("best", "last", "last10_mean")
-"""The three accuracies of a run that are compared. `round0` (before training) is recorded, too."""
+"""The three numbers a run is judged by; `round0` (before training) is kept beside them."""
 
 SELECTORS = {"datasets": "dataset", "noises": "noise", "partitions": "partition", "methods": "method", "seeds": "seed"}
 

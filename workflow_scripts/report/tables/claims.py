@@ -22,7 +22,7 @@ ROUNDING = 1e-9  # points; a difference that equals a limit counts as within it
 CONCERNS = ("above", "within", "costs", "leads", "widens", "declines", "among")  # keys of a claim that list methods
 
 Column = tuple[str, ...]
-"""Ids of data set, noise, partition and client. For a claim `widens`, those of the last column of `along`."""
+"""Ids of data set, noise, partition and client; of a lead that widens those of its last column."""
 
 
 Id = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}\Z")]

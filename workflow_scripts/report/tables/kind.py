@@ -15,7 +15,7 @@ HeadWords = dict[str, Annotated[str, Field(min_length=1, max_length=100)]]
 """Id or column → its words in a table's head."""
 
 Spec = Mapping[str, Any]
-"""The settings of one table with their defaults, and the facts of the study that the workflow adds."""
+"""The settings of one table with their defaults, and what the workflow tells of the study."""
 
 
 @dataclass(frozen=True, kw_only=True)

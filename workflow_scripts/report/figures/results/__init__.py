@@ -14,4 +14,4 @@ RESULT_FIGURES: dict[str, str] = {
     "scoreboard": "workflow_scripts.report.figures.results.scoreboard:KIND",
     "gains": "workflow_scripts.report.figures.results.gains:KIND",
 }
-"""Kind → its `FigureKind`. Entries are strings, so that the code hash of one kind does not include the other kinds."""
+"""Kind → its `FigureKind`. Lines are strings, so that one kind's code is no part of the others'."""

@@ -8,4 +8,4 @@ SETTING_FIGURES: dict[str, str] = {
     "clients": "workflow_scripts.report.figures.settings.clients:KIND",
     "samples": "workflow_scripts.report.figures.settings.samples:KIND",
 }
-"""Kind → its `FigureKind`. Entries are strings, so that the code hash of one kind does not include the other kinds."""
+"""Kind → its `FigureKind`. Lines are strings, so that one kind's code is no part of the others'."""
