@@ -1,7 +1,7 @@
 # Thin: every command here can be typed by hand inside .venv. Only Python >= 3.11, git and make are needed.
 PYTHON ?= python3
 CORES ?= all
-# of the tests: one more than cores, since some wait for processes that they started; eight at most
+# Test processes: one more than there are cores, since some tests wait for child processes. At most eight.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
 VENV := .venv
 STAMP := $(VENV)/installed
@@ -9,15 +9,15 @@ CLUSTER := $(VENV)/cluster
 DOCS := .venv-docs
 FLOWER := .venv-flower
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
-# compiled files are written when a package is imported first; where that is switched off, each process would compile
-# torch and the rest anew, which doubles its start
+# Python stores compiled files at the first import of a package. Without them each process compiles torch and the other
+# packages again, which doubles its start-up time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup setup-cluster reproduce smoke test test-fast test-slurm test-flower lint audit bench docs
 
 setup: $(STAMP)
 
-# uv if there is one, else pip; once, until the locked packages change. With --seed, pip is there either way
+# Install with uv if available, else with pip, and again only after the locked packages change. --seed adds pip, too.
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say make PYTHON=...")'
 	@echo "Installing the locked packages into $(VENV): 3.3 GB to download once, some minutes"
@@ -34,7 +34,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $(STAMP)
 	@echo "Installed. Next: . $(VENV)/bin/activate && fednoise run quick"
 
-# what a cluster needs besides: docs/cluster.md
+# Additional packages for a cluster: docs/cluster.md
 setup-cluster: $(CLUSTER)
 
 $(CLUSTER): $(STAMP) requirements-cluster.lock
@@ -48,11 +48,11 @@ $(CLUSTER): $(STAMP) requirements-cluster.lock
 reproduce: setup
 	snakemake --cores $(CORES)
 
-# every table and figure of the papers at test size, to see that all goes through
+# Every table and figure of the papers at test size, to check that everything runs
 smoke: setup
 	snakemake --cores $(CORES) papers --config scale=smoke
 
-# what a contributor runs after each change: no Snakemake, no browser
+# For contributors after each change: tests without Snakemake and without a browser
 test-fast: setup
 	python -m pytest -n $(WORKERS) -q tests/config tests/data tests/engine tests/label_errors tests/nets tests/noise \
 		tests/ops tests/partition tests/settings -m 'not browser and not workflow'
@@ -60,16 +60,16 @@ test-fast: setup
 test: setup lint
 	python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# on a Slurm of one node, which it installs (Debian, as root) and ends; not part of `make test`
+# Tests on a one-node Slurm, which the script installs (Debian, as root) and stops. Not part of `make test`.
 test-slurm: setup-cluster
 	python tests/slurm/run.py
 
-# real federations of processes, half an hour, or the TESTS that are named; not part of `make test`
+# Tests with real federations of processes: all take half an hour, TESTS selects some. Not part of `make test`.
 test-flower: $(FLOWER)/installed
 	$(FLOWER)/bin/python -m pytest $(or $(TESTS),tests/flower)
 
-# Flower does not go with some versions of requirements.lock, so it has an environment of its own. Other packages come
-# from .venv
+# Flower conflicts with some versions in requirements.lock, so it has its own environment. Other packages come from
+# .venv
 $(FLOWER)/installed: $(STAMP) requirements-flower.lock
 	@rm -rf $(FLOWER)
 	@$(PYTHON) -m venv $(FLOWER)
@@ -98,7 +98,7 @@ audit: setup
 bench: setup
 	python -m benchmarks
 
-# the documentation as a site, build/site/index.html; its tools have an environment of their own and need no torch
+# The documentation as a site, build/site/index.html. Its tools have their own environment, without torch.
 docs: $(DOCS)/installed
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict
 

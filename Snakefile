@@ -30,14 +30,14 @@ rule all:
         "all configured studies"
 
 
-# in another workflow's module only the targets of the studies that it names
+# As a module, this workflow has targets only for the studies that the calling workflow names.
 IS_MODULE = not os.path.samefile(workflow.basedir, HOME)
 NAMED = exit_on_error(TARGETS.named_targets, PROJECT.studies if IS_MODULE else PROJECT.study_files)
 
 for _name, _target in NAMED.items() if workflow.is_main_process else ():
 
     rule:
-        """A study, its settings or its runs, one table or figure, all papers, …: names for a user to type."""
+        """One named target: a study, its settings or its runs, one table or figure, or all papers."""
         name:
             _name
         input:
@@ -46,12 +46,12 @@ for _name, _target in NAMED.items() if workflow.is_main_process else ():
         message:
             _name
 
-    if workflow.modifier.avail_rulename(_name):  # a module's rules can be left out, and have another name
+    if workflow.modifier.avail_rulename(_name):  # a module can exclude or rename rules
         # for snakemake --list
         workflow.get_rule(workflow.modifier.modify_rulename(_name)).docstring = _target.description
 
 
-if not IS_MODULE:  # another workflow has targets of its own
+if not IS_MODULE:  # a calling workflow checks its own targets
 
     rule unknown_target:
         """Refuse an unknown target, and list the known ones."""
@@ -66,10 +66,10 @@ if not IS_MODULE:  # another workflow has targets of its own
 
 onstart:
     if workflow.is_main_process and workflow.local_exec:
-        # else Snakemake 9.27 looks for ready jobs once more a second with every job that has ended
+        # otherwise each ended job adds one more search for ready jobs per second (Snakemake 9.27)
         workflow.scheduler.job_rate_limiter = None
         if not (GPU or workflow.deployment_settings.deployment_method):
-            _server = start_server()  # in a variable, so that it is not collected
+            _server = start_server()  # the variable keeps it from being garbage-collected
     if workflow.is_main_process and sys.stderr.isatty():
         report_totals(
             TARGETS.find_runs(job.output.sums for job in workflow.dag.needrun_jobs() if job.rule.name == "train")
@@ -77,7 +77,7 @@ onstart:
 
 
 onerror:
-    # at the very end, after Snakemake's own messages
+    # printed at exit, after Snakemake's own messages
     atexit.register(
         print, "Not all jobs were done. What has ended is kept: repeat the command to go on.", file=sys.stderr
     )

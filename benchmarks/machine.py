@@ -1,4 +1,4 @@
-"""Description of the machine, and its speed at best."""
+"""Description of the machine, and its peak speed."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, load, versions and commit; on a GPU its name, CUDA and driver."""
+    """Describe processor, cores, load, versions and commit, and for a GPU its name, CUDA and driver."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     model = next(
@@ -43,10 +43,10 @@ def _said(*command: str) -> str:
 
 
 def peak(dtype: torch.dtype, device: str = "cpu", size: int = 0) -> float:
-    """GFLOP/s of the faster of a large matrix product and a large convolution (forward), best of several runs.
+    """Measure GFLOP/s of a large matrix product and a large convolution (forward). Returns the best of several runs.
 
-    What torch's own kernels reach at best, so a share of it says what is lost by the shape of a net and around its
-    kernels. size: of the matrices; default 1536 on a CPU (one thread is meant), 8192 on a GPU.
+    This is the peak of torch's own kernels. The share that a net reaches shows the losses by its shape and outside of
+    kernels. size: side of the matrices; default 1536 on a CPU (with one thread), 8192 on a GPU.
     """
     n = size or (8192 if device != "cpu" else 1536)
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
@@ -61,7 +61,7 @@ def peak(dtype: torch.dtype, device: str = "cpu", size: int = 0) -> float:
 
 def _best(work: Callable[[], Any], device: str) -> float:
     seconds = []
-    for _ in range(6):  # CPU time on a CPU, which other work may share
+    for _ in range(6):  # CPU time on a CPU, since other processes may share it
         if device != "cpu":
             torch.cuda.synchronize()
         began, cpu = time.perf_counter(), time.process_time()

@@ -1,11 +1,12 @@
-"""One training step of the large nets on one thread, against the same net as an ordinary module in channels_last.
+"""One training step of the large nets on one thread, compared with the same net as an ordinary channels_last module.
 
 Run: python -m benchmarks.net_steps [--repeats 7] [--nets cnn9-28,cnn9-32,resnet18-32]
 
-The module is torchvision's for ResNet-18 (3x3 stem, no max-pool), else that of tests/support/eager_nets.py. Both
-sides take the same weights, batch, cross entropy and SGD with momentum; they alternate, and the ratio is the median of
-the pairs' ratios, in CPU time, because other work may share the machine. The share is that of the peak measured in the
-same run (machine.peak). With --bf16 our step runs also under autocast, and the last column says how much faster it is.
+The module is torchvision's for ResNet-18 (3x3 stem, no max-pool), otherwise that of tests/support/eager_nets.py. Both
+use the same weights, batch, cross entropy and SGD with momentum. They take turns, and the ratio is the median over
+pairs of the ratio of CPU times, because other processes may share the machine. The share is relative to the peak
+measured in the same run (machine.peak). With --bf16 our step also runs under autocast, and the last column has the
+speed-up.
 Exit code 1 if a ratio is above the bound.
 """
 
@@ -31,7 +32,7 @@ from tests.support.eager_nets import copy_into, eager
 from workflow_scripts.commands.calculation import make_counter
 
 BOUND = 1.05
-CASES: dict[str, Any] = {  # name -> (net, channels, side, batch, width); 60 is FedLSR's batch size, 32 FedDPCont's
+CASES: dict[str, Any] = {  # name -> (net, channels, side, batch, width); batch is 60 in FedLSR and 32 in FedDPCont
     "cnn9-28": ("cnn9", 1, 28, 60),
     "cnn9-28-width32": ("cnn9", 1, 28, 60, 32),
     "cnn9-28-width8": ("cnn9", 1, 28, 60, 8),
@@ -45,7 +46,7 @@ Step = Callable[[], Tensor]
 
 
 def steps(name: str, channels: int, side: int, batch: int, width: int | None = None) -> tuple[Step, Step, Step]:
-    """(ours, the module's, ours in bf16): one step each, from equal weights; all return the loss."""
+    """Return functions for one step from equal weights: (ours, the module's, ours in bf16). Each returns the loss."""
     generator = torch.Generator().manual_seed(0)
     options = {"width": width} if width else {}
     net = build_net({"name": name, **options}, (channels, side, side), 10)
@@ -81,7 +82,7 @@ def steps(name: str, channels: int, side: int, batch: int, width: int | None = N
 
 
 def counterpart(name: str, channels: int, side: int, start: Weights, **options: int) -> nn.Module:
-    """The ordinary module with weights `start`."""
+    """Make the ordinary module with weights `start`."""
     if name != "resnet18":
         module = eager(name, channels, side, 10, **options)
         copy_into(module, start)
@@ -95,7 +96,7 @@ def counterpart(name: str, channels: int, side: int, start: Weights, **options: 
 
 
 def seconds(step: Step) -> float:
-    """CPU seconds of one step, repeated until a tenth of a second is measured."""
+    """Measure CPU seconds of one step, which is repeated for at least a tenth of a second."""
     began, count = time.process_time(), 0
     while True:
         step()
@@ -120,7 +121,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def measure(nets: list[str], repeats: int, bf16: bool) -> dict[str, Any]:
-    """Print the table and return it: peak GFLOP/s by precision, and per net the medians."""
+    """Print and return the table: peak GFLOP/s by precision, and the medians of each net."""
     peaks = {"fp32": peak(torch.float32), "bf16": peak(torch.bfloat16) if bf16 else float("nan")}
     peak_text = ", ".join(f"{name} {value:.0f}" for name, value in peaks.items() if value == value)
     print(f"torch {torch.__version__}, 1 thread, {repeats} pairs, CPU time; peak GFLOP/s: {peak_text}")

@@ -1,19 +1,19 @@
-"""The study paper-size on a GPU that is at hand for minutes.
+"""Train the study paper-size on a GPU that is available for minutes at a time.
 
-Where Snakemake is installed, with the Python, torch and numpy of the machine with the GPU:
+First on a machine with Snakemake, and with the same versions of Python, torch and numpy as the machine with the GPU:
 
     snakemake --cores 2 paper-size_settings
     python -m benchmarks.paper_size pack --folder FOLDER
 
-packs data, labels and partitions with the unfinished runs in the order of the study's subsets. Carry
-FOLDER to the machine with the GPU, which needs torch, numpy, pyarrow, safetensors and pydantic. In a checkout of the
-same commit there:
+packs data, labels and partitions with the unfinished runs in the order of the study's subsets. Copy
+FOLDER to the machine with the GPU, which needs torch, numpy, pyarrow, safetensors and pydantic. There, in a checkout of
+the same commit:
 
     python -m benchmarks.paper_size run --folder FOLDER --minutes 9 --out OUT
 
-trains until the time is up, several runs at once under CUDA MPS. Repeat the command: finished runs are skipped, and
-others go on from their checkpoints. OUT then has an archive of each finished run that was not written before, as many
-as --megabytes allow. Without a GPU the runs are trained on the CPU. Back at home:
+trains until the time is over, with several runs at once under CUDA MPS. The command can be repeated: it skips finished
+runs and resumes the others from their checkpoints. It writes to OUT an archive of each finished run that was not
+written before, up to --megabytes. Without a GPU the runs are trained on the CPU. Back on the first machine:
 
     python -m benchmarks.paper_size unpack --folder OUT
 """
@@ -42,12 +42,12 @@ STUDY = "paper-size"
 
 
 def pack_runs(folder: Path, study: str, config: dict[str, Any]) -> int:
-    """Pack the unfinished runs of a study, and what they read.
+    """Pack the unfinished runs of a study and their inputs.
 
     Args:
         folder: Where `jobs.json` and `inputs.tar.xz` are written.
         study: The study's name.
-        config: Settings laid over config/config.yaml.
+        config: Settings that override config/config.yaml.
 
     Returns:
         The number of runs.
@@ -113,7 +113,7 @@ def start_training(job: dict[str, Any]) -> Training:
 
 
 def train_until(jobs: list[dict[str, Any]], processes: int, end: float) -> list[dict[str, Any]]:
-    """Train runs in their order until the time is up. Runs that are not finished then keep a checkpoint.
+    """Train runs in their order until the time is over. Unfinished runs keep a checkpoint.
 
     Args:
         jobs: The entries of `jobs.json`.
@@ -146,7 +146,7 @@ def train_until(jobs: list[dict[str, Any]], processes: int, end: float) -> list[
 
 
 def count_rounds(jobs: list[dict[str, Any]]) -> dict[str, int]:
-    """Count the rounds that unfinished runs have behind them."""
+    """Count the completed rounds of unfinished runs."""
     files = {job["folder"]: Path("work", job["folder"], "progress.jsonl") for job in jobs}
     return {folder: len(file.read_bytes().splitlines()) for folder, file in files.items() if file.exists()}
 
@@ -154,7 +154,7 @@ def count_rounds(jobs: list[dict[str, Any]]) -> dict[str, int]:
 def write_finished(jobs: list[dict[str, Any]], out: Path, megabytes: int) -> list[str]:
     """Write an archive for each finished run that was not written before, while there is room.
 
-    `small.tar.xz` has all but the models and lists of suspect labels of every finished run.
+    `small.tar.xz` has the files of every finished run, without models and lists of suspect labels.
 
     Args:
         jobs: The entries of `jobs.json`.
@@ -185,7 +185,7 @@ def write_finished(jobs: list[dict[str, Any]], out: Path, megabytes: int) -> lis
 
 
 def _compress_run(folder: Path) -> Path:
-    """An archive of a run. The first, second, … bytes of all weights lie together, which compresses better."""
+    """Write an archive of a run. First, second, … bytes of all weights are grouped, which compresses better."""
     target = Path("work", f"{folder.name}.tar.xz")
     with tarfile.open(target, "w:xz") as archive:
         for file in sorted(folder.iterdir()):
@@ -214,7 +214,7 @@ def unpack_runs(folder: Path) -> list[str]:
             continue
         with tarfile.open(path) as archive:
             files = {Path(name): archive.extractfile(name).read() for name in archive.getnames()}  # type: ignore[union-attr]
-        for file, data in sorted(files.items(), key=lambda item: item[0].name == SUMS):  # the sums last
+        for file, data in sorted(files.items(), key=lambda item: item[0].name == SUMS):  # SHA256SUMS is written last
             if file.suffix == ".safetensors":
                 aligned = len(data) // 4 * 4
                 data = np.frombuffer(data[:aligned], np.uint8).reshape(4, -1).T.tobytes() + data[aligned:]
@@ -243,12 +243,12 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["pack", "run", "unpack"])
-    parser.add_argument("--folder", type=Path, required=True, help="of jobs.json and inputs.tar.xz")
+    parser.add_argument("--folder", type=Path, required=True, help="folder of jobs.json and inputs.tar.xz")
     parser.add_argument("--study", default=STUDY)
-    parser.add_argument("--config", type=json.loads, default={}, help="JSON laid over config/config.yaml, for pack")
+    parser.add_argument("--config", type=json.loads, default={}, help="JSON that overrides config.yaml, for pack")
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--processes", type=int, default=6)
-    parser.add_argument("--megabytes", type=int, default=62, help="that may be carried away")
+    parser.add_argument("--megabytes", type=int, default=62, help="largest size of the archives in OUT")
     parser.add_argument("--out", type=Path, default=Path("work/out"))
     args = parser.parse_args(argv)
     began = time.monotonic()

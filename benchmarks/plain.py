@@ -1,5 +1,5 @@
-"""The yardstick: FedAvg as a plain PyTorch script, the way it is usually written. DataLoader over ready tensors, a deep
-copy of the model per client, averaging of state dicts. One thread. Nothing of fednoise_core is used here.
+"""The reference of benchmarks: FedAvg as a plain PyTorch script, as it is usually written. It has a DataLoader over
+ready tensors, a deep copy of the model per client, and averages state dicts, on one thread and without fednoise_core.
 """
 
 import copy

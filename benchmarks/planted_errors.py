@@ -1,13 +1,13 @@
 """Plant small errors into the code, one at a time, and count those that the tests find.
 
-An error is a line of a function with one operator, number or condition changed. EACH of them are drawn at random in
-each area of a checkout, which must have no other use meanwhile:
+An error is one changed operator, number or condition in a line of a function. EACH errors are drawn at random in each
+area of a checkout, which must not be used for anything else meanwhile:
 
     python -m benchmarks.planted_errors --checkout CHECKOUT --results FILE.csv
 
-The tests that most likely meet the error run first: files named after the module, files that import it or belong to its
+The tests that most likely find the error run first: files named after the module, files that import it or belong to its
 package, files that mention the function, then whole methods or workflows. Each error has 120 s of CPU time.
-The files of the checkout are restored. A second start does what is left.
+The files of the checkout are restored afterwards. If the command is repeated, it continues with the remaining errors.
 """
 
 import argparse
@@ -51,10 +51,10 @@ SWAPS = {
     ast.And: "or",
     ast.Or: "and",
 }
-SEED, EACH = 0, 20  # of the draw: errors in each area
+SEED, EACH = 0, 20  # seed of the draw; number of errors in each area
 MISSED = "missed"
 CPU_SECONDS = 120  # for the tests of one error
-WALL_SECONDS = 1800  # for a group of its tests, on a machine that does other work, too
+WALL_SECONDS = 1800  # for a group of its tests, since the machine may be busy
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -65,7 +65,7 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 def change(node: ast.AST, text: str) -> str | None:
-    """The source of an expression with one error in it, None where this script knows none."""
+    """Return the source of an expression with one error in it. None if no kind of error fits."""
 
     def part(inner: ast.AST) -> str:
         return ast.get_source_segment(text, inner) or ""
@@ -86,7 +86,7 @@ def change(node: ast.AST, text: str) -> str | None:
 
 
 def errors_of_file(path: str, text: str) -> Iterator[dict[str, str]]:
-    """Every error that can be planted into a file, except in messages, decorators, annotations and defaults."""
+    """Yield every error that can be planted into a file, except in messages, decorators, annotations and defaults."""
     lines = text.splitlines()
     for name, function in functions(ast.parse(text)):
         skipped = {inner for node in function.decorator_list for inner in ast.walk(node)}
@@ -121,7 +121,7 @@ def find_errors(root: Path, area: str) -> Iterator[dict[str, str]]:
 
 
 def draw_errors(root: Path, seed: int) -> list[dict[str, str]]:
-    """Draw EACH errors in each area, at most one a line."""
+    """Draw EACH errors in each area, at most one per line."""
     rows = []
     for area in AREAS:
         by_line = {(row["path"], row["line"]): row for row in find_errors(root, area)}
@@ -144,7 +144,7 @@ def plant(file: Path, row: dict[str, str]) -> str:
 
 
 def order_tests(root: Path, row: dict[str, str]) -> list[list[str]]:
-    """Test files in groups, those that most likely meet the error first."""
+    """List test files in groups, those that most likely find the error first."""
     module = row["path"].removesuffix(".py").replace("/", ".")
     package, _, stem = module.rpartition(".")
     imports = re.compile(rf"(?m)^\s*(from {package} import .*\b{stem}\b|(from|import) {module}\b)")
@@ -158,7 +158,7 @@ def order_tests(root: Path, row: dict[str, str]) -> list[list[str]]:
         mentions = sum(len(re.findall(rf"\b{word}\b", text)) for word in names)
         related = imports.search(text) or folder.search(name) or (core and name.startswith("tests/api/"))
         signs = [re.search(rf"_{stem}[_.]", file.name), related, mentions]
-        if name.startswith("tests/workflow/"):  # takes minutes, and would be sorted before the others
+        if name.startswith("tests/workflow/"):  # these take minutes, and must be last
             signs = [None, None, None]
         for group, sign in zip(groups, [*signs, name.startswith(broad)], strict=True):
             if sign:
@@ -168,14 +168,14 @@ def order_tests(root: Path, row: dict[str, str]) -> list[list[str]]:
 
 
 def find_failing(root: Path, tests: list[str], seconds: int) -> str:
-    """The first test that fails, "" if there is none."""
+    """Return the first test that fails, or ""."""
     limits = ["timeout", "-s", "KILL", str(WALL_SECONDS), "prlimit", f"--cpu={seconds}"]
     command = [*limits, sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=no", *tests]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     if done.returncode in (3, 4):
         raise RuntimeError(f"pytest itself failed: {done.stdout}{done.stderr}")
-    if done.returncode not in (1, 2):  # all passed, or out of time
+    if done.returncode not in (1, 2):  # all tests passed, or the time is over
         return ""
     failed = re.search(r"(?m)^(?:FAILED|ERROR) ([\w/.-]+(::\w+)*)", done.stdout)
     return failed[1] if failed else "interrupted"
@@ -183,7 +183,7 @@ def find_failing(root: Path, tests: list[str], seconds: int) -> str:
 
 def test_error(root: Path, row: dict[str, str]) -> str:
     """Return the first test that fails with this error planted, else MISSED."""
-    file, end = root / row["path"], sum(os.times()[2:4]) + CPU_SECONDS  # of this process's children
+    file, end = root / row["path"], sum(os.times()[2:4]) + CPU_SECONDS  # CPU seconds of child processes
     before = plant(file, row)
     try:
         for tests in order_tests(root, row):

@@ -1,9 +1,9 @@
-"""Measure whether a model gets better when labels are corrected, or samples dropped, as fn.find_label_errors says.
+"""Measure the gain of a model if labels are corrected, or samples dropped, according to fn.find_label_errors.
 
-The federations are those of `label_errors`. Models are trained by FedAvg on the given labels, on those that
-`corrected()` gives, without the samples that `corrected(drop=True)` leaves out, and on the clean labels. Their accuracy
-is that on other images with clean labels, as the mean of the last rounds (column `averaged`). Where `corrected()`
-refuses, its cells are empty.
+The federations are those of `label_errors`. FedAvg trains models on the given labels, on the labels of `corrected()`,
+without the samples that `corrected(drop=True)` drops, and on the clean labels. Their accuracy is measured on other
+images with clean labels, as the mean of the last rounds (column `averaged`). If `corrected()` refuses, its cells are
+empty.
 Run: python -m benchmarks.retraining --data DIR --seeds 40 41 42
 """
 
@@ -20,9 +20,9 @@ import fednoise_core as fn
 from benchmarks.label_errors import KINDS, NET, draw_federation, load_embeddings, load_pool
 from fednoise_core.io import SpecError
 
-LAST = 6  # rounds whose accuracy counts: from one to the next it can change by 6 points
-# FedAvg alone chose the rounds: on seed 39, which no table uses, labels in reversed class order cost it 1 point of
-# accuracy after 12 rounds, and 7 after 36
+LAST = 6  # rounds in the mean accuracy, since single rounds can differ by 6 points
+# The number of rounds was chosen with FedAvg alone: on seed 39, which no table uses, labels in reversed class order
+# cost 1 point of accuracy after 12 rounds, and 7 points after 36
 TRAIN = {"rounds": 36, "fraction": 1.0, "epochs": 2, "batch": 32, "momentum": 0.9}
 EVALUATION = {"eval_every": 1000, "eval_last": LAST}
 CHOICES = ("given", "corrected", "dropped", "clean")
@@ -37,7 +37,7 @@ def measure_retrained(
     test: tuple[np.ndarray, np.ndarray],
     seed: int,
 ) -> tuple[list[float], list[float]]:
-    """Share of wrong labels, and accuracy of a model, for each of CHOICES in %. NaN where it is refused."""
+    """Measure the share of wrong labels and a model's accuracy for each of CHOICES, in %. NaN if it is refused."""
     net = NET if x.ndim > 2 else None
     frame = fn.find_label_errors(x, labels, site, net=net, seed=seed, progress=False)
     rows = np.arange(len(labels))
@@ -55,7 +55,7 @@ def measure_retrained(
 
 
 def load_test(kind: str, x: np.ndarray, folder: Path, results: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Images, or embeddings, that a federation with samples x does not have, and their clean labels."""
+    """Load images, or embeddings, that are not among a federation's samples x, and their clean labels."""
     if kind != PEOPLE:
         arrays = fn.dataset("fashion_mnist", [folder])
         return np.asarray(arrays.x_test), arrays.y_test

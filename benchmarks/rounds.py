@@ -1,5 +1,5 @@
-"""Benchmark 1: a round of FedAvg against the plain script, interleaved in one process (10 of 100 clients x
-200 samples, E = 5, batch 32, momentum .9). Ratios per repeat, median. `python -m benchmarks.rounds [--repeats N]`
+"""Benchmark 1: a round of FedAvg compared with the plain script, in turns in one process (10 of 100 clients x
+200 samples, E = 5, batch 32, momentum .9). Median of the ratios. `python -m benchmarks.rounds [--repeats N]`
 """
 
 import argparse
@@ -26,7 +26,7 @@ TARGETS = {"small_cnn": {"sequential": 2.0}, "mlp": {"sequential": 1.7}}
 
 
 def world(net: str, clients: int = 100, samples: int = 200, seed: int = 0) -> World:
-    """Random 28x28 images of 10 classes, dealt evenly."""
+    """Make random 28x28 images of 10 classes, split evenly over the clients."""
     rng = np.random.default_rng(seed)
     n = clients * samples
     x, y = rng.integers(0, 256, (n, 28, 28), dtype=np.uint8), rng.integers(0, 10, n)
@@ -51,7 +51,7 @@ class Ours:
 
 
 def measure(net: str, repeats: int) -> dict[str, Any]:
-    """CPU and wall seconds a round of every contender, turn by turn."""
+    """Measure CPU and wall seconds per round of every contender, in turns."""
     place = world(net)
     x = place.pools["train"].take(torch.arange(place.pools["train"].n)).permute(0, 3, 1, 2).contiguous()
     torch.manual_seed(0)
@@ -68,7 +68,7 @@ def measure(net: str, repeats: int) -> dict[str, Any]:
         for name, runner in runners.items():
             wall, cpu = time.perf_counter(), time.process_time()
             runner.round(who)
-            if repeat:  # the first one warms up
+            if repeat:  # the first repeat is a warm-up
                 times[name].append((time.perf_counter() - wall, time.process_time() - cpu))
     for name in ("workers:1", "workers:2"):
         runners[name].fed.executor.close()  # type: ignore[union-attr]
@@ -103,7 +103,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         print(f"\n{net}: one round, 10 of 100 clients x 200 samples, E = 5, batch 32")
         print(f"{'':14} {'wall s':>8} {'CPU s':>8} {'x plain (wall)':>15} {'x plain (CPU)':>14} {'x one worker':>13}")
         for name, row in rows.items():
-            cpu = "" if name.startswith("workers") else f"{row['cpu_s']:8.3f}"  # workers' seconds are other processes'
+            cpu = "" if name.startswith("workers") else f"{row['cpu_s']:8.3f}"  # not measured in worker processes
             ratio = "" if name.startswith("workers") else f"{row['speed_cpu']:14.2f}"
             wall = f"{row['wall_s']:8.3f} {cpu:>8} {row['speed_wall']:15.2f}"
             print(f"{name:14} {wall} {ratio:>14} {row['against_one_worker']:13.2f}")

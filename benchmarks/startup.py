@@ -1,7 +1,7 @@
-"""Benchmark 6: seconds until a training process is ready, against bare `import torch`.
+"""Benchmark 6: seconds until a training process is ready, compared with a bare `import torch`.
 
-Run: python -m benchmarks.startup. Processes in turn, ratio per repeat, median; and what `python -X importtime` finds
-beyond torch.
+Run: python -m benchmarks.startup. The processes take turns, and the result is the median of the ratios. It also lists
+the packages other than torch that take the most time by `python -X importtime`.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import Any
 from fednoise_core.io import write_json
 
 TARGET = 1.3
-CODE = {  # what the command has imported when the first round of FedAvg begins
+CODE = {  # imports of the command when the first round of FedAvg begins
     "import torch": "import torch",
     "train": "import workflow_scripts.steps.train, fednoise_core.api.simulate; "
     "import fednoise_core.methods.fedavg, fednoise_core.nets.small",
@@ -23,7 +23,7 @@ CODE = {  # what the command has imported when the first round of FedAvg begins
 
 
 def seconds(code: str) -> float:
-    """CPU seconds of a fresh interpreter that runs `code`."""
+    """Measure CPU seconds of a new interpreter that runs `code`."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", code], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -31,7 +31,7 @@ def seconds(code: str) -> float:
 
 
 def heaviest(code: str, count: int = 8) -> list[tuple[str, float]]:
-    """Packages outside torch by the milliseconds that their own modules took to import."""
+    """List packages outside torch by the milliseconds for the import of their own modules."""
     process = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", code], check=True, capture_output=True, text=True
     )
@@ -45,7 +45,7 @@ def heaviest(code: str, count: int = 8) -> list[tuple[str, float]]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    """Print the figures; returns them."""
+    """Print and return the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/startup.json"))

@@ -1,13 +1,12 @@
-"""A toy study is killed at random moments: is anything lost?
-
+"""Kill a toy study at random moments, and check that nothing is lost.
     python -m benchmarks.survival kill --times 60 --folder FOLDER
     python -m benchmarks.survival methods --times 200 --folder FOLDER
 
-`kill` ends a job, Snakemake, or both with SIGKILL at a random moment and starts Snakemake again, until the study is
-finished; then it starts anew, until enough kills have happened. No finished folder may change or disappear, and every
-finished study must have the bytes of one that ran undisturbed (files that hold times are left out).
-`methods` ends training processes: each method in one process and with two workers, equally often, at random moments of
-random rounds. The files must have the bytes of a run in one process that was not disturbed. Damaged files are drawn in
+`kill` sends SIGKILL to a job, to Snakemake, or to both at a random moment. It restarts Snakemake until the study is
+finished, and then begins a new study, until there were enough kills. No finished folder may change or disappear. Every
+finished study must have the same bytes as an undisturbed one (except files that contain times).
+`methods` kills training processes of each method at random moments of random rounds, equally often in one process and
+with two workers. The files must have the same bytes as an undisturbed run in one process. Damaged files are tested in
 tests/workflow/test_content.py.
 """
 
@@ -41,14 +40,14 @@ EXECUTORS = ("sequential", "workers:2")
 
 
 def prepare(folder: Path) -> Workflow:
-    """A project with the toy study, of 12 rounds."""
+    """Make a project with the toy study, which has 12 rounds."""
     lay_out(folder)
     (folder / "config/studies/toy.yaml").write_text(TOY.replace("rounds: 2", "rounds: 12"))
     return Workflow(folder)
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """File of a finished folder of the store → its SHA-256."""
+    """Map the files of finished folders of the store to their SHA-256."""
     hashes = {}
     for sums in folder.glob("store/**/" + SUMS):
         values = read_sums(sums.parent)
@@ -57,13 +56,13 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def steps_of(group: int) -> list[int]:
-    """Processes of a session that run a step."""
+    """List the processes of a session that run a step."""
     listed = subprocess.run(["ps", "-s", str(group), "-o", "pid=,args="], capture_output=True, text=True).stdout
     return [int(line.split()[0]) for line in listed.splitlines() if "-m workflow_scripts." in line]
 
 
 def end(group: int, victim: str) -> bool:
-    """Kill a random step, Snakemake, or all. False: no step was running."""
+    """Kill all steps, Snakemake, or both. Returns False if there was no step to kill."""
     steps = steps_of(group)
     if victim == "job":
         for pid in steps:
@@ -105,7 +104,7 @@ def kill(folder: Path, times: int, seed: int) -> int:
             except subprocess.TimeoutExpired:
                 killed[victim] += end(running.pid, victim)
             code = running.wait()
-            while left := steps_of(running.pid):  # jobs outlive Snakemake; a user waits for them, or kills them
+            while left := steps_of(running.pid):  # jobs outlive Snakemake, and a user waits for them or kills them
                 if draw.random() < 0.5:
                     time.sleep(1)
                 else:
@@ -141,7 +140,7 @@ def methods(folder: Path, times: int, seed: int) -> int:
             if not reference.out.exists():
                 train(reference.order())
             run = Setting(folder / "killed" / f"{name}-{runs}", inputs, name, draw.choice([0, 2048]), None, executor)
-            for _ in range(share):  # a busy machine may notice a round only when the run is over
+            for _ in range(share):  # on a busy machine the run may end before its round is noticed
                 code = train(run.order((draw.randint(1, 9), draw.uniform(0, 0.05))))
                 killed[executor] += code == -signal.SIGKILL
             code = train(run.order())

@@ -1,9 +1,10 @@
-"""Systematic errors: how many planted kinds fn.find_label_errors names at the right site, and its false findings.
+"""Systematic errors: the number of planted kinds that fn.find_label_errors names at the right site, and false findings.
 
-A federation has three to five sites of unlike sizes and class mixes, with Fashion-MNIST or MNIST. Each site has its own
-share of random wrong labels. One kind of KINDS is planted at one site. Others have random noise only, and half of these
-list their samples by given label. A kind is named if a finding at its site has the kind, and the class or most of the
-rows that it was planted in. Models see every second pixel as a feature vector, or with `--images` the images.
+A federation has three to five sites of different sizes and class mixes, with Fashion-MNIST or MNIST. Each site has its
+own share of random wrong labels. In some federations one kind of KINDS is planted at one site. The others have only
+random noise, and half of these list their samples by given label. A kind counts as named if a finding at its site has
+the kind, and its class or most of its planted rows. The input of models is a feature vector of every second pixel, or
+with `--images` the images.
 Run: python -m benchmarks.systematic_errors --data DIR
 """
 
@@ -60,7 +61,7 @@ def make_federation(name: str, folder: str, kind: str, seed: int) -> tuple[Any, 
 def plant_error(
     kind: str, x: np.ndarray, clean: np.ndarray, y: np.ndarray, annotator: np.ndarray, draw: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[int]]:
-    """Plant a kind at a site. Returns images, labels, the samples that it is about, bool [n], and its two classes."""
+    """Plant a kind at a site. Returns images, labels, the affected samples, bool [n], and its two classes."""
     n, y, x = len(y), y.copy(), x.copy()
     common = np.argsort(-np.bincount(clean, minlength=10))
     first, second = draw.permutation(common[:5])[:2]
@@ -109,7 +110,7 @@ def is_named(finding: dict[str, Any], kind: str, planted: np.ndarray, classes: l
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Judge every federation, write a row for each, and print how many kinds were named."""
+    """Check every federation, write a row for each, and print how many kinds were named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=os.environ.get("FEDNOISE_DATA", "."), help="folder with the data sets")
     parser.add_argument("--seeds", type=int, nargs="+", default=[100, 101], help="of federations with a planted kind")

@@ -2,10 +2,10 @@
 
     python -m benchmarks.verdicts [FOLDER …]
 
-FOLDER (default: every one below docs/results with a claims.csv) has `runs.json.xz`, the accuracies of each run, and
-`claims.csv`, a row for each comparison: its runs, the limits that the claim sets, and the paper's own difference. The
-differences, intervals and states are made again from the accuracies and compared with the table, and their counts with
-`docs/results/papers.md`. Exit status 1: something differs.
+FOLDER (default: each folder below docs/results with a claims.csv) has `runs.json.xz` with the accuracies of each run,
+and `claims.csv` with a row for each comparison: its runs, the claim's limits, and the paper's own difference. The
+differences, intervals and states are calculated again from the accuracies and compared with the table. Their counts are
+compared with `docs/results/papers.md`. Exit status 1: something differs.
 """
 
 import csv
@@ -22,12 +22,12 @@ import numpy as np
 from scipy import stats
 
 RESULTS = Path("docs/results")
-POINTS = 0.001  # the table has rounded numbers
+POINTS = 0.001  # tolerance, since the numbers of the table are rounded
 Runs = dict[str, dict[str, Any]]
 
 
 def read_runs(file: Path) -> Runs:
-    """End of a run's folder → accuracies in % by round, number of classes, column, method and seed."""
+    """Map the last part of a run's folder to its accuracies in % by round and its number of classes."""
     runs = {}
     for address, texts in json.loads(lzma.decompress(file.read_bytes())).items():
         summary = json.loads(texts["summary.json"])
@@ -40,7 +40,7 @@ def read_runs(file: Path) -> Runs:
 
 
 def take_value(values: list[float], metric: str, what: str) -> float:
-    """A term of a difference: a run's value by the metric, or its highest mean of ten successive evaluations."""
+    """Return a term of a difference: a run's metric, or its highest mean of ten successive evaluations."""
     if what == "peak":
         size = min(10, len(values))
         return max(float(np.mean(values[start : start + size])) for start in range(len(values) - size + 1))
@@ -48,7 +48,7 @@ def take_value(values: list[float], metric: str, what: str) -> float:
 
 
 def find_error(values: list[float], metric: str) -> float:
-    """The variance that the swing between evaluations gives a value."""
+    """Estimate the variance of a value that comes from the swing between evaluations."""
     if metric == "best":
         return float(np.var(sorted(values)[-10:], ddof=1))
     last = values[-10:]
@@ -63,7 +63,7 @@ def is_at_chance(run: dict[str, Any]) -> bool:
 
 
 def pool_columns(cells: dict[str, dict[str, dict[int, str]]], runs: Runs, metric: str) -> tuple[float, int]:
-    """Variance about method and seed, by least squares on indicators of both, and its degrees of freedom."""
+    """Pool the variance about method and seed, by least squares on indicators, and count its degrees of freedom."""
     squares, freedom = 0.0, 0
     for column in cells.values():
         methods = {name: of for name, of in column.items() if not any(is_at_chance(runs[run]) for run in of.values())}
@@ -82,7 +82,7 @@ def pool_columns(cells: dict[str, dict[str, dict[int, str]]], runs: Runs, metric
 
 
 def read_terms(text: str) -> list[tuple[int, str, dict[int, str]]]:
-    """Terms of a difference: weight, "end" or "peak", and the run of each seed."""
+    """Read the terms of a difference: weight, "end" or "peak", and the run of each seed."""
     terms = []
     for part in text.split("; "):
         kind, weight, *pairs = part.split()
@@ -91,10 +91,10 @@ def read_terms(text: str) -> list[tuple[int, str, dict[int, str]]]:
 
 
 def judge_folder(folder: Path) -> tuple[list[str], Counter[str]]:
-    """Judge the claims of a publication again.
+    """Find the verdicts on the claims of a publication again.
 
     Returns:
-        What differs from its claims.csv, and the number of claims in each state, by the reading of the tables.
+        The differences from its claims.csv, and the number of claims in each state, by the reading of the tables.
     """
     runs = read_runs(folder / "runs.json.xz")
     with (folder / "claims.csv").open(encoding="utf-8", newline="") as file:
@@ -125,7 +125,7 @@ def judge_folder(folder: Path) -> tuple[list[str], Counter[str]]:
 def judge_claim(
     rows: list[dict[str, str]], runs: Runs, variance: float, freedom: int, name: str, differs: list[str]
 ) -> str:
-    """The state of a claim. What differs in a row is added to `differs`."""
+    """Return the state of a claim. Differences in its rows are added to `differs`."""
     judged = []
     for row in rows:
         if not row["column"]:
@@ -177,7 +177,7 @@ def judge_claim(
 
 
 def main(folders: list[str]) -> int:
-    """Judge the publications again and print what differs."""
+    """Check the verdicts of the publications and print the differences."""
     chosen = [Path(folder) for folder in folders] or [file.parent for file in sorted(RESULTS.glob("*/claims.csv"))]
     listed = (RESULTS / "papers.md").read_text(encoding="utf-8")
     order = ("agrees", "disagrees", "undecided", "void", "not run")

@@ -1,5 +1,5 @@
 rule download:
-    """The arrays of one data set. What may not be passed on goes to data/, which is never pushed."""
+    """The arrays of one data set. Data that may not be redistributed go to data/, which is never pushed."""
     output:
         arrays=update("{base}/arrays/{where}/{digest}/arrays.npz"),
         sums=update("{base}/arrays/{where}/{digest}/SHA256SUMS"),

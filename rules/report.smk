@@ -1,5 +1,5 @@
-# The inputs of these rules are only what is still missing. A study may show thousands of finished runs, and each would
-# cost planning time. The steps read all of them from a list that `params.settings` names.
+# The inputs of these rules are only the missing files. A study may show thousands of finished runs, and each one would
+# cost planning time. The steps read the list of all runs from a file that `params.settings` names.
 
 
 rule table:
@@ -26,7 +26,7 @@ rule table:
 
 
 rule figure:
-    """One figure as SVG, PNG and PDF, and what was drawn as CSV."""
+    """One figure as SVG, PNG and PDF, and the drawn data as CSV."""
     input:
         runs=missing_inputs("store/figures/{where}/{digest}", "runs"),
         arrays=missing_inputs("store/figures/{where}/{digest}", "arrays"),
@@ -180,7 +180,7 @@ rule show_study:
 
 
 rule labels_page:
-    """A page to decide on the suspect labels of one run. A study with `labels: true` makes it. `.plan`: what it is of."""
+    """The page of a run's suspect labels. A study with `labels: true` has one for each run. `.plan`: its inputs."""
     input:
         lambda wc: exit_on_error(lambda: TARGETS.page_inputs(TARGETS.labels_page(**wc))),
     output:

@@ -1,5 +1,5 @@
 rule train:
-    """One training run. Its checkpoint lies in work/, so that a killed job goes on where it was."""
+    """One training run. Its checkpoint is in work/, so a killed job resumes from it."""
     input:
         arrays=step_input("store/runs/{where}/{digest}", "arrays", before=require_gpu),
         labels=step_input("store/runs/{where}/{digest}", "labels"),
@@ -29,7 +29,7 @@ rule train:
     message:
         "train {wildcards.where}/{wildcards.digest}: {resources.mem_mb} MB, {resources.runtime} minutes"
         + (", 1 GPU" if GPU else "")
-    shell:  # glibc must keep freed memory: else every step gets its large tensors as new pages, which costs 14 to 31 %
+    shell:  # without these settings glibc returns freed memory, and new pages for large tensors cost 14 to 31 %
         "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2000000000 "
         "OMP_NUM_THREADS={threads} python -m workflow_scripts.steps train --threads {threads} {params.settings}"
         " --arrays {input.arrays:q} --labels {input.labels:q} --partition {input.partition:q} --donor {input.donor:q}"

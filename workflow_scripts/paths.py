@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 ARRAYS, LABELS, PARTITION = "arrays.npz", "labels.npz", "partition.npz"  # in their folders of the store
-# Pages that hold images, which may be the user's own: like their arrays they stay out of DVC's reach.
+# These pages have images, which may be the user's own. Like the user's arrays, they are not stored with DVC.
 LABELS_PAGE = "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html"
 SETTING_PAGE = "build/settings/{root}/{dataset}/{noise}/{partition}/seed{seed}.html"
 TABLE_SUFFIXES = ("csv", "md", "tex")
 FIGURE_SUFFIXES = ("svg", "png", "pdf", "csv")
 INDEX = "index.csv"
-OWN = "my-"  # begins the id of a method that is entered in a leaderboard
-DEFAULT = "-default"  # ends the id of a leaderboard's method at its default settings, beside the tuned one
-STUDY_FILES = {  # in results/<study>/ → in the store, of the page or the summary
+OWN = "my-"  # prefix of the ids of methods that are entered in a leaderboard
+DEFAULT = "-default"  # suffix of the id of a leaderboard's method at its default settings
+STUDY_FILES = {  # file in results/<study>/ → file of the page or the summary in the store
     "report.html": "report.html",
     "metrics.json": "metrics.json",
     "headline.json": "headline.json",

@@ -1,7 +1,7 @@
 """Write corrected data from decisions about labels.
 
-decisions.csv, which labels.html saves, and the user's npz, CSV of labels or image folder in; the corrected npz or CSV
-out. The original stays as it is.
+The inputs are decisions.csv, which labels.html saves, and the user's npz, table of labels or image folder. The output
+is a corrected npz or table. The original data are not changed.
 
 fednoise apply-decisions --decisions decisions.csv --data mine.npz --out mine-corrected.npz
 fednoise apply-decisions --accept-all store/runs/…/suspects.csv --data mine.npz --out …
@@ -31,7 +31,9 @@ def main(argv: list[str] | None = None) -> int:
     decided = parser.add_mutually_exclusive_group(required=True)
     decided.add_argument("--decisions", type=Path, help="decisions.csv that the page has saved")
     decided.add_argument(
-        "--accept-all", type=Path, help="suspects.csv of a run: relabel every verdict wrong that is in scope, unseen"
+        "--accept-all",
+        type=Path,
+        help="suspects.csv of a run: relabel, without review, every verdict wrong that is in scope",
     )
     parser.add_argument("--drop", action="store_true", help="with --accept-all: drop those samples instead")
     parser.add_argument("--data", type=Path, required=True, help="the npz, CSV or Parquet file, or folder above train/")
@@ -53,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _apply_decisions(args: argparse.Namespace) -> tuple[int, list[Decision]]:
-    """(number of samples, what was decided, one entry per sample)."""
+    """Write the corrected data. Returns the number of samples, and one decision per sample."""
     ending = args.data.suffix if args.data.suffix in (".npz", ".parquet") else ".csv"
     if not args.data.exists():
         raise ArtifactError(f"--data: {args.data} does not exist")
@@ -72,10 +74,11 @@ def _apply_decisions(args: argparse.Namespace) -> tuple[int, list[Decision]]:
 
 
 def _accept_all(suspects: Path, drop: bool) -> list[Decision]:
-    """Every verdict "wrong", by its first row, which is the most suspect one: relabelled, or dropped.
+    """Make a decision for each sample of suspects.csv: relabel, or drop, those with the verdict "wrong".
 
-    All other rows keep their label, so that their given labels are compared with the data, too. What is out of
-    scope or blank has no right label, so it keeps the given one unless it is dropped.
+    The first row of a sample, which is the most suspect one, counts. All other samples keep their label, so that their
+    given labels are also compared with the data. Samples that are out of scope or blank have no right label, and keep
+    the given one unless they are dropped.
     """
     from fednoise_core.label_errors.scope import FAR  # imports torch
 

@@ -2,9 +2,9 @@
 
 fednoise audit [--remove | --store]        (make audit)
 
---remove moves each damaged folder to .discarded/, so that the next `snakemake` makes it again, and nothing else. Copies
-in results/ that are missing or not in the store are named, too; `snakemake` makes them anew as it is, so --store leaves
-them out. Other files in results/ are not looked at.
+--remove moves each damaged folder to .discarded/, so that the next `snakemake` makes it again, and nothing else. The
+audit also reports copies in results/ that are missing or differ from the store. `snakemake` makes them again in any
+case, so --store skips them. Other files in results/ are not checked.
 """
 
 import argparse
@@ -43,7 +43,7 @@ COPIES = (
 
 
 def find_folders() -> Iterator[Path]:
-    """Find the folders of the store that a step wrote to: finished ones, and those that hold files and no folders."""
+    """Find the folders of the store to which steps wrote: finished ones, and those with files but without folders."""
     for root in ROOTS:
         for folder, below, files in os.walk(root):
             if SUMS in files or (files and not below):
@@ -51,10 +51,10 @@ def find_folders() -> Iterator[Path]:
 
 
 def running_process() -> str:
-    """Find what runs in the working folder, Snakemake or a training.
+    """Check whether Snakemake or a training runs in the working folder.
 
     Returns:
-        What runs and what to do about it, or "" if nothing runs.
+        A message that names the process and the remedy, or "" if nothing runs.
     """
     locks = Path(".snakemake/locks")
     if locks.is_dir() and any(locks.iterdir()):
@@ -68,7 +68,7 @@ def find_missing_copies() -> list[str]:
     targets = Targets(Project.load())
     copies: dict[str, str] = {}
     for name in targets.project.studies:
-        with contextlib.suppress(SpecError, ArtifactError):  # of a study that cannot be planned nothing is expected
+        with contextlib.suppress(SpecError, ArtifactError):  # a study that cannot be planned has no expected copies
             copies |= targets.list_copies(targets.load_study(name))
     return [file for file, source in copies.items() if not Path(file).exists() and Path(source).exists()]
 
@@ -80,16 +80,16 @@ def audit_store(
 
     Args:
         copies: Whether the copies in results/ are compared, too.
-        record: As `read_record` answers.
+        record: The result of `read_record`.
 
     Returns:
-        Folder, or copy in results/ → what is wrong with it.
+        Folder, or copy in results/ → its problems.
     """
     there = sorted(find_folders())
     problems = {folder: wrong for folder in there if (wrong := _find_problems(folder))}
     problems |= find_forgeries([folder for folder in there if folder not in problems], record)
     if copies and there:
-        with contextlib.suppress(SpecError, ArtifactError):  # of the config
+        with contextlib.suppress(SpecError, ArtifactError):  # errors in the config
             problems |= {Path(file): [f"{file}: missing from results/"] for file in find_missing_copies()}
         sums = {value for folder in there for value in read_sums(folder).values()}
         for file in sorted(file for pattern in COPIES for file in Path("results").glob(f"*/{pattern}")):
@@ -120,22 +120,22 @@ def main(arguments: list[str] | None = None) -> int:
         arguments: The arguments; those of the process if left out.
 
     Returns:
-        0 if nothing was found, or what was found is removed; 1 if something was found, or something runs.
+        0 if there are no problems, or all were removed; 1 if there are problems, or if Snakemake or a training runs.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument("--remove", action="store_true", help=f"move damaged folders and copies to {DISCARDED}/")
-    scope.add_argument("--store", action="store_true", help="pass over the copies in results/")
+    scope.add_argument("--store", action="store_true", help="skip the copies in results/")
     options = parser.parse_args(arguments)
     record = read_record()
     problems_by_path = audit_store(copies=not options.store, record=record)
     now = datetime.datetime.now().strftime("%Y-%m-%dT%H%M%S")
     for path, problems in problems_by_path.items():
-        if options.remove and (reason := running_process()):  # asked each time: reading a large store takes minutes
+        if options.remove and (reason := running_process()):  # each time: reading a large store takes minutes
             print(f"audit: {reason}", file=sys.stderr)
             return 1
         if options.remove and path.is_dir() and not (_find_problems(path) or find_forgeries([path], record)):
-            continue  # its step has ended since
+            continue  # its step has finished in the meantime
         print("\n".join(f"AUDIT: {problem}" for problem in problems))
         if options.remove and path.exists():
             discard_path(path, now)
@@ -161,7 +161,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"audit: {len(problems_by_path)} folder{'s' * (len(problems_by_path) != 1)} or copies {done}")
     if recorded:
         folders = shlex.join(recorded)
-        # without the recorded files in its cache, `dvc checkout` removes the whole store
+        # if the cache lacks the recorded files, `dvc checkout` removes the whole store
         fetch = f"dvc fetch {folders} && " if has_remote() else ""
         print(f"audit: to bring back what was recorded: {fetch}dvc checkout --force {folders}")
     return 0 if options.remove else 1

@@ -1,9 +1,9 @@
-"""Calculate what a planned run costs: operations are counted, and seconds measured, in a small copy of it.
+"""Calculate the cost of a planned run by counting operations and measuring seconds in a small copy of it.
 
-The copy has the run's code, images and net, but few samples. It plays one round of each phase, which counts for all
-rounds that the phase may have. So views, nets and phases are counted as the method has them. What does not grow with
-the samples is counted too often, such as training on a fixed number of public images. What is done once at the end is
-left out.
+The copy has the run's code, images and net, but few samples. It runs one round of each phase, which stands for all
+rounds that the phase may have. So the views, nets and phases of the method are taken into account. Work that does not
+grow with the number of samples is overestimated, such as training on a fixed number of public images. Work that is done
+once at the end is left out.
 """
 
 import math
@@ -30,12 +30,12 @@ from fednoise_core.noise.labels import Labels
 from fednoise_core.settings.train import Train
 from workflow_scripts.study.plan import Plan
 
-SAMPLES = 4  # of a client, where operations are counted: they grow with the samples
-SECONDS = 2  # after which nothing is measured again
+SAMPLES = 4  # per client, to count operations, whose number is proportional to the samples
+SECONDS = 2  # after this time no measurement is repeated
 
 
 def calculate_cost(spec: Mapping[str, Any], plan: Plan, device: str) -> tuple[float, float, float]:
-    """Calculate what a run costs on this machine.
+    """Calculate the cost of a run on this machine.
 
     Args:
         spec: Its settings.
@@ -43,8 +43,8 @@ def calculate_cost(spec: Mapping[str, Any], plan: Plan, device: str) -> tuple[fl
         device: "cpu" or "cuda".
 
     Returns:
-        Training steps of its clients; operations of its products and convolutions, two for a multiply-add; and CPU
-        seconds of one core, or seconds of a GPU.
+        Training steps of its clients; operations of its matrix products and convolutions, two for a multiply-add; and
+        CPU seconds of one core, or seconds of a GPU.
     """
     keep_freed_memory()
     batch, epochs = Train(**spec["train"]).batch, Train(**spec["train"]).epochs
@@ -53,14 +53,14 @@ def calculate_cost(spec: Mapping[str, Any], plan: Plan, device: str) -> tuple[fl
             flop, passes = _measure(_Copy(spec, plan, device, SAMPLES, epochs), counter.get_total_flops)
             flop_of_one_epoch, _ = _measure(_Copy(spec, plan, device, SAMPLES, 1), counter.get_total_flops)
         end, seconds = _read_clock(device) + SECONDS, math.inf
-        while seconds == math.inf or _read_clock(device) < end:  # the first time is slower, which small nets show
+        while seconds == math.inf or _read_clock(device) < end:  # repeated, since the first time is slower
             timed = _Copy(spec, plan, device, batch, 1)
             seconds = min(seconds, _measure(timed, lambda: _read_clock(device))[0])
     return passes / (batch * timed.method.passes), flop, seconds * flop / flop_of_one_epoch
 
 
 def make_counter() -> FlopCounterMode:
-    """Make a context that counts operations. torch's own count of a grouped convolution's gradient is too high."""
+    """Make a context that counts operations. It corrects torch's count of a grouped convolution's gradient."""
 
     def count_gradient(grad: Sequence[int], x: Sequence[int], w: Sequence[int], *args: Any, **_: Any) -> int:
         transposed, mask = args[4], args[7]
@@ -70,7 +70,7 @@ def make_counter() -> FlopCounterMode:
 
 
 def _read_clock(device: str) -> float:
-    """CPU seconds of this process, which other work on the machine changes little, or on a GPU seconds."""
+    """Read CPU seconds of this process, which depend little on other processes, or wall seconds on a GPU."""
     if device == "cpu":
         return time.process_time()
     torch.cuda.synchronize()
@@ -78,7 +78,7 @@ def _read_clock(device: str) -> float:
 
 
 class _Copy:
-    """A run with few samples of each client, as few public images in proportion, and a batch of test images."""
+    """A run with few samples of each client, proportionally few public images, and one batch of test images."""
 
     def __init__(self, spec: Mapping[str, Any], plan: Plan, device: str, samples: int, epochs: int) -> None:
         batch = min(Train(**spec["train"]).batch, samples)
@@ -103,10 +103,10 @@ class _Copy:
         self.evaluator = Evaluator(self.run.fed, test, y)
 
     def play_phases(self) -> Iterator[float]:
-        """Play a round of each phase.
+        """Run one round of each phase.
 
         Yields:
-            After each part, how often the whole run does as much.
+            After each part, the factor by which the whole run does more work in this part.
         """
         run, train = self.run, self.run.world.train
         run.start_run(ROOM, self.evaluator)
@@ -125,7 +125,7 @@ class _Copy:
 
 
 def _measure(copy: _Copy, read: Callable[[], float]) -> tuple[float, float]:
-    """By how much `read` would rise in the whole run, and the passes of samples in it."""
+    """Return the increase of `read` over the whole run, and the number of passes of samples in the run."""
     total, before = np.zeros(2), np.array([read(), 0.0])
     for often in copy.play_phases():
         now = np.array([read(), copy.run.fed.passes])

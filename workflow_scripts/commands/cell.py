@@ -2,7 +2,7 @@
 
 fednoise cell --paper feddpcont --table 2 --method fedcorr --noise sym40 --seed 0 [--scale cpu]
 
-The names are the ids of the paper's file at every scale. One of which the table has only one may be left out.
+The names are the ids in the paper's file at every scale. If the table has only one id of a kind, it may be left out.
 """
 
 import argparse
@@ -20,7 +20,7 @@ FIELDS = ("dataset", "noise", "partition", "method", "seed")
 
 
 def resolve_run(project: Project, ids: Mapping[str, str | None]) -> PlannedRun:
-    """Find the run that `ids` (paper, table or figure, FIELDS) names. SpecError: there is none, or several."""
+    """Find the run that `ids` (paper, table or figure, FIELDS) names. SpecError: no run or several runs match."""
     study, key = Study(project, str(ids["paper"])), "table" if ids.get("table") else "figure"
     part = ids.get(key) or ""
     part = f"{key}{part}" if part.isdigit() else part
@@ -35,11 +35,11 @@ def find_only_run(study: Study, runs: list[PlannedRun], ids: Mapping[str, str | 
     Args:
         study: The study of the runs.
         runs: Planned runs.
-        ids: Ids by the names in FIELDS. None: any.
+        ids: Ids by the names in FIELDS. None matches any id.
         where: Beginning of the message.
 
     Raises:
-        SpecError: There is none, or several.
+        SpecError: No run or several runs match.
     """
     for field, value in ((field, ids.get(field)) for field in FIELDS):
         names = {name for run in runs for name in _field_names(study, field, run)}
@@ -54,7 +54,7 @@ def find_only_run(study: Study, runs: list[PlannedRun], ids: Mapping[str, str | 
 
 
 def _field_names(study: Study, field: str, run: PlannedRun) -> list[str]:
-    """Ids of a run's field: those of data sets for which its data set is a substitute, and its own."""
+    """List the ids that match a run's field: its own, and the data sets that its data set replaces at this scale."""
     value = str(getattr(run, field))
     return [*(name for name, used in study.dataset_substitutes.items() if field == "dataset" and used == value), value]
 

@@ -2,8 +2,8 @@
 
 fednoise flower-app --study quick --method fedavg --noise sym40 --partition iid --seed 0 --out federation
 
-The names are the ids of the study's file. One of which the study has only one may be left out. The folders say what
-the sites do not hold: docs/real_federation.md.
+The names are the ids in the study's file. If the study has only one id of a kind, it may be left out. The folders have
+the settings and data that the sites lack, see docs/real_federation.md.
 """
 
 import argparse
@@ -20,12 +20,12 @@ def write_run(run: PlannedRun, out: Path, server: str) -> None:
     """Write the folders of a planned run.
 
     Args:
-        run: The run, whose labels and partition are made already.
+        run: The run. Its labels and partition must exist.
         out: The folder to write to, which must not exist.
-        server: Path of the server's folder where the server runs.
+        server: Path of the server's folder on the server's machine.
 
     Raises:
-        SpecError: The folder exists, the inputs are missing, or the run cannot be carried out by sites.
+        SpecError: The folder exists, the inputs are missing, or the run cannot be distributed over sites.
     """
     from fednoise_core.data.arrays import Arrays
     from fednoise_core.data.partition import Partition

@@ -35,10 +35,10 @@ from workflow_scripts.study.study import Study
 ONLY_FOR = {"given": "folders of images", "size": "image files"} | dict.fromkeys(
     ("label", "client", "image"), "tables of features"
 )
-# of feature vectors a discriminant is made of sums, in one round
+# settings for images; those for feature vectors (VECTORS) make a discriminant from sums, in one round
 IMAGES = {"fit": "", "net": "{name: small_cnn, width: 16}", "rounds": 8}
 VECTORS = {"fit": "fit: sums, ", "net": "linear", "rounds": 1}
-HOLDOUT = 0.1  # share of the given data that stands in for a trusted test set; its labels are not judged
+HOLDOUT = 0.1  # share of the given data that is used as the test set; its labels are not checked
 STUDY = """\
 # Finds wrong labels in {path}; written by `fednoise label-study`. Every key: docs/reference.md.
 title: {title}
@@ -94,7 +94,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _write_study(args: argparse.Namespace, name: str) -> str:
-    """Write the study; returns where the page will be. One that cannot be planned is not left behind."""
+    """Write the study, and return the path of its future page. A study that cannot be planned is removed again."""
     problem = paths.name_problem(name, study=True)
     if problem:
         raise SpecError(f"--name: {problem}")
@@ -126,7 +126,7 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
 
 
 def _describe_data(spec: dict[str, Any], arrays: Arrays) -> str:
-    """Classes, sites and samples, and which arrays or columns are not used."""
+    """Describe the classes, sites and samples, and name the arrays or columns that are not used."""
     sites = ("no client",) if arrays.client is None else arrays.sites or np.unique(arrays.client)
     lists = {"Classes": arrays.names or range(arrays.classes), "Sites": sites}
     parts = [
@@ -143,7 +143,7 @@ def _describe_data(spec: dict[str, Any], arrays: Arrays) -> str:
 
 
 def _read_encoder(text: str) -> Any:
-    """Read a name, or {name: …, options…}, and see that the net and its weights are there, if need be by a download."""
+    """Read a name, or {name: …, options…}, and check that the net and its weights exist or can be downloaded."""
     from fednoise_core.nets.encoder import load_encoder  # imports torch
 
     try:
@@ -182,7 +182,7 @@ def _refuse_options(args: argparse.Namespace, *names: str) -> None:
 
 
 def _npz_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """Settings of the data set. Labels as collected are judged; without them, y_train is."""
+    """Settings of the data set. The labels as collected are checked, or y_train if the file has none."""
     arrays = arrays_in(args.data)
     spec: dict[str, Any] = {"source": "npz", "path": str(args.data)}
     if "y_train" in arrays and not any(is_given(name) for name in arrays):
@@ -206,7 +206,7 @@ def _folder_settings(args: argparse.Namespace, name: str) -> dict[str, Any]:
 
 
 def _write_labels(root: Path, out: Path) -> str:
-    """Write a CSV of the labels, and perhaps of the owners, that folders CLASS/image or SITE/CLASS/image say."""
+    """Write a CSV of the labels, and of the owners if known, from folders CLASS/image or SITE/CLASS/image."""
     paths = [path.relative_to(root) for path in sorted(root.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES]
     depths = {len(path.parts) for path in paths}
     if depths not in ({2}, {3}):

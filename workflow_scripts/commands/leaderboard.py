@@ -6,9 +6,9 @@ fednoise leaderboard fedprox mu=0.01,0.1,1 --tune              first choose its 
 fednoise leaderboard fedprox --settings sym40-iid,instance40   only where the name of a setting has one of these
 fednoise leaderboard --choose                                  write config/tuned/leaderboard.yaml
 
-FedAvg runs once a setting, too, to see whether this machine gives the published numbers. A command that was stopped
-goes on where it was. The results are in build/leaderboard/<method>, in place of earlier ones of this method;
-docs/leaderboard.md says more.
+FedAvg also runs once in each setting, to check that this machine gives the published numbers. To resume a stopped
+command, repeat it. The results are in build/leaderboard/<method>, where they replace earlier ones of this method. See
+docs/leaderboard.md.
 """
 
 import argparse
@@ -43,13 +43,13 @@ from workflow_scripts.study.file_at_scale import TUNED, FileAtScale
 from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.study import Study
 
-DIVERGES = "the training diverges"  # in the log of a run that ended as no update was finite
+DIVERGES = "the training diverges"  # in the log of a run that failed because no update was finite
 BOARD, TUNING, BASELINE = "leaderboard", "leaderboard-tuning", "fedavg"
 METRIC = "last10_mean"
 CLEAN = "clean"
-FAR = 3.0  # deviations over seeds by which FedAvg here may differ from the published run
-NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?")  # as a variant's id has it
-ENTRY = "entry"  # the subset of what is trained for an entry
+FAR = 3.0  # standard deviations over seeds by which FedAvg here may differ from the published run
+NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?")  # a number in a variant's id
+ENTRY = "entry"  # the subset of the runs that are trained for an entry
 ENTRY_TEXT = """\
 The runs of the other methods are the published ones, with the settings that agreed best with held-out noisy labels on
 each data set. Gains are over the published runs of FedAvg, with the same labels and clients. docs/leaderboard.md says
@@ -67,14 +67,14 @@ HEADER = """# Data set → method → settings that agree best with held-out noi
 def choose_settings(study: Study) -> dict[str, dict[str, Any]]:
     """Choose the settings of each swept method by its agreement with held-out noisy labels, for each data set.
 
-    Only `valid_accuracy` of the finished runs is read. Methods of which a run was not made yet are left out; one that
-    failed as its training diverged is not chosen.
+    Only `valid_accuracy` of the finished runs is read. Methods with missing runs are left out. Settings whose training
+    diverged are not chosen.
 
     Args:
         study: A study like leaderboard-tuning.
 
     Returns:
-        Data set → method → the swept settings with the highest agreement, of equal ones the first.
+        Data set → method → the swept settings with the highest agreement. With equal agreement, the first ones.
     """
     chosen: dict[str, dict[str, Any]] = {}
     for runs, scores in _score_variants(study):
@@ -86,7 +86,7 @@ def choose_settings(study: Study) -> dict[str, dict[str, Any]]:
 
 
 def describe_choice(study: Study) -> str:
-    """Say which settings were chosen on each data set, how well they agree, and which are at an end of those tried.
+    """Describe the chosen settings on each data set, their agreement, and values at an end of the tried range.
 
     Args:
         study: The study that tuned one method.
@@ -111,7 +111,7 @@ def describe_choice(study: Study) -> str:
 
 
 def _score_variants(study: Study) -> Iterator[tuple[list[PlannedRun], list[float]]]:
-    """Yield the variants of each swept method on each data set, and their scores, if all were run."""
+    """Yield the variants of each swept method on each data set with their scores, if all variants were run."""
     groups: dict[tuple[str, str], list[PlannedRun]] = {}
     for run in study.runs:
         if parse_settings(run.method):
@@ -123,7 +123,7 @@ def _score_variants(study: Study) -> Iterator[tuple[list[PlannedRun], list[float
 
 
 def _read_score(run: PlannedRun) -> float | None:
-    """The agreement of a run with held-out labels: 0 if it diverged, None if it was not made yet."""
+    """Read the agreement of a run with held-out labels: 0 if it diverged, None if it was not run yet."""
     if run.plan.is_finished:
         return float(read_json(Path(run.folder, "summary.json"), ("valid_accuracy",))["valid_accuracy"] or 0)
     log = Path("logs/train", f"{run.folder.removeprefix('store/runs/')}.log")
@@ -131,7 +131,7 @@ def _read_score(run: PlannedRun) -> float | None:
 
 
 def write_tuned(chosen: Mapping[str, Mapping[str, Any]], file: Path) -> None:
-    """Write chosen settings over those of a file; what it has of other methods stays."""
+    """Write chosen settings to a file. The file's settings of other methods are kept."""
     earlier = read_yaml(file) if file.exists() else {}
     merged = {dataset: {**earlier.get(dataset, {}), **chosen.get(dataset, {})} for dataset in {**earlier, **chosen}}
     with open_atomic(file) as opened:
@@ -142,7 +142,7 @@ def parse_arguments(words: Sequence[str]) -> dict[str, list[Any]]:
     """Parse settings such as `mu=0.1,1`.
 
     Raises:
-        SpecError: A word is no setting, or a training setting that all methods of the board have, such as the rounds.
+        SpecError: A word is not a setting, or is a training setting that entries may not change, such as the rounds.
     """
     settings = {}
     for word in words:
@@ -162,15 +162,15 @@ def parse_arguments(words: Sequence[str]) -> dict[str, list[Any]]:
 def select_blocks(
     grid: Sequence[Mapping[str, Any]], settings: set[tuple[str, str, str]], patterns: Sequence[str]
 ) -> list[Mapping[str, Any]]:
-    """Select blocks of the board's grid, one a setting.
+    """Select blocks of the board's grid, one per setting.
 
     Args:
         grid: The grid.
-        settings: Of `list_settings`.
-        patterns: Words, one of which the name of a setting (data set, noise, partition) must have; none: any.
+        settings: The result of `list_settings`.
+        patterns: Words. The name of a selected setting (data set, noise, partition) has one of them. If empty, all.
 
     Raises:
-        SpecError: A word is in no name, or no setting is left.
+        SpecError: No name has a word, or no setting is left.
     """
     ids = [(block["datasets"][0], block["noises"][0], block["partitions"][0]) for block in grid]
     blocks = {"-".join(key): block for key, block in zip(ids, grid, strict=True) if key in settings}
@@ -186,7 +186,7 @@ def select_blocks(
 
 
 def list_settings(study: Study) -> set[tuple[str, str, str]]:
-    """List the board's noisy settings in which FedAvg is published; where nothing is, those in which it is tuned.
+    """List the board's noisy settings with a published run of FedAvg. If none is published, those where it is tuned.
 
     Args:
         study: The study leaderboard.
@@ -202,7 +202,7 @@ def find_published(project: Project) -> Path:
     """Find the board's published runs at the project's scale.
 
     Raises:
-        ArtifactError: They or their checksum are missing. Only scales other than `paper` may have neither.
+        ArtifactError: The runs or their checksum are missing. Scales other than `paper` may lack both.
     """
     file = RESULTS / Path(project.results_folder(BOARD)).name / RUNS
     files = (file, file.with_name(f"{RUNS}.sha256"))
@@ -220,15 +220,15 @@ def enter_method(
     by_dataset: Mapping[str, Mapping[str, Any]],
     text: str,
 ) -> dict[str, Any]:
-    """Write the study of an entry: the board's settings and methods, and the method among them.
+    """Make the contents of an entry's study: the board's settings and methods, and the entered method.
 
     Args:
         board: The contents of the study leaderboard.
         id_: The method's id.
         definition: Its name, which is registered or "module:Class", and its label.
-        grid: The blocks of the board's grid that it enters.
+        grid: The blocks of the board's grid in which the method runs.
         by_dataset: Its settings on each data set.
-        text: What its page says of it.
+        text: The description for its page.
     """
     grid = [
         {
@@ -269,7 +269,7 @@ def enter_tuning(
     datasets: Sequence[str],
     swept: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write the study that tunes an entry on data sets: the rates of FedAvg, and values of its own settings."""
+    """Make the contents of the study that tunes an entry: FedAvg's learning rates, and values of its own settings."""
     block = next(block for block in tuning["grid"] if BASELINE in block["methods"])
     rates = tuning["methods"][BASELINE]["sweep"]
     methods = {id_: {**definition, "sweep": {**rates, **swept}}}
@@ -292,8 +292,8 @@ def compare_machines(local: Sequence[RecordedRun], published: Sequence[RecordedR
         A sentence that says by how much they differ.
 
     Raises:
-        ArtifactError: In some setting by more than `FAR` deviations of published FedAvg over seeds, by which runs of
-            the two machines are not comparable.
+        ArtifactError: In a setting they differ by more than `FAR` standard deviations of published FedAvg over seeds.
+            Runs of the two machines are then not comparable.
     """
     if not published:
         return "No run of FedAvg with these settings is published, so this machine could not be checked."
@@ -317,37 +317,37 @@ def compare_machines(local: Sequence[RecordedRun], published: Sequence[RecordedR
 
 
 def write_study(project: Project, name: str, content: Mapping[str, Any]) -> None:
-    """Write a study's file whole. SpecError: the method or one of its settings is wrong, and nothing is written."""
-    block = {**content, "grid": content["grid"][:1]}  # all have the method, and a mistake is said once
+    """Write a study's file. SpecError: the method or one of its settings is wrong, and nothing is written."""
+    block = {**content, "grid": content["grid"][:1]}  # one block is enough to find an error, and names it once
     FileAtScale(project, ConfigPath("fednoise leaderboard"), block).check_contents()
     path = Path(STUDIES, f"{name}.yaml")
     if path.exists() and not path.read_text(encoding="utf-8").startswith(WRITTEN):
         raise SpecError(f"{path}: would be overwritten, and is not of this command. Rename the method's class")
     with open_atomic(path) as file:
         file.write(WRITTEN)
-        plain = json.loads(json.dumps(content))  # no part of it twice, which YAML would write as an alias
+        plain = json.loads(json.dumps(content))  # no shared parts, which YAML would write as aliases
         yaml.safe_dump(plain, file, sort_keys=False, allow_unicode=True, width=120)
 
 
 def make_runs(name: str, cores: str, config: Sequence[str], *, check: bool = True) -> None:
-    """Let Snakemake make the runs of a study. SpecError: it did not, and `check` is true."""
+    """Make the runs of a study by Snakemake. SpecError: Snakemake failed, and `check` is true."""
     command = [sys.executable, "-m", "snakemake", "--cores", cores, f"{name}_runs", "--config", *config]
     if subprocess.run(command, check=False).returncode and check:
         raise SpecError(f"{name}: not all runs were made; the messages above say why. The same command goes on")
 
 
 def show_entry(study: Study, out: Path) -> str:
-    """Judge an entry beside the published methods and write its page, tables and figure.
+    """Compare an entry with the published methods, and write its page, tables and figure.
 
     Args:
         study: The entry's study.
         out: The folder to write to.
 
     Returns:
-        How good it is, and whether this machine gives the published numbers.
+        Sentences on the entry's result, and on the difference between this machine's numbers and the published ones.
 
     Raises:
-        ArtifactError: It does not (`compare_machines`), or the published runs are damaged.
+        ArtifactError: The numbers differ too much (`compare_machines`), or the published runs are damaged.
     """
     published = find_published(study.project)
     planned = {json_digest(run.spec) for run in study.runs if run.method == BASELINE}
@@ -389,10 +389,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("method", nargs="?", help="module:Class, or the name of a method")
     parser.add_argument("values", nargs="*", metavar="KEY=VALUE", help="its settings; several values with --tune")
-    parser.add_argument("--settings", default="", help="words in the names of settings, with commas between")
+    parser.add_argument("--settings", default="", help="words in the names of settings, separated by commas")
     parser.add_argument("--tune", action="store_true", help="choose its learning rate and settings first")
-    parser.add_argument("--choose", action="store_true", help="write what study leaderboard-tuning chose")
-    parser.add_argument("--scale", default="paper", help="paper, or smoke to see that it runs")
+    parser.add_argument(
+        "--choose", action="store_true", help="write the settings that the study leaderboard-tuning chose"
+    )
+    parser.add_argument("--scale", default="paper", help="paper, or smoke for a test run")
     parser.add_argument("--cores", default="all", help="how many cores to use (default: all)")
     args = parser.parse_intermixed_args(arguments)
 
@@ -417,7 +419,7 @@ def main(arguments: list[str] | None = None) -> int:
     datasets = list(dict.fromkeys(block["datasets"][0] for block in grid))
     if args.tune:
         write_study(published.project, f"{name}-tuning", enter_tuning(tuning, id_, definition, datasets, values))
-        make_runs(f"{name}-tuning", args.cores, config, check=False)  # with some values its training may diverge
+        make_runs(f"{name}-tuning", args.cores, config, check=False)  # some values may make the training diverge
         tuned = make_study(f"{name}-tuning")
         by_dataset = {dataset: settings[id_] for dataset, settings in choose_settings(tuned).items()}
         if len(by_dataset) < len(datasets):
@@ -440,7 +442,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(text, flush=True)
     make_runs(name, args.cores, [*config, f"subset={ENTRY}"])
     study = make_study(name)
-    out = Path("build", BOARD, Path(study.root).name.removeprefix(f"{BOARD}-"))  # at another scale another folder
+    out = Path("build", BOARD, Path(study.root).name.removeprefix(f"{BOARD}-"))  # each scale has its own folder
     print(show_entry(study, out))
     print(f"{out}: report.html, and the tables as CSV, Markdown and LaTeX")
     return 0

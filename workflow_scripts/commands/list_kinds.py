@@ -1,7 +1,7 @@
 """List the methods, noises, partitions, nets, datasets, augments, tables or figures that a study can name.
 
 fednoise list methods     a line for each; `fednoise show method NAME` shows the settings
-fednoise list noises      kinds, and the ids of config/catalogue.yaml that the grid of a study takes
+fednoise list noises      kinds, and the ids of config/catalogue.yaml that a study's grid can name
 fednoise list datasets    sources, and the ids of config/datasets.yaml
 """
 
@@ -20,10 +20,10 @@ SCHEMAS = Path("config/schema")
 
 
 def read_kinds(family: str) -> Mapping[str, Any]:
-    """Read what config/schema says of a family.
+    """Read the kinds of a family from config/schema.
 
     Raises:
-        SpecError: The working folder is not that of the project.
+        SpecError: The working folder is not the project's folder.
     """
     if not SCHEMAS.is_dir():
         raise SpecError(f"no {SCHEMAS} here. Run it in the project's folder")
@@ -31,7 +31,7 @@ def read_kinds(family: str) -> Mapping[str, Any]:
 
 
 def read_ids(family: str) -> tuple[str, Mapping[str, Any]]:
-    """Read the ids of a family that the grid of every study takes: the file that defines them, and their settings."""
+    """Read the ids of a family that any study's grid can name. Returns the defining file, and the ids' settings."""
     if family == "dataset":
         return DATASETS, read_yaml(DATASETS)
     return CATALOGUE, read_yaml(CATALOGUE).get(f"{family}s", {})

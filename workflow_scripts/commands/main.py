@@ -32,7 +32,7 @@ EXIT_CODES = "Exit status: 0 done, 1 problems or a refused plan, 2 a wrong file 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a verb. A mistake in a file or argument is one line.
+    """Run a verb. An error in a file or argument is printed as one line.
 
     Args:
         arguments: The verb and its own arguments; those of the process if left out.
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # such as `fednoise list methods | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit would fail
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the flush at exit would fail
         return 1
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith(("fednoise_core", "workflow_scripts")):
@@ -72,10 +72,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def format_help() -> str:
-    """The help: a line for each verb, the first of its module."""
+    """Return the help: a line for each verb, which is the first line of its module."""
     width = max(map(len, VERBS)) + 2
     files = {verb: ROOT.joinpath(*module.split(".")).with_suffix(".py") for verb, module in VERBS.items()}
-    # the first line of each docstring, without an import, which may take seconds
+    # read the first line of each docstring from the file, since an import may take seconds
     summaries = {verb: file.read_text(encoding="utf-8").splitlines()[0].strip('"') for verb, file in files.items()}
     lines = [f"  {verb:{width}}{summary}" for verb, summary in summaries.items()]
     title = "fednoise: federated learning with noisy labels. Each command has its own help: fednoise <command> --help"

@@ -1,4 +1,4 @@
-"""Write the files of a new method, which runs and passes its tests as it is written.
+"""Write the files of a new method, which runs and passes its tests without any change.
 
 fednoise new method fedpull --class-name FedPull
 
@@ -106,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--class-name", help="the name of its class; default: made from the name")
     args = parser.parse_args(arguments)
     files = write_method(args.name, args.class_name or args.name.title().replace("_", ""))
-    # a new process, since this one has imported the registry as it was
+    # a new process, since this one has already imported the old registry
     fednoise = [sys.executable, "-m", "workflow_scripts.commands.main"]
     subprocess.run([*fednoise, "schema"], check=True, capture_output=True)
     test = "python -m pytest tests/methods"

@@ -6,8 +6,8 @@ fednoise progress papers --config scale=cpu   at another scale
 fednoise progress --watch 10                  again every 10 seconds until Ctrl-C
 fednoise progress paper-size --calculate      steps, PFLOP and hours of each unfinished run, by a short measurement
 
-Each unfinished run has a line, whatever its study. How long a run will take is known from finished runs of its kind.
-Where runs with other settings or code are finished, a line says what differs: why runs are made again.
+Each unfinished run of any study has a line. Remaining times are estimated from finished runs of the same kind. If runs
+with other settings or code are finished, a line lists the differences, which are the reason why runs are made again.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.study import Study
 
 WORK = Path("work")
-SHOWN = 8  # differences between runs to do and finished ones
+SHOWN = 8  # differences between planned and finished runs that are listed
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Job:
 
     Attributes:
         name: Its folder below work/.
-        facts: Its last line.
-        age: Seconds since then.
+        facts: The last line of its progress file.
+        age: Seconds since this line was written.
         running: Whether a process holds its lock.
     """
 
@@ -56,11 +56,11 @@ class Job:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds to go; None before its first round has ended."""
+        """Seconds left. None before the first round has ended."""
         return self.facts.get("left")
 
     def format_line(self) -> str:
-        """One line: rounds, %, time left, accuracy in %, age of the news."""
+        """Return a line with rounds, progress in %, time left, accuracy in %, and the age of these facts."""
         done, of = self.facts.get("round", 0), self.facts.get("of", 1)
         parts = [f"round {done} of {of}, {100 * done // max(of, 1)} %" if done else f"in the first round of {of}"]
         if not self.running:
@@ -72,7 +72,7 @@ class Job:
 
 
 def _read_last_line(path: Path) -> dict[str, Any] | None:
-    """The last whole JSON line of a file that may just be written to; None if there is none yet."""
+    """Read the last complete JSON line of a file that may be written at the same time. None if there is none yet."""
     for line in reversed(path.read_text(encoding="utf-8").splitlines()):
         with suppress(ValueError):
             return dict(json.loads(line))
@@ -80,10 +80,10 @@ def _read_last_line(path: Path) -> dict[str, Any] | None:
 
 
 def unfinished_jobs() -> list[Job]:
-    """Find every unfinished run, the longest silent first."""
+    """List every unfinished run. The run whose progress is oldest comes first."""
     jobs = []
     for path in WORK.rglob("progress.jsonl"):
-        with suppress(FileNotFoundError):  # it has just ended
+        with suppress(FileNotFoundError):  # the run has just ended
             age, facts = time.time() - path.stat().st_mtime, _read_last_line(path)
             if facts is not None and facts.get("round", 0) < facts.get("of", 1):
                 name, running = path.parent.relative_to(WORK).as_posix(), is_locked(path.with_name("lock"))
@@ -94,8 +94,8 @@ def unfinished_jobs() -> list[Job]:
 def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job]) -> str:
     """Describe how far a study is.
 
-    A run that has not begun counts as long as those of its data set, net and method that are done or have ended a
-    round. As many go side by side as now.
+    The time of a run that has not begun is the mean over runs with its data set, net and method that are done or have
+    ended a round. It is assumed that as many runs go in parallel as now.
 
     Args:
         name: The study's name in the line.
@@ -137,9 +137,9 @@ def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job])
 
 
 def explain_unfinished(runs: Iterable[PlannedRun]) -> str:
-    """Describe in what unfinished runs differ from finished ones with the same method, seed, and kind of data.
+    """Describe how unfinished runs differ from finished ones with the same method, seed, and kind of data.
 
-    Of several finished runs the one with the fewest differences counts.
+    Each run is compared with the finished run that has the fewest differences.
 
     Returns:
         How many runs differ in the code, the versions and each setting, or "" if no such run is finished.
@@ -149,7 +149,7 @@ def explain_unfinished(runs: Iterable[PlannedRun]) -> str:
         if not run.plan.is_finished:
             differences = []
             for path in Path(run.folder).parent.glob("*/spec.json"):
-                with suppress(ValueError, KeyError):  # a damaged file, which the audit names
+                with suppress(ValueError, KeyError):  # a damaged file, which the audit reports
                     if path.with_name(SUMS).exists():
                         differences.append(_list_differences(run, json.loads(path.read_text(encoding="utf-8"))))
             counts.update(*sorted(differences, key=len)[:1])
@@ -158,7 +158,7 @@ def explain_unfinished(runs: Iterable[PlannedRun]) -> str:
 
 
 def _list_differences(run: PlannedRun, record: Mapping[str, Any]) -> list[str]:
-    """In what a run differs from a finished one, whose spec.json is given."""
+    """List the differences between a run and a finished one, whose spec.json is given."""
     ours, theirs = dict(flatten_settings(run.spec)), dict(flatten_settings(record["spec"]))
     names = [name for name in dict.fromkeys([*ours, *theirs]) if ours.get(name) != theirs.get(name)]
     names += ["the code"] * (run.plan.code != record["code"])
@@ -167,10 +167,10 @@ def _list_differences(run: PlannedRun, record: Mapping[str, Any]) -> list[str]:
 
 
 def calculate_left(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job]) -> Iterator[str]:
-    """Calculate what the unfinished runs of a study still cost on this machine. Equal training is measured once.
+    """Calculate the remaining cost of a study's unfinished runs on this machine. Equal training is measured once.
 
     Args:
-        name: The study's name in the line of the sum.
+        name: The study's name in the last line.
         runs: Its runs.
         unfinished: The unfinished runs of all studies.
 
@@ -207,7 +207,7 @@ def _format_cost(steps: float, flop: float, seconds: float) -> str:
 
 
 def report_totals(runs: Sequence[PlannedRun], pause: float = 30.0) -> None:
-    """Print how far these runs are, again and again until all are done or this process ends.
+    """Print the progress of these runs repeatedly until all are done or this process ends.
 
     Args:
         runs: The runs that this process will make.
@@ -223,7 +223,7 @@ def report_totals(runs: Sequence[PlannedRun], pause: float = 30.0) -> None:
 
 
 def _format_duration(seconds: float) -> str:
-    """Seconds in a fitting unit: "40 s", "12 min", "3.4 h", "2.1 days"."""
+    """Format seconds in a suitable unit: "40 s", "12 min", "3.4 h", "2.1 days"."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -236,7 +236,7 @@ def plan_runs(targets: list[str], config: dict[str, Any]) -> dict[str, list[Plan
 
     Args:
         targets: Studies, or `papers`; if empty, the configured studies.
-        config: What is laid over config/config.yaml.
+        config: Values that override config/config.yaml.
 
     Returns:
         Name of a study's results folder → its runs, once each: two methods with equal settings are one run.
@@ -262,14 +262,19 @@ def _parse_override(pair: str) -> tuple[str, str]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command: print the lines, with --watch until Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("studies", nargs="*", help="whose totals are shown")
+    parser.add_argument("studies", nargs="*", help="studies whose totals are shown")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--calculate", action="store_true", help="steps, PFLOP and hours of the studies' unfinished runs")
     mode.add_argument(
-        "--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="show it again and again (default: 5 s)"
+        "--watch",
+        nargs="?",
+        type=float,
+        const=5.0,
+        metavar="SECONDS",
+        help="update the output repeatedly (default: 5 s)",
     )
     parser.add_argument(
-        "--config", nargs="+", default=[], type=_parse_override, metavar="KEY=VALUE", help="in place of config.yaml's"
+        "--config", nargs="+", default=[], type=_parse_override, metavar="KEY=VALUE", help="override config.yaml"
     )
     args = parser.parse_args(arguments)
     clear = "\x1b[H\x1b[J" if sys.stdout.isatty() and args.watch is not None else ""
@@ -287,5 +292,5 @@ def main(arguments: list[str] | None = None) -> int:
             if args.watch is None:
                 return 0
             time.sleep(max(args.watch, 0.1))
-    except KeyboardInterrupt:  # it is how a watch ends
+    except KeyboardInterrupt:  # the normal end of --watch
         return INTERRUPTED if args.watch is None else 0

@@ -1,10 +1,9 @@
-"""List what no config names any more, in the store and in results/; with --yes move it to .discarded/.
+"""List files in store/ and results/ that no config names any more. With --yes, move them to .discarded/.
 
 fednoise prune [--yes]
 
-All studies count, configured or not, at all scales, whatever the config's subset. Nothing is listed while one of them
-cannot be planned: what it names is not known then. Below store/ and
-results/ no link is followed.
+Files of all studies are kept, whether configured or not, at all scales and for all subsets. If a study cannot be
+planned, its files are not known, so nothing is listed. Below store/ and results/ no link is followed.
 """
 
 import argparse
@@ -24,9 +23,9 @@ from workflow_scripts.study.targets import Targets
 
 
 def _find_unnamed() -> list[Path]:
-    """List what no config names: folders of the store, files and folders of results/.
+    """List the folders of the store, and the files and folders of results/, that no config names.
 
-    Raises SpecError, ArtifactError or OSError if a study cannot be planned: what it names is not known then.
+    Raises SpecError, ArtifactError or OSError if a study cannot be planned, since its files are then not known.
     """
     scales = ["paper", *Project.load(subset=None, scale="paper", overlay={}).scale_names]
     named: set[Path] = set()
@@ -35,7 +34,7 @@ def _find_unnamed() -> list[Path]:
         targets = Targets(Project.load(subset=None, scale=scale, **overlay))
         project = targets.project
         for name in project.study_files:
-            with contextlib.suppress(AllAbsent):  # there was never data to make a result from
+            with contextlib.suppress(AllAbsent):  # without data the study has no results
                 named |= _named_paths(targets, name)
     return [*sorted(set(find_folders()) - named), *sorted(_not_shown(Path("results"), named))]
 
@@ -49,9 +48,9 @@ def _named_paths(targets: Targets, name: str) -> set[Path]:
 
 
 def _not_shown(folder: Path, named: set[Path]) -> Iterator[Path]:
-    """List what lies in a folder and is not named.
+    """Yield the paths in a folder that are not named.
 
-    A folder without any named path is listed as a whole.
+    A folder without any named path is yielded as a whole.
     """
     above = {parent for path in named for parent in path.parents}
     for path in folder.iterdir() if folder.is_dir() else ():
@@ -62,7 +61,7 @@ def _not_shown(folder: Path, named: set[Path]) -> Iterator[Path]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command. It returns 1 if something runs here."""
+    """Run the command. Returns 1 if Snakemake or a training runs in this folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--yes", action="store_true", help=f"move it to {DISCARDED}/, which you can delete")
     options = parser.parse_args(arguments)

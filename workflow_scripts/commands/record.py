@@ -2,9 +2,9 @@
 
 fednoise record && git add dvc.lock results && git commit && dvc push
 
-A folder that was recorded before with other content is refused, unless --accept names it: it was made anew on purpose.
-So is one that is gone, unless --accept names it or a folder above it.
-A plain `dvc commit` would record whatever lies there, also beside a failed or half-finished run.
+A folder whose content differs from an earlier record is refused, unless --accept names it, because it was made again on
+purpose. A recorded folder that is missing is refused, too, unless --accept names it or a folder above it.
+A plain `dvc commit` would record all files, even those beside a failed or half-finished run.
 """
 
 import argparse
@@ -21,7 +21,7 @@ CURE = "`fednoise audit --remove && snakemake` makes them again"
 
 
 def _refusal_reason(accepted: Collection[str]) -> str | None:
-    """Why the results cannot be recorded now, or None. Folders that are `accepted` may differ from the record."""
+    """Return the reason why results cannot be recorded now, or None. `accepted` folders may differ from the record."""
     if reason := running_process():
         return reason
     if (scale := Project.load().scale) != "paper":
@@ -54,10 +54,12 @@ def main(arguments: list[str] | None = None) -> int:
         arguments: The arguments; those of the process if left out.
 
     Returns:
-        0 if the results are recorded, 1 if that is refused.
+        0 if the results are recorded, 1 if they are refused.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--accept", nargs="+", default=[], metavar="FOLDER", help="of the store, made anew or removed")
+    parser.add_argument(
+        "--accept", nargs="+", default=[], metavar="FOLDER", help="folders of the store that were made again or removed"
+    )
     options = parser.parse_args(arguments)  # an unknown option is an error: nothing is recorded
     if reason := _refusal_reason([folder.rstrip("/") for folder in options.accept]):
         print(f"record: {reason}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Make studies, tables, figures or papers, with all that they need.
+"""Make studies, tables, figures or papers, with everything that they need.
 
 fednoise run                           the configured studies
 fednoise run quick --cores 8           one study; a table is quick_NAME, every paper is papers
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def start_snakemake(arguments: list[str]) -> NoReturn:
-    """Go on as Snakemake, in this process: Ctrl-C is Snakemake's, which ends its jobs and gives back its lock.
+    """Run Snakemake in this process. On Ctrl-C, Snakemake itself then ends its jobs and releases its lock.
 
     Args:
         arguments: Its command line.
@@ -57,7 +57,7 @@ def start_snakemake(arguments: list[str]) -> NoReturn:
 
 
 def remove_stale_lock() -> None:
-    """Remove the lock that a killed Snakemake left in this folder, if no Snakemake of this machine works here."""
+    """Remove the lock of a killed Snakemake in this folder, if no Snakemake of this machine runs here."""
     import psutil
 
     locks = Path(".snakemake/locks")
@@ -65,8 +65,8 @@ def remove_stale_lock() -> None:
         return
     for process in psutil.process_iter(["cmdline", "cwd"]):
         command, cwd = process.info["cmdline"] or [], process.info["cwd"]
-        # of another user's process the folder is not known
+        # the folder of another user's process is not known
         if cwd in (None, os.getcwd()) and any(Path(word).name == "snakemake" for word in command):
-            return  # Snakemake itself knows whether the two can work side by side
+            return  # Snakemake itself decides whether both can run at the same time
     print("An earlier run was killed and left a lock. No process here holds it: going on", file=sys.stderr)
     shutil.rmtree(locks)

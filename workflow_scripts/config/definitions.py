@@ -1,4 +1,4 @@
-"""Checks of what a study or the catalogue defines by ids, such as noises and methods, each on its own."""
+"""Checks of single definitions in a study or the catalogue, such as noises and methods."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,13 +27,13 @@ FAMILY_OF_KEY = {
 }  # key of a file → family of the schema
 LONGEST_LABEL = 100
 MOST_VARIANTS = 1000  # of a method
-TRAIN = "train."  # begins the name of a swept training setting
-LONGEST_ID = 128  # letters of a variant's id, which is a part of paths
+TRAIN = "train."  # prefix of a swept training setting
+LONGEST_ID = 128  # characters of a variant's id, which is a part of paths
 
 
 @dataclass(frozen=True)
 class MethodDefinition:
-    """A method as a config file defines it: what its class takes, how it is shown, what it lays over `train`."""
+    """A method as a config file defines it: the arguments of its class, its label, and its changes of `train`."""
 
     fields: dict[str, Any]
     label: str
@@ -42,7 +42,7 @@ class MethodDefinition:
 
 
 def check_definitions(schemas: Schemas, data: Mapping[str, Any], place: ConfigPath) -> None:
-    """Check all that a file defines by ids.
+    """Check all definitions of a file.
 
     Args:
         schemas: The schemas of the settings.
@@ -68,11 +68,11 @@ def check_definitions(schemas: Schemas, data: Mapping[str, Any], place: ConfigPa
 
 
 def parse_method(schemas: Schemas, name: str, spec: Mapping[str, Any], place: ConfigPath) -> MethodDefinition:
-    """Check a method's definition and take it apart.
+    """Check a method's definition and split it into its parts.
 
     Args:
         schemas: The schemas of the settings.
-        name: The method's id, its label if it has none.
+        name: The method's id, which is also its default label.
         spec: The definition.
         place: Where it stands.
 
@@ -128,7 +128,7 @@ def expand_sweep(name: str, spec: Mapping[str, Any], place: ConfigPath) -> dict[
         Id → definition of every variant, or of the method itself if it has no sweep.
 
     Raises:
-        SpecError: A swept setting has a value beside the sweep, or an id gets too long.
+        SpecError: A swept setting also has a fixed value, or an id is too long.
     """
     if "sweep" not in spec:
         return {name: spec}
@@ -155,7 +155,7 @@ def expand_sweep(name: str, spec: Mapping[str, Any], place: ConfigPath) -> dict[
 
 
 def _list_values(sweep: Mapping[str, Any], place: ConfigPath) -> Iterable[tuple[Any, ...]]:
-    """Every combination of the values of a sweep."""
+    """Return every combination of the values of a sweep."""
     for field, values in sweep.items():
         if not isinstance(values, list):
             raise (place / "sweep" / field).error("a range needs `draws` beside `sweep`; expected a list of values")
@@ -166,7 +166,7 @@ def _list_values(sweep: Mapping[str, Any], place: ConfigPath) -> Iterable[tuple[
 
 
 def _draw_values(name: str, spec: Mapping[str, Any], place: ConfigPath) -> Iterator[tuple[Any, ...]]:
-    """Draw combinations of the values of a sweep. More draws leave the first ones as they are."""
+    """Draw combinations of the values of a sweep. With more draws, the first combinations stay the same."""
     for field, values in spec["sweep"].items():
         if isinstance(values, Mapping) and not values["low"] < values["high"]:
             raise (place / "sweep" / field).error(f"expected low < high, got {values['low']} and {values['high']}")

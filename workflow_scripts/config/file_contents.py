@@ -1,6 +1,6 @@
-"""SHA-256 of what the user's own files hold. Contents decide what runs again.
+"""SHA-256 of the user's own files. Changed contents make steps run again.
 
-A file is read once for each of its states (time, size, inode), which build/contents.json remembers.
+A file is read again only if its time, size or inode changes. build/contents.json caches the digests.
 """
 
 import contextlib

@@ -17,11 +17,11 @@ SweptValues = Annotated[Distinct[bool | int | float | str | None], Field(min_len
 
 
 class SweptRange(Settings):
-    """Numbers of a random search: whole ones if both ends are, others with three significant digits."""
+    """Range of a random search: integers if both ends are integers, else numbers with three significant digits."""
 
     low: int | float
     high: int | float
-    log: Annotated[bool, Field(description="Equal shares of draws for equal ratios; low is then above 0.")] = False
+    log: Annotated[bool, Field(description="Draw on a logarithmic scale. low must then be above 0.")] = False
 
 
 class MethodEntry(Settings):
@@ -34,13 +34,13 @@ class MethodEntry(Settings):
         Field(
             min_length=1,
             max_length=6,
-            description="field → values: one variant for each, or for each combination, see write_a_study.md. With "
+            description="field → values: one variant for each combination of values, see write_a_study.md. With "
             "`draws` also a range {low, high, log}.",
         ),
     ] = MISSING
     draws: Annotated[
         int | MISSING,
-        Field(ge=1, le=500, description="Random search: so many variants with drawn values, in place of all."),
+        Field(ge=1, le=500, description="Random search: number of variants to draw, instead of all combinations."),
     ] = MISSING
 
 
@@ -49,13 +49,13 @@ Partitions = Annotated[Definitions | MISSING, Field(description="id → partitio
 Methods = Annotated[
     dict[str, MethodEntry] | MISSING,
     Field(
-        description="id → method, see method.yaml, with `label` (shown), `train` (laid over the study's) and `sweep`."
+        description="id → method, see method.yaml, with `label` (shown), `train` (overrides the study's) and `sweep`."
     ),
 ]
 
 
 class CatalogueFile(Settings):
-    """Definitions shared by studies; a study's own definition of an id wins."""
+    """Definitions shared by studies. A study's own definition of an id overrides the shared one."""
 
     noises: Noises = MISSING
     partitions: Partitions = MISSING
@@ -73,9 +73,7 @@ class PaperCitation(Settings):
     year: Annotated[int | MISSING, Field(ge=1900, le=2100)] = MISSING
     link: Annotated[
         str | MISSING,
-        Field(
-            pattern=r"^https://\S+\Z", max_length=500, description="An address for who wants to read it, or its code."
-        ),
+        Field(pattern=r"^https://\S+\Z", max_length=500, description="Web address of the paper or its code."),
     ] = MISSING
 
 
@@ -87,17 +85,17 @@ class GridBlock(Settings):
     partitions: Ids
     methods: Ids
     seeds: Annotated[
-        Seeds | MISSING, Field(description="In place of the study's; what a scale says under `seeds` wins.")
+        Seeds | MISSING, Field(description="Override the study's seeds. `seeds` of a scale overrides both.")
     ] = MISSING
     settings: Annotated[
         Definitions | MISSING,
         Field(
-            description="Method → settings laid over its own in this block; what a scale says under `settings` wins."
+            description="Method → settings that override its own in this block. `settings` of a scale overrides both."
         ),
     ] = MISSING
     train: Annotated[
         dict[str, Any] | MISSING,
-        Field(description="Laid over the study's; what a scale says under `train`, and a method's own, wins."),
+        Field(description="Overrides the study's `train`. `train` of a scale or of a method overrides both."),
     ] = MISSING
 
 
@@ -107,13 +105,13 @@ class StudyFile(Settings):
     title: Annotated[Title, Field(description="Shown above the study's page.")]
     text: Annotated[str, Field(max_length=20000, description="A paragraph that says what the study is for.")] = ""
     scale_text: Annotated[
-        Title | MISSING, Field(description="For scales: what the scale keeps and what it cuts, in one sentence.")
+        Title | MISSING, Field(description="For scales: one sentence on what the scale keeps and what it leaves out.")
     ] = MISSING
     void: Annotated[
         str | MISSING, Field(min_length=1, max_length=300, description="For scales: why the paper's claims are void.")
     ] = MISSING
     page: Annotated[
-        str | MISSING, Field(description="For scales: the scale on whose published page the rows of this one stand.")
+        str | MISSING, Field(description="For scales: the scale whose published page also has this scale's rows.")
     ] = MISSING
     paper: Annotated[
         PaperCitation | MISSING, Field(description="The paper that the study repeats, as its page names it.")
@@ -121,8 +119,8 @@ class StudyFile(Settings):
     why: Annotated[
         dict[str, dict[str, Annotated[str, Field(min_length=1, max_length=2000)]]] | MISSING,
         Field(
-            description="Table → id of a claim → why our numbers disagree with it, as far as a run has shown. Under a "
-            "scale it is of that scale."
+            description="Table → id of a claim → why our numbers disagree with it, as far as runs have shown. Under "
+            "`scales` it is about that scale."
         ),
     ] = MISSING
     datasets: Annotated[Definitions | MISSING, Field(description="id → data set, see dataset.yaml.")] = MISSING
@@ -130,7 +128,7 @@ class StudyFile(Settings):
     partitions: Partitions = MISSING
     methods: Methods = MISSING
     train: Annotated[dict[str, Any], Field(description="How every client trains, see train.yaml.")]
-    seeds: Annotated[Seeds, Field(description="Seeds of every block of the grid that names none.")]
+    seeds: Annotated[Seeds, Field(description="Seeds of the blocks of the grid without `seeds`.")]
     grid: Annotated[
         list[GridBlock], Field(min_length=1, description="A run belongs to the study if a block contains it.")
     ]
@@ -139,21 +137,21 @@ class StudyFile(Settings):
     labels: Annotated[bool, Field(description="Also make labels.html of every run, see clean_your_labels.md.")] = False
     settings: Annotated[
         Definitions | MISSING,
-        Field(description="Method → settings laid over its own in every block, for scales."),
+        Field(description="For scales: method → settings that override its own in every block."),
     ] = MISSING
     dataset_substitutes: Annotated[
         dict[str, str] | MISSING,
         Field(
-            description="Data set → the one whose runs stand in for it, for scales: the grid, its tables and the "
-            "paper's numbers keep their ids."
+            description="For scales: data set → the data set that replaces it. The grid, its tables and the paper's "
+            "numbers keep their ids."
         ),
     ] = MISSING
     tuned: Annotated[
         str | MISSING,
         Field(
-            description="A file in config/tuned, data set → method → settings: the grid's methods run with these, and "
-            "for the first seed as <id>-default without them; a method that neither it nor `settings` of the block "
-            "names only as the latter."
+            description="A file in config/tuned: data set → method → settings. The grid's methods run with these "
+            "settings. With the first seed they also run without them, as <id>-default. A method that is neither in "
+            "the file nor in `settings` of the block runs only as <id>-default."
         ),
     ] = MISSING
     sources: Annotated[
@@ -163,20 +161,20 @@ class StudyFile(Settings):
         ]
         | MISSING,
         Field(
-            description="Keys of a setting, joined by dots → who says so, and more after a colon: shown on a paper's "
-            "page."
+            description="Keys of a setting, joined by dots → its source, and a note after a colon. A paper's page "
+            "shows them."
         ),
     ] = MISSING
     subsets: Annotated[
         dict[str, Annotated[list[RunLists], Field(min_length=1)]] | MISSING,
         Field(
-            description="Subset → boxes of ids: `--config subset=…` leaves only the grid's runs that lie in one of "
-            "them, in the same folder."
+            description="Subset → boxes of ids. `--config subset=…` selects the grid's runs that lie in one of these "
+            "boxes. The results folder stays the same."
         ),
     ] = MISSING
     scales: Annotated[
         Definitions | MISSING,
-        Field(description="scale → what is laid over this study at that scale, after the scale's own overlay."),
+        Field(description="scale → keys of this study that it overrides, after the scale's own overlay."),
     ] = MISSING
 
 
@@ -192,19 +190,17 @@ class ConfigFile(Settings):
 
     device: Annotated[
         Literal["auto", "cpu", "cuda"],
-        Field(
-            description="Where training runs. auto is cuda where a GPU is visible. It is no part of a run's settings."
-        ),
+        Field(description="Device for training. auto is cuda if a GPU is visible. It is not one of a run's settings."),
     ]
     scale: Annotated[
         str,
-        Field(description="paper, or the name of an overlay; every scale but paper has its own results folders."),
+        Field(description="paper, or the name of an overlay. Each scale except paper has its own results folders."),
     ]
     subset: Annotated[
         str | None,
         Field(
-            description="Only the runs in this subset of each study that has subsets (its key `subsets`). Tables say "
-            "of the others: not run."
+            description="Select only the runs in this subset of each study that has subsets (its key `subsets`). "
+            "Tables show the others as not run."
         ),
     ] = None
     studies: Annotated[
@@ -217,22 +213,24 @@ class ConfigFile(Settings):
     data_root: Annotated[
         str | None,
         Field(
-            description="Folder that is searched for data sets before anything is downloaded; FEDNOISE_DATA is another "
-            "way to say it."
+            description="Folder that is searched for data sets before anything is downloaded. The environment variable "
+            "FEDNOISE_DATA can also name it."
         ),
     ] = None
     accept_versions: Annotated[
         list[AcceptedVersions],
         Field(
-            description="Finished runs of these versions, besides those of the installed ones, need not be made again: "
-            "a list of {numpy, torch}. Tables and the page then say which runs are of which."
+            description="List of {numpy, torch}. Finished runs of these versions are not made again with the installed "
+            "versions. Tables and the page then name the version of each method's runs."
         ),
     ] = []  # noqa: RUF012 - a setting
     set: Annotated[
         list[Annotated[str, Field(pattern=r"^[^=\s.][^=\s]*=", examples=["train.lr=0.05"])]],
         Field(
-            description="Settings in place of those of every study, such as train.lr=0.05, see write_a_study.md. The "
-            "results have folders of their own."
+            description="Settings that override those of every study, such as train.lr=0.05, see write_a_study.md. The "
+            "results have their own folders."
         ),
     ] = []  # noqa: RUF012
-    overlay: Annotated[dict[str, Any], Field(description="Laid over every study, key by key; lists are replaced.")] = {}  # noqa: RUF012
+    overlay: Annotated[
+        dict[str, Any], Field(description="Merged into each study, key by key. Lists are replaced.")
+    ] = {}  # noqa: RUF012

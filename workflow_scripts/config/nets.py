@@ -13,7 +13,7 @@ def net_settings(train: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         train: The training settings.
 
     Returns:
-        Settings of each net, the default's where the training settings name none.
+        Settings of each net. The default net if the training settings name none.
     """
     setting = train.get("net", Train.net)
     nets = setting if isinstance(setting, list | tuple) else [setting]
@@ -21,7 +21,7 @@ def net_settings(train: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def net_code(train: Mapping[str, Any]) -> list[str]:
-    """List what the code of the nets starts from.
+    """List the names from which the code of the nets is found.
 
     Args:
         train: The training settings.

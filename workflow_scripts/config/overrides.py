@@ -1,4 +1,4 @@
-"""Settings of the command line in place of a study's: `train.lr=0.05`, `seeds=[3]`, `methods.fedprox.mu=1`."""
+"""Command-line overrides of a study's settings: `train.lr=0.05`, `seeds=[3]`, `methods.fedprox.mu=1`."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import Any
 from fednoise_core.io import json_digest
 from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, parse_yaml
 
-LONGEST_ENDING = 100  # letters that are added to the name of a results folder
+LONGEST_ENDING = 100  # characters added to the name of a results folder
 
 
 def parse_overrides(texts: Iterable[str], place: ConfigPath) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The config files of a project: what they name, where it lies, and whether each is right on its own.
+"""The config files of a project: their definitions, the paths of results, and checks of each file.
 
-A mistake raises SpecError with one message that names file and key. Nothing here imports torch or Snakemake.
+An error raises SpecError with one message that names file and key. This module imports neither torch nor Snakemake.
 """
 
 import copy
@@ -33,9 +33,9 @@ TARGET_SUFFIXES = ("settings", "runs")  # a study's targets are <study>, <study>
 
 
 class Project:
-    """The config files in `folder`. `config` is the merged config; `files`: where it came from, the last one wins.
+    """The config files in `folder`. `config` is the merged config of `files`. Later files override earlier ones.
 
-    The file of the config's scale is laid below its overlay, whether it is among `files` or not.
+    The overlay of the config's scale comes before the config's own overlay, even if its file is not among `files`.
     """
 
     def __init__(self, config: Mapping[str, Any], folder: str | Path = ".", files: tuple[str, ...] = ()) -> None:
@@ -57,14 +57,14 @@ class Project:
 
     @classmethod
     def load(cls, folder: str | Path = ".", **config: Any) -> "Project":
-        """The project in a folder, with `config` laid over its config/config.yaml."""
+        """Load the project in a folder. `config` overrides its config/config.yaml."""
         return cls({**read_yaml(Path(folder, "config/config.yaml")), **config}, folder)
 
     @functools.cached_property
     def study_files(self) -> dict[str, str]:
-        """Study → its file, for every study there is, papers last."""
+        """Map every study to its file, papers last."""
         listed = {folder: sorted((self.folder / folder).glob("*.yaml")) for folder in (STUDIES, PAPERS)}
-        # another workflow's own, in its working folder
+        # studies of a calling workflow, in its working folder
         elsewhere = [os.path.abspath(study) for study in self._configured if study.endswith(FILE)]
         files: dict[str, str] = {}
         for file in (*elsewhere, *(f"{folder}/{path.name}" for folder, files in listed.items() for path in files)):
@@ -101,7 +101,7 @@ class Project:
         return [name for name, file in self.study_files.items() if file.startswith(PAPERS)]
 
     def results_folder(self, name: str) -> str:
-        """The results folder of a study at the present scale, with what stands in place of its settings."""
+        """Return the results folder of a study at the present scale. Its name ends with the overrides (`set`)."""
         return f"results/{name}{'' if self.scale == 'paper' else f'-{self.scale}'}{folder_ending(self.set)}"
 
     @functools.cached_property
@@ -124,7 +124,7 @@ class Project:
 
     @property
     def _data_folders(self) -> list[str]:
-        """The folder that is searched for data sets, as jobs find it in FEDNOISE_DATA (`export_environment`)."""
+        """The folder that is searched for data sets. Jobs find it in FEDNOISE_DATA (`export_environment`)."""
         return [place for place in (self.data_root or os.environ.get("FEDNOISE_DATA"),) if place]
 
     @functools.cached_property
@@ -147,7 +147,7 @@ class Project:
 
     @functools.cached_property
     def catalogue(self) -> dict[str, Any]:
-        """Definitions shared by studies, all checked, used or not."""
+        """Definitions shared by studies. All are checked, even those that no study uses."""
         catalogue = read_yaml(self.folder / CATALOGUE)
         check_model(CatalogueFile, catalogue, ConfigPath(CATALOGUE))
         check_definitions(self.schemas, catalogue, ConfigPath(CATALOGUE))
@@ -171,8 +171,8 @@ class Project:
         """Add the data sets that a study declares itself.
 
         Args:
-            own: Id → data set. It wins over one of config/datasets.yaml.
-            place: Where they stand.
+            own: Id → data set. It overrides a data set of config/datasets.yaml.
+            place: Where they are declared.
 
         Returns:
             The project as the study sees it.
@@ -195,17 +195,17 @@ class Project:
 
     @functools.cache  # noqa: B019
     def dataset_fingerprint(self, dataset: str) -> str:
-        """Hash what the user's own files of a data set hold.
+        """Hash the contents of the user's own files of a data set.
 
         Args:
             dataset: The id of a data set.
 
         Returns:
-            A digest, "" if the data set is published. Where its path is missing (in a clone), what its files held when
-            the arrays were made last.
+            A digest, or "" if the data set is published. If its path is missing (in a clone), the digest that was
+            recorded when the arrays were last made.
 
         Raises:
-            SpecError: The path is here, and its files are not what they must be.
+            SpecError: The path exists, and its files cannot be used.
         """
         try:
             digests = {
@@ -219,7 +219,7 @@ class Project:
         return json_digest(digests) if digests else ""
 
     def contents_folder(self, dataset: str) -> str:
-        """The folder in which the step `download` records what the user's files of a data set held."""
+        """Return the folder in which the step `download` records the digest of the user's files of a data set."""
         spec = self.normalize_dataset(dataset)
         return f"store/contents/{spec['source']}/{json_digest(spec)}"
 
@@ -230,7 +230,7 @@ class Project:
             return ""
 
     def is_absent(self, dataset: str) -> bool:
-        """Return True if the user's path of a data set is empty, and was when its arrays were made."""
+        """Return True if the user's path of a data set is missing, and no digest of its files was recorded."""
         return self._path_is_missing(dataset) and not self._recorded_fingerprint(dataset)
 
     def _path_is_missing(self, dataset: str) -> bool:
@@ -243,14 +243,14 @@ class Project:
             return not any(
                 Path(place, spec.get("path", path.get("default"))).exists() for place in ("", *self._data_folders)
             )
-        except OSError:  # such as a folder that may not be looked into: what is there is not known
+        except OSError:  # such as a folder without read permission, whose contents are unknown
             return False
 
     def export_environment(self) -> None:
-        """Tell the jobs by environment what differs between machines.
+        """Pass values that differ between machines to the jobs by environment variables.
 
-        That is the device, the data folder, which `python` runs the jobs, and where this code lies. It may not stand in
-        a command or in params, where a change would make every result stale.
+        These are the device, the data folder, the `python` that runs the jobs, and the folder of this code. They must
+        not be in a command or in params, where a change would make every result out of date.
         """
         os.environ["FEDNOISE_DEVICE"] = self.device
         if self.data_root:
@@ -260,9 +260,9 @@ class Project:
         os.environ["PYTHONPATH"] = os.pathsep.join([os.path.abspath(self.folder), *above])
 
     def _read_facts(self, dataset: str) -> tuple[int | None, int | None, int | None]:
-        """(training samples, classes, shorter side of the images) of a data set.
+        """Read (training samples, classes, shorter side of the images) of a data set.
 
-        Each is None where the user's path is missing, but was read before.
+        All are None if the user's path is missing and was read earlier.
         """
         spec = self.datasets[dataset]
         try:
@@ -276,10 +276,10 @@ class Project:
         return samples, classes, min(sides)
 
     def _with_scale(self, config: dict[str, Any], files: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Config and files with those of the scale.
+        """Add the overlay and the file of the scale to config and files.
 
-        Otherwise `--config scale=smoke` would run the whole study as a smoke test. Snakemake's own message about a
-        damaged `--configfile` names no file; this one does.
+        Without them, `--config scale=smoke` would run the whole study under the name of a smoke test. The messages name
+        a damaged file, which Snakemake's own message about `--configfile` does not.
         """
         file = f"{SCALES}/{config.get('scale')}.yaml"
         if file in files or config.get("scale") not in self.scale_names:
@@ -288,8 +288,8 @@ class Project:
         return {**config, "overlay": overlay}, (files[0], file, *files[1:])
 
     def read_overlay(self, file: str) -> dict[str, Any]:
-        """Read what a file of the config lays over every study."""
-        # a file may leave the required keys to another
+        """Read the overlay of a config file."""
+        # required keys may be in another file
         data = {"device": "auto", "scale": "paper", "studies": ["any"], **read_yaml(self.folder / file)}
         check_model(ConfigFile, data, ConfigPath(file))
         return data.get("overlay") or {}
@@ -297,7 +297,7 @@ class Project:
     def _check_config(self, config: dict[str, Any], files: tuple[str, ...]) -> None:
         for file in files:
             self.read_overlay(file)
-        place = ConfigPath("config")  # a file's, or the command line's --config
+        place = ConfigPath("config")  # from a file, or from --config on the command line
         check_model(ConfigFile, config, place)
         problems: list[tuple[ConfigPath, str]] = []
         scales, root = ["paper", *self.scale_names], config.get("data_root")
@@ -307,7 +307,7 @@ class Project:
         if config["scale"] == "paper" and config.get("overlay"):
             cure = "Give it a scale, as config/scales does"
             problems.append((place / "overlay", f"at scale paper it would overwrite the studies' own results. {cure}"))
-        for key in ("train", "settings"):  # what a study says for the scale would hide it
+        for key in ("train", "settings"):  # a study's own values for the scale would hide the error
             if not isinstance(value := (config.get("overlay") or {}).get(key, {}), Mapping):
                 problems.append((place / "overlay" / key, describe_mismatch(value, {"type": "object"})))
         for number, name in enumerate(config["studies"]):
@@ -322,7 +322,7 @@ class Project:
 
 
 def _study_name(study: str) -> str:
-    """The name of a study that is given by its name or file."""
+    """Return the name of a study, which may be given by its file."""
     return Path(study).stem if study.endswith(FILE) else study
 
 

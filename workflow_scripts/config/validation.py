@@ -1,8 +1,8 @@
-"""Compare settings with what is declared, and bring them into one normal form.
+"""Check settings against their declarations, and bring them into one normal form.
 
-A mistake is one SpecError: file, key, problem. Of things that come in kinds (data sets, noises, partitions, methods,
-tables, figures) planning reads config/schema, since the declarations of methods and nets would import torch. It has
-mappings kind → {description, properties, required}.
+An error raises a SpecError with file, key and problem. For data sets, noises, partitions, methods, tables and figures,
+which come in kinds, planning reads config/schema, since the declarations of methods and nets would import torch. The
+files of config/schema map each kind to {description, properties, required}.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ from workflow_scripts.config.yaml_file import ConfigPath, check_json_compatible,
 from workflow_scripts.provenance.step_code import REGISTRIES, ROOT, read_registry
 
 _CHECKER = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-_VALIDATOR = validators.extend(Draft202012Validator, type_checker=_CHECKER)  # nor is 100.0 an integer for the library
+_VALIDATOR = validators.extend(Draft202012Validator, type_checker=_CHECKER)  # 100.0 is not an integer here
 
 Schema = Mapping[str, Any]
 # family → the key that names the kind; "kind" for the others
@@ -76,7 +76,7 @@ class Schemas:
 
     def __init__(self, folder: str | Path) -> None:
         self.load = functools.cache(lambda name: read_yaml(Path(folder, f"{name}.yaml")))
-        self._validators: dict[tuple[str, ...], Any] = {}  # family, kind and keys beside → what checks it
+        self._validators: dict[tuple[str, ...], Any] = {}  # family, kind and other keys → validator
 
     def check_kind(self, family: str, value: Mapping[str, Any], place: ConfigPath, beside: Sequence[str] = ()) -> None:
         """Compare a {kind: …, settings…} with the settings that its kind has.
@@ -85,7 +85,7 @@ class Schemas:
             family: The name of the schema, such as "noise".
             value: The settings. Those that the schema does not list are refused.
             place: Where they stand.
-            beside: Keys that may stand there, too, and are checked elsewhere.
+            beside: Further allowed keys, which are checked elsewhere.
 
         Raises:
             SpecError: The kind is unknown, or a setting is wrong.
@@ -126,7 +126,7 @@ class Schemas:
             kind: A known kind.
 
         Raises:
-            SpecError: The class cannot be imported, or does not say what it is.
+            SpecError: The class cannot be imported, or has no description.
             TypeError: The class is no dataclass.
             NameError: The type of a setting is unknown.
         """
@@ -145,7 +145,7 @@ class Schemas:
             value: The settings.
 
         Returns:
-            The settings without those at their default, 1 written as 1.0 where any number may stand.
+            The settings without those at their default. Where any number is allowed, 1 is written as 1.0.
         """
         key = KIND_KEYS.get(family, "kind")
         properties = self.load_kind(family, value[key]).get("properties", {})
@@ -215,7 +215,7 @@ def _without_defaults(values: Mapping[str, Any], properties: Mapping[str, Schema
 
 
 def _normalize_value(value: Any, schema: Schema) -> Any:
-    """A value with every whole number that stands where any number may stand as a float."""
+    """Convert integers to floats where the schema allows any number."""
     options = [schema, *schema.get("anyOf", [])]
     if isinstance(value, int) and not isinstance(value, bool):
         kinds = {option.get("type") for option in options}
@@ -234,14 +234,14 @@ def _normalize_value(value: Any, schema: Schema) -> Any:
 def _list_errors(value: Any, validator: Any) -> list[ValidationError]:
     """List the first error of each key."""
     errors: dict[Any, ValidationError] = {}
-    # an unknown key says more than that another is missing
+    # an unknown key is more informative than a missing one
     for error in sorted(validator.iter_errors(value), key=lambda problem: problem.validator != "additionalProperties"):
         errors.setdefault(tuple(error.path)[:1] or error.validator, error)
     return [_innermost_error(error) for error in errors.values()]
 
 
 def _innermost_error(error: ValidationError) -> ValidationError:
-    """The error in the branch of a union that fits best; the union's own if no branch fits better than another."""
+    """Return the error in the best matching branch of a union, or the union's own error if no branch matches best."""
     for branch_error in error.context if error.validator == "anyOf" else ():
         if len(branch_error.path) or branch_error.validator in ("required", "additionalProperties"):
             return _innermost_error(branch_error)
@@ -249,9 +249,9 @@ def _innermost_error(error: ValidationError) -> ValidationError:
 
 
 def _to_spec_error(error: ValidationError, place: ConfigPath) -> SpecError:
-    """A validation error as the message that pydantic's becomes in a run (`settings.declare.describe_problems`).
+    """Convert a validation error to the message that pydantic gives in a run (`settings.declare.describe_problems`).
 
-    That of an unknown key also hints at the section that has the key.
+    The message for an unknown key also names the section that has this key.
     """
     value, expected, schema = error.instance, error.validator_value, error.schema
     if error.validator == "additionalProperties":
@@ -265,7 +265,7 @@ def _to_spec_error(error: ValidationError, place: ConfigPath) -> SpecError:
 
 
 def _hint_at_key(key: str, properties: Mapping[str, Schema]) -> str:
-    """Message for an unknown key that names the section that has it, such as `train` for `lr`, or the nearest key."""
+    """Return a hint for an unknown key: the section that has this key, such as `train` for `lr`, or the nearest key."""
     sections = [name for name, schema in properties.items() if key in schema.get("properties", {})]
     return f"unknown key; did you mean '{sections[0]}.{key}'?" if sections else unknown_key(key, properties)
 
@@ -277,10 +277,10 @@ def describe_kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str,
         family: The name of the schema.
         name: The kind.
         owner: Its class or function.
-        shared: Where the settings are declared that it has beside its own.
+        shared: Declarations of settings that it shares with other kinds.
 
     Raises:
-        SpecError: Its class or function does not say what it is.
+        SpecError: Its class or function has no description.
     """
     declared = getattr(owner, "settings", owner)
     summary, where = doc_summary(declared), f"{declared.__module__}.{declared.__name__}"
@@ -302,10 +302,10 @@ def describe_settings(description: str, model: Any, facts: Mapping[str, Any]) ->
     """Describe settings as config/schema does.
 
     Args:
-        description: What they are.
-        model: Their declaration.
-        facts: What else is said of the kind.
+        description: Description of the kind.
+        model: Declaration of its settings.
+        facts: Other facts about the kind.
     """
     schema = {"properties": {}, "required": []} | json_schema(model)
-    plain = json.loads(json.dumps(facts))  # mappings and lists that YAML knows
+    plain = json.loads(json.dumps(facts))  # plain mappings and lists, for YAML
     return {"description": description, "properties": schema["properties"], "required": schema["required"], **plain}

@@ -1,6 +1,6 @@
-"""Reading one config file: strict YAML in, plain values out. Whatever is wrong with it is one SpecError that names it.
+"""Read one config file as strict YAML. Every error in it raises a SpecError that names the file.
 
-`ConfigPath` says where a setting stands, so that a message can name file and key.
+`ConfigPath` is the place of a setting, so that a message can name file and key.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import yaml
 
 from fednoise_core.io import SpecError
 
-LARGEST = 2**63  # whole numbers beyond it fit no array
-DEEPEST = 100  # levels of values within values; some ten thousands end the process without a message
-NODES = 200_000  # values of a file with all its aliases written out
-LONGEST = 1000  # letters of a message, whatever a file holds
+LARGEST = 2**63  # larger integers fit in no array
+DEEPEST = 100  # levels of nesting; tens of thousands of levels would crash the process without a message
+NODES = 200_000  # values of a file with all aliases expanded
+LONGEST = 1000  # characters of a message
 
 
 @dataclass(frozen=True)
 class ConfigPath:
-    """Place of a setting: a file, the scale that is laid over it if there is one, and the keys that lead to it."""
+    """Place of a setting: its file, the scale that changes the file, if any, and the path of keys."""
 
     file: str
     keys: tuple[str | int, ...] = ()
@@ -50,9 +50,9 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     """Safe YAML that refuses a repeated key and, as YAML 1.2, reads 1e-4 as a number and on, off, yes, no as words."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Name the line of what PyYAML stumbles over, such as `!!bool many` or a key that is a list.
+        """Name the line of a value that PyYAML cannot construct, such as `!!bool many` or a key that is a list.
 
-        Numbers of YAML 1.1 that do not look like what they become are refused: 1:30 is 90, 010 is 8, 1_0 is 10.
+        Misleading numbers of YAML 1.1 are refused: 1:30 would be 90, 010 would be 8, and 1_0 would be 10.
         """
         if node.tag in NUMBERS and UNCLEAR.search(str(node.value)):
             problem = f"YAML reads {node.value} as another number. Write the plain number, or put it in quotes"
@@ -73,7 +73,7 @@ def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
                 problem = f"the key {key.value!r} is repeated"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(key.value)
-    loader.flatten_mapping(node)  # `<<` puts what it merges in front, so that the mapping's own keys win
+    loader.flatten_mapping(node)  # `<<` puts merged keys first, so that the mapping's own keys override them
     return {loader.construct_object(k, deep=True): loader.construct_object(v, deep=True) for k, v in node.value}
 
 
@@ -143,7 +143,7 @@ def parse_yaml(text: str, place: ConfigPath) -> Any:
 
 
 def _load_text(text: str, place: ConfigPath) -> Any:
-    """Parse YAML. Nesting is bounded before nodes are made of it, and aliases before they are written out."""
+    """Parse YAML. Limits on nesting and aliases are checked before nodes are built and aliases are expanded."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):  # libyaml reads events one by one, and only its nodes recurse
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -162,7 +162,7 @@ def _load_text(text: str, place: ConfigPath) -> Any:
 
 
 def _count_nodes(node: yaml.Node, counts: dict[int, int]) -> int:
-    """The number of values of a node with all aliases written out. PyYAML refuses one that holds itself."""
+    """Count the values of a node with all aliases expanded. PyYAML refuses a node that contains itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1
     if id(node) not in counts:
@@ -173,7 +173,7 @@ def _count_nodes(node: yaml.Node, counts: dict[int, int]) -> int:
 
 
 def check_json_compatible(value: Any, place: ConfigPath) -> None:
-    """Refuse what JSON cannot say, or what settings do not need.
+    """Refuse values that JSON cannot represent or that settings do not need.
 
     Args:
         value: A value from a YAML file.
@@ -205,14 +205,14 @@ def _shorten_text(value: object) -> str:
 
 
 def deep_merge(base: Any, over: Any) -> Any:
-    """Lay a value over another one.
+    """Override a value with another one.
 
     Args:
-        base: The value below.
-        over: The value on top.
+        base: The value to override.
+        over: The overriding value.
 
     Returns:
-        Two mappings merged key by key; otherwise the value on top.
+        Two mappings merged key by key. Otherwise `over`.
     """
     if isinstance(base, Mapping) and isinstance(over, Mapping):
         return {**base, **{key: deep_merge(base.get(key), value) for key, value in over.items()}}

@@ -1,1 +1,1 @@
-"""Commands of maintainers that write committed files."""
+"""Commands with which maintainers write files that are kept in git."""

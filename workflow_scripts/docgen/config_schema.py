@@ -2,7 +2,7 @@
 
 fednoise schema [--check]
 
-What a setting is stands where it is declared (fednoise_core/settings).
+The descriptions of settings are taken from their declarations (fednoise_core/settings).
 """
 
 import argparse
@@ -82,7 +82,7 @@ MEANINGS = {  # family → (where it is stated, what the file says)
 
 
 def _describe_family(family: str) -> dict[str, Any]:
-    """The schema of everything in a registry, by name."""
+    """Describe all entries of a registry: name → schema."""
     if family == "augment":
         return {
             name: describe_settings(
@@ -100,7 +100,7 @@ def _describe_family(family: str) -> dict[str, Any]:
 
 
 def _find_single_side(name: str, facts: Mapping[str, Any]) -> dict[str, int]:
-    """The fact `single_side` of a net, if not all images can be trained on one by one."""
+    """Find `single_side` of a net: the smallest image side at which it trains on single images, if not at all sides."""
     channels, largest, _ = facts["input"]
     for side in range(facts["smallest"], max(largest, facts["smallest"]) + 1):
         if build_net(name, (channels, side, side), facts["classes"]).single_ok:
@@ -128,7 +128,7 @@ def _family_file(family: str) -> str:
 
 
 def _find_shared(settings: Sequence[list[str]]) -> list[str]:
-    """The settings with which several kinds begin, as lines: those of which YAML's `<<` spares the most lines."""
+    """Find the common first settings of several kinds for which YAML's `<<` saves the most lines. Returns the lines."""
     beginnings = Counter(tuple(lines[:count]) for lines in settings for count in range(1, len(lines) + 1))
     spared = {lines: len(lines) * (count - 1) - count for lines, count in beginnings.items()}
     best = max(spared, key=lambda lines: spared[lines], default=())
@@ -179,7 +179,7 @@ FAMILIES = (*REGISTRIES, *MAPPINGS)
 def main(arguments: list[str] | None = None) -> int:
     """Run the command. With --check it returns 1 if a file is out of date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
+    parser.add_argument("--check", action="store_true", help="only report whether the files are up to date")
     options = parser.parse_args(arguments)
     late = 0
     for family in FAMILIES:

@@ -1,6 +1,6 @@
-"""The generated parts of docs/: each stands between `<!-- generated: WHAT -->` and `<!-- end -->`.
+"""The generated parts of docs/, each between the lines `<!-- generated: WHAT -->` and `<!-- end -->`.
 
-WHAT is a key of `PARTS`, `leaderboard:ID` for the result of a method by its id there, or a name of the Python API.
+WHAT is a key of `PARTS`, `leaderboard:ID` for the results of the method with this id, or a name of the Python API.
 """
 
 import re
@@ -26,13 +26,13 @@ PART = re.compile(r"<!-- generated: (\S+)( without members)? -->\n.*?<!-- end --
 
 
 def read_facts(name: str) -> dict[str, Any]:
-    """The front matter of a method's page: method, changes, traffic, client_state, passes, and perhaps needs."""
+    """Read the front matter of a method's page: method, changes, traffic, client_state, passes, and maybe needs."""
     _, front, _ = (PAGES / f"{name}.md").read_text(encoding="utf-8").split("---\n", 2)
     return yaml.safe_load(front)
 
 
 def list_methods() -> str:
-    """The table in Markdown, one row for each registered method."""
+    """Return a table in Markdown with one row for each registered method."""
     methods = yaml.safe_load((ROOT / "config/schema/method.yaml").read_text(encoding="utf-8"))
     return HEAD + "".join(_row(name, **read_facts(name)) for name in methods)
 
@@ -43,7 +43,7 @@ def _row(name: str, method: str, changes: str, traffic: str, client_state: str, 
 
 
 def describe_result(method: str) -> str:
-    """The published results of a method on the leaderboard, by its id there."""
+    """Describe the published results of the method with this id on the leaderboard."""
     page = "[leaderboard](../results/leaderboard/README.md)"
     files = sorted((ROOT / "docs/results/leaderboard").glob("main*.csv"), key=lambda file: len(file.name))
     texts = [_describe_ranks(frame, method) for frame in map(pd.read_csv, files) if method in set(frame["method"])]
@@ -53,7 +53,7 @@ def describe_result(method: str) -> str:
 
 
 def _describe_ranks(frame: pd.DataFrame, method: str) -> str:
-    """Say how a method did on a board that has rows of it."""
+    """Describe the ranks of a method on a board that has rows of it."""
     row = frame[frame["method"] == method].iloc[0]
     verdicts = (
         f"- {row['dataset_label']}: {row['method_label']} is ahead in {row['ahead']} of "
@@ -73,7 +73,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def fill_page(text: str) -> str:
-    """Make the generated parts of a page anew."""
+    """Replace the generated parts of a page."""
     return PART.sub(_fill_part, text)
 
 

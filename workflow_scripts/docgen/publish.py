@@ -2,14 +2,14 @@
 
 fednoise publish --root results/fedmixcon-cpu [--out docs/results/fedmixcon-cpu] [--html FILE]
 
-A paper at its own size takes long on one GPU, so what was run so far is published, and every other cell says
-"not run". Runs of an earlier publication count, too, as long as their settings are those of today. They are read from
-runs.json.xz, which has what most tables and figures need of each run. So a page can grow on several machines.
+A paper at its own size takes long on one GPU. So the runs that are finished are published, and all other cells say
+"not run". Runs of an earlier publication also count, if their settings are still the planned ones. They are read from
+runs.json.xz, which has the data that most tables and figures need. So several machines can add runs to a page.
 
-A scale with `page: cpu` has its rows on the page of scale cpu, whose runs.json.xz has its runs.
+A scale with `page: cpu` has its rows on the page of scale cpu, and its runs in runs.json.xz of that page.
 
-What stands between the lines `<!-- written by hand -->` and `<!-- end of what is written by hand -->` of README.md
-stays. A paper's publication below docs/results also writes docs/results/papers.md, a line for each of them.
+The text between the lines `<!-- written by hand -->` and `<!-- end of what is written by hand -->` of README.md is
+kept. Publishing a paper below docs/results also writes docs/results/papers.md, which has a line for each paper.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def find_study(root: str, folder: str | Path = ".") -> Study:
     """Find a study by its results folder.
 
     Args:
-        root: The name of the folder, at whatever scale.
+        root: The name of the folder, which may be that of any scale.
         folder: The project's folder.
 
     Raises:
@@ -88,14 +88,14 @@ def find_study(root: str, folder: str | Path = ".") -> Study:
 def finished_runs(
     study: Study, published: Mapping[str, Path] = MappingProxyType({}), published_first: Collection[str] = ()
 ) -> list[ListedRun]:
-    """List the finished runs of a study. Runs of other settings have other folders.
+    """List the finished runs of a study. Runs with other settings have other folders.
 
-    An entry in a leaderboard has the runs that were made here, even where the same runs were published.
+    For a method that is entered in a leaderboard, only runs that were made here are listed.
 
     Args:
         study: The study.
         published: The folders of runs that were published earlier, by the digest of their settings.
-        published_first: Methods of which, of a run that is finished here and published, the latter is listed.
+        published_first: Methods whose published runs are preferred to the same runs finished here.
     """
     finished, rows = [], []
     for run in study.runs:
@@ -113,12 +113,12 @@ def finished_runs(
 
 
 def refuse_damage(folders: Sequence[Path]) -> None:
-    """Refuse runs of the store whose files are not those of their step, or not those that DVC recorded.
+    """Refuse runs of the store whose files differ from their SHA-256 list or from DVC's record.
 
     Raises:
-        ArtifactError: There are some.
+        ArtifactError: There are such runs.
     """
-    finished = [folder for folder in folders if (folder / SUMS).exists()]  # one published earlier has no list
+    finished = [folder for folder in folders if (folder / SUMS).exists()]  # unpacked published runs have no list
     problems = {folder: [f"{folder}/{name}: {problem}" for name, problem in find_damage(folder)] for folder in finished}
     problems |= find_forgeries([folder for folder in finished if not problems[folder]], read_record())
     lines = [line for folder in finished for line in problems[folder]]
@@ -133,26 +133,26 @@ def publish_study(
     Args:
         study: The study.
         out: The folder to write to.
-        html: The page as one HTML file, too.
-        published: A file of published runs that are shown in place of this machine's; default: those of `out` are
-            shown beside them, and those of a leaderboard's baseline in place of them. The runs are written there, so
-            that a page never loses one.
+        html: A file to which the page is also written, as HTML.
+        published: A file of published runs, which are shown instead of the same runs of this machine. By default the
+            file in `out` is read, and only its runs of a leaderboard's baseline are preferred. All runs are then
+            written to that file, so that a page never loses a run.
         note: A paragraph that is added to the study's text.
 
     Returns:
         The files that were written.
 
     Raises:
-        ArtifactError: No run was made, one is damaged or not what was recorded, the file of earlier runs is damaged, or
-            a table or figure that was published cannot be made again here.
+        ArtifactError: No run is finished, a run is damaged or differs from DVC's record, the file of earlier runs is
+            damaged, or a published table or figure cannot be made again here.
     """
-    commit = software_commit()  # before files of the repository change
+    commit = software_commit()  # before this function changes files of the repository
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         earlier = read_packed(published or out / RUNS)
         folders = unpack_runs(earlier, root / "earlier")
         boards = [registry.complete_spec(spec) for spec in study.tables.values() if spec["kind"] == "leaderboard"]
-        # all gains are over the published runs of a leaderboard's baseline
+        # the published runs of a leaderboard's baseline are the reference of all gains
         first = {run.method for run in study.runs} if published else {spec["baseline"] for spec in boards}
         listed = finished_runs(study, folders, first)
         if not listed:
@@ -185,7 +185,7 @@ def publish_study(
             with open_atomic(html) as opened:
                 opened.write(study_page.study_page(metadata | {"tables": tables}, listed, root, commit))
         write_json(out / "metrics.json", metrics.study_metrics(tabulate_results(runs)))
-        # an entry in a leaderboard is complete without the board's other runs
+        # the page of an entry in a leaderboard does not need the board's other runs
         progress = "" if published else _progress_sentence(study, paper, runs, commit)
         texts = {"README.md": _page_markdown(metadata, paper, runs, table_names, texts_by_figure, out, progress)}
         if paper:
@@ -197,17 +197,17 @@ def publish_study(
 
 
 def _list_other_sizes(study: Study, published: Mapping[str, Path]) -> list[tuple[Study, list[ListedRun]]]:
-    """List the study at the scales whose rows stand on its page, each with its finished runs."""
+    """List the study at the other scales that its page shows (`page`), each with its finished runs."""
     scales = [scale for scale, file in study.files.items() if file.data.get("page") == study.project.scale]
     studies = [Study(Project.load(study.project.folder, scale=scale), study.name) for scale in scales]
     return [(sized, listed) for sized in studies if (listed := finished_runs(sized, published))]
 
 
 def _refuse_loss(out: Path, metadata: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raise ArtifactError if something published would be lost: it is not among the tables and figures made here.
+    """Raise ArtifactError if a published table or figure would be lost, because it was not made here.
 
-    A paper's runs are published with its page. If none of these is of the planned settings, a table has no run any more
-    and may go. Pictures of clients need data, which are never published, and so do runs of other studies.
+    A paper's runs are published with its page. A table may be removed if no published run has the planned settings any
+    more. Pictures of clients need data, which are never published. So do the runs of other studies.
     """
     endings = {"tables": "md", "figures": "png"}
     published = [
@@ -232,7 +232,7 @@ def _refuse_loss(out: Path, metadata: Mapping[str, Any], names: Sequence[str]) -
 
 
 def _write_tables(root: Path, specs: Mapping[str, Mapping[str, Any]], listed: Sequence[ListedRun]) -> list[str]:
-    """Make every table below `root`; returns those that have something to show."""
+    """Write every table below `root`. Returns the names of the tables that have something to show."""
     written = []
     for name, spec in specs.items():
         kind = registry.find_kind(spec)
@@ -246,7 +246,7 @@ def _write_tables(root: Path, specs: Mapping[str, Mapping[str, Any]], listed: Se
 
 
 def _draw_figures(root: Path, specs: Mapping[str, Mapping[str, Any]], listed: Sequence[ListedRun]) -> list[str]:
-    """Draw every figure that the runs suffice for; returns their names."""
+    """Draw every figure for which there are enough runs. Returns their names."""
     drawn = []
     for name, spec in specs.items():
         chosen = select(listed, spec, none=True)
@@ -272,7 +272,7 @@ def _page_markdown(
     out: Path,
     progress: str,
 ) -> str:
-    """The page as Markdown. texts_by_figure: of each figure its title, caption and alternative text."""
+    """Write the page as Markdown. texts_by_figure: id of a figure → title, caption and alternative text."""
     kinds = {name: draw.find_figure_kind(metadata["figures"][name]) for name in texts_by_figure}
     board = next((name for name in kinds if kinds[name].at_top and kinds[name].of_a_paper == bool(paper)), "")
     picture = _picture_markdown(board, texts_by_figure[board]) if board else ""
@@ -299,14 +299,14 @@ def _page_markdown(
 
 
 def render_section(name: str, paper: Mapping[str, Any], *values: Any) -> str:
-    """A part of the page: a macro of `assets/paper.md`.
+    """Render a part of the page by a macro of `assets/paper.md`.
 
     Args:
-        name: "first" (the paper, the scale, the scoreboard, and what our numbers say), "top" (the claims), "ranks" (the
-            reproduction at a glance) or "end" (what is cut, settings with who says so, one cell again, and where each
-            number comes from).
+        name: "first" (the paper, the scale, the scoreboard, and a summary of our numbers), "top" (the claims), "ranks"
+            (the reproduction at a glance) or "end" (changes of the scale, settings with their sources, commands for
+            single cells, and the origin of each number).
         paper: The sections.
-        values: Of "first" the figure, as Markdown; of "end" the CSV with a row for each run.
+        values: For "first" the figure as Markdown. For "end" the CSV with a row for each run.
     """
     environment = Environment(
         loader=FileSystemLoader(ASSETS), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -335,7 +335,7 @@ def _progress_sentence(study: Study, paper: Mapping[str, Any] | None, runs: Sequ
 
 
 def _missing_sentence(study: Study, runs: Sequence[RecordedRun]) -> str:
-    """On which data sets runs are missing, and how many."""
+    """Name the data sets with missing runs, and count these runs."""
     finished = {(run.listed.setting, run.listed.method, run.listed.seed) for run in runs}
     missing, planned = Counter[str](), Counter[str]()
     for run in {run.folder: run for run in study.runs}.values():  # two methods with equal settings are one run
@@ -364,7 +364,7 @@ def _tables_markdown(specs: Mapping[str, Mapping[str, Any]], written: Sequence[s
 
 
 def _picture_markdown(name: str, texts: Sequence[Any]) -> str:
-    """A figure with its words: title, caption, alternative text. What marks mean is said under tables and limits."""
+    """A figure with title, caption and alternative text. Marks are explained under the tables and in the limits."""
     caption, alt = map(markdown_text, texts[1:3])
     return f"![{alt}]({name}.png)\n\n*{caption}*"
 

@@ -1,6 +1,6 @@
-"""The runs of a publication in one small file that git keeps, so that a page can be made again and added to later.
+"""The runs of a publication in one small file in git, from which a page can be made again and extended later.
 
-It has what most tables and figures need of a run. It lacks models, suspects, losses and accuracies by class.
+For each run it has the data that most tables and figures need, but no models, suspects, losses and accuracies by class.
 """
 
 import csv
@@ -29,10 +29,10 @@ def read_packed(file: Path) -> Packed:
     """Read the runs of an earlier publication.
 
     Args:
-        file: What `pack_runs` wrote. It may be missing.
+        file: A file that `pack_runs` wrote. It may be missing.
 
     Raises:
-        ArtifactError: The file is damaged, or is not the one that its `.sha256` is of.
+        ArtifactError: The file is damaged, or does not match its `.sha256` file.
     """
     sums = file.with_name(f"{file.name}.sha256")
     if sums.exists() and not (file.exists() and sums.read_text(encoding="utf-8").startswith(sha256_file(file))):
@@ -43,7 +43,7 @@ def read_packed(file: Path) -> Packed:
             if not address.startswith("store/runs/") or ".." in address or {*parts} != {*TEXTS, *NUMBERS}:
                 raise ValueError(f"{address!r} is no run")
             _check_run(address, parts)
-    except Exception as error:  # whatever the damage makes of it
+    except Exception as error:  # damage can raise any error
         raise ArtifactError(f"{file}: damaged ({error}). Take it from git again, or delete it") from error
     return runs
 
@@ -61,7 +61,7 @@ def _check_run(address: str, parts: Mapping[str, str]) -> None:
     finite = [value for value in values if np.isfinite(value)]
     by_rounds = {"best": max(finite, default=np.nan), "last": values[-1], "last10_mean": float(np.mean(values[-10:]))}
     for name, value in by_rounds.items():
-        number = float("nan" if summary["accuracy"][name] is None else summary["accuracy"][name])  # null: it diverged
+        number = float("nan" if summary["accuracy"][name] is None else summary["accuracy"][name])  # null if it diverged
         if not np.isclose(number, value, rtol=0, atol=1e-6, equal_nan=True):
             raise ValueError(f"{address}: accuracy.{name} is {number}, by its rounds {value:.4f}")
 
@@ -71,7 +71,7 @@ def unpack_runs(packed: Packed, folder: Path) -> dict[str, Path]:
 
     Args:
         packed: The runs.
-        folder: Where to.
+        folder: The folder to write to.
 
     Returns:
         The folder of each run, by the digest of its settings.
@@ -96,15 +96,15 @@ def pack_runs(
     scores_only: bool = False,
     ratios: Mapping[Setting, float] = MappingProxyType({}),
 ) -> list[Path]:
-    """Write the runs to one file, the same bytes for equal runs.
+    """Write the runs to one file. Equal runs give equal bytes.
 
     Args:
         listed_runs: The runs.
-        earlier: Runs of an earlier publication. Those of other settings are kept.
+        earlier: Runs of an earlier publication. Those with other settings are kept.
         file: The file to write.
-        limit: The largest size in bytes. A larger file is not written, and the former one stays.
-        scores_only: Of the numbers by round, keep the accuracies of views; and write the file's SHA-256 beside it.
-        ratios: Of `compare_speed`. They are added to the costs of the runs made here, as `cpu_ratio`.
+        limit: The largest size in bytes. A larger file is not written, and the earlier file stays.
+        scores_only: Keep only the accuracies of views by round, and also write the file's SHA-256 to a second file.
+        ratios: The result of `compare_speed`, which is added to the costs of the runs made here as `cpu_ratio`.
 
     Returns:
         The files that were written.

@@ -19,7 +19,7 @@ CODE = re.compile(r"(`[^`]*`)")
 
 
 def describe_name(name: str, members: bool = True) -> str:
-    """Markdown of a module, class, function or registry.
+    """Describe a module, class, function or registry in Markdown.
 
     Args:
         name: Its dotted name.
@@ -48,7 +48,7 @@ def _find(name: str) -> Any:
 
 
 def _members(owner: type) -> Iterator[tuple[str, str]]:
-    """Name and description of each public method and property, inherited ones of this project included."""
+    """Yield name and description of each public method and property, including those inherited within this project."""
     for base in (base for base in owner.__mro__ if base.__module__.startswith("fednoise_core")):
         for name, member in vars(base).items():
             function = getattr(member, "fget", None) or getattr(member, "func", None) or inspect.unwrap(member)
@@ -64,7 +64,7 @@ def _describe(thing: Any, name: str = "") -> str:
 
 
 def _format_signature(thing: Any, name: str) -> str:
-    """The signature as it is written, without the checks of settings."""
+    """Format the signature as in the source, without the checks of settings."""
     if inspect.isclass(thing):
         if dataclasses.is_dataclass(thing):
             fields = [field for field in dataclasses.fields(thing) if field.init and field.name[0] != "_"]
@@ -87,7 +87,7 @@ def _list_fields(owner: type) -> Iterator[tuple[str, str]]:
 
 
 def _parse(function: Any) -> tuple[list[str], str]:
-    """The arguments and the type of the result, as they are written."""
+    """Return the arguments and the type of the result, as in the source."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     assert isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef)
     _Plain().visit(tree.args)
@@ -124,7 +124,7 @@ def _wrap(name: str, arguments: list[str], returns: str) -> str:
 
 
 def _format_docstring(text: str) -> str:
-    """Google's sections as bold words and lists."""
+    """Format Google's sections of a docstring as bold words and lists."""
     return SECTION.sub(lambda section: _format_section(*section.groups()), _escape(text) + "\n").strip()
 
 
@@ -136,5 +136,5 @@ def _format_section(title: str, body: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """`<` outside of code, which would begin an element."""
+    """Escape `<` outside of code, where it would begin an HTML element."""
     return "".join(part if part[:1] == "`" else part.replace("<", "&lt;") for part in CODE.split(text))

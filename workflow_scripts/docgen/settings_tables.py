@@ -58,7 +58,7 @@ OTHERS = {  # schema of one mapping → (heading, where it is written)
 
 
 def format_tables() -> str:
-    """Markdown: links to all sections, then a section for each family of settings."""
+    """Return Markdown with links to all sections, and a section for each family of settings."""
     titles = [about[0] for about in (*FAMILIES.values(), *OTHERS.values())]
     parts = [" · ".join(f"[{title}](#{title.lower().replace(' ', '-')})" for title in titles) + "\n"]
     for family, (title, key, where) in FAMILIES.items():
@@ -78,7 +78,7 @@ def _load(file: str) -> Any:
 
 
 def _kinds(key: str, kinds: Schema) -> Iterator[str]:
-    """A table of all kinds, and one of their settings, in which equal ones share a row."""
+    """Yield a table of all kinds, and a table of their settings, in which equal settings share a row."""
     rows = []
     for name, kind in kinds.items():
         settings = ", ".join(f"`{setting}`" for setting in kind["properties"]) or "–"
@@ -89,7 +89,7 @@ def _kinds(key: str, kinds: Schema) -> Iterator[str]:
         rows.append(tuple(row))
     head = (key, "what it is, source", "settings", "example", "parameters", "smallest side")
     yield _table(head[: len(rows[0])], rows)
-    shared: dict[str, tuple[str, Schema, list[str]]] = {}  # a setting in the same words → the kinds that have it
+    shared: dict[str, tuple[str, Schema, list[str]]] = {}  # setting as shown → its schema and the kinds that have it
     for name, kind in kinds.items():
         for setting, schema in kind["properties"].items():
             alone = {
@@ -113,7 +113,7 @@ def list_settings(schema: Schema) -> Iterator[list[str]]:
 
 
 def _owners(names: list[str], kinds: list[str]) -> str:
-    """Which kinds have a setting, in the fewest words."""
+    """Name the kinds that have a setting, in as few words as possible."""
     others = [name for name in kinds if name not in names]
     if not others:
         return "all"

@@ -1,8 +1,8 @@
-"""Which device a training process runs on, decided before torch is imported. Snakemake counts GPUs but hands none out.
+"""Choose the device of a training process before torch is imported. Snakemake counts GPUs but does not assign them.
 
-One lock file per GPU and slot, named by the GPU's UUID: inside a container or a job's cgroup every GPU is number 0. The
-kernel frees a lock when its process and the children it forked have died, however they died, so that a restarted
-workflow cannot put two runs on one GPU. Where a scheduler gave one GPU to this job, it is taken as it is.
+There is one lock file per GPU and slot. It is named by the GPU's UUID, because inside a container or a job's cgroup
+every GPU has number 0. The kernel releases a lock when its process and all forked children have ended, so a restarted
+workflow cannot put two runs on one GPU. If a scheduler has assigned one GPU to this job, no lock is needed.
 """
 
 import os
@@ -28,7 +28,7 @@ def visible_gpus() -> list[str]:
     """List the GPUs that this process may use.
 
     Returns:
-        What CUDA_VISIBLE_DEVICES takes: UUIDs wherever they can be learnt.
+        Names for CUDA_VISIBLE_DEVICES: UUIDs if they are known, else numbers.
 
     Raises:
         SpecError: The environment names a GPU, but the machine has none.
@@ -62,10 +62,10 @@ def slots_per_gpu() -> int:
 
 
 def acquire_gpu(device: str) -> str:
-    """Choose the device to hand to torch. Call it before torch is imported.
+    """Choose the device for torch. This must be called before torch is imported.
 
-    For CUDA it waits until a GPU has a free slot, keeps that slot until the process ends, and makes the GPU the only
-    visible one. A job that a scheduler gave one GPU takes that one.
+    For CUDA it waits for a GPU with a free slot, keeps that slot until the process ends, and makes this GPU the only
+    visible one. A job with one GPU from a scheduler uses that GPU.
 
     Args:
         device: "auto", "cpu" or "cuda".
@@ -88,7 +88,7 @@ def acquire_gpu(device: str) -> str:
 
 
 def _list_gpus() -> list[str]:
-    """UUIDs by nvidia-smi, or numbers where a container lacks it. A GPU cut into parts is used by its parts."""
+    """List UUIDs from nvidia-smi, or numbers if a container lacks it. A GPU with MIG is listed by its instances."""
     if shutil.which("nvidia-smi") is None:
         return [str(k) for k, _ in enumerate(sorted(DRIVER.glob("gpus/*")))]
     listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=60).stdout
@@ -97,19 +97,19 @@ def _list_gpus() -> list[str]:
 
 
 def _gpu_uuid(name: str, gpus: list[str]) -> str:
-    """The UUID of a GPU named by number or by the beginning of its UUID. Which part a number means, CUDA says."""
+    """Return the UUID of a GPU that is named by number or by a prefix. Numbers of MIG instances are left to CUDA."""
     if name.isdigit() and int(name) < len(gpus) and not gpus[0].startswith("MIG-"):
         return gpus[int(name)]
     return next((gpu for gpu in gpus if gpu.startswith(name)), name)
 
 
 def _wait_for_slot(names: list[str], count: int) -> str:
-    # one folder per machine, as homes are shared by machines
+    # one folder per machine, since machines may share a home folder
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder, printed = cache / "fednoise" / f"gpu-{socket.gethostname()}", False
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     while True:
-        for slot in range(count):  # an idle GPU before a second run on a busy one
+        for slot in range(count):  # first an idle GPU, then a second run on a busy one
             for name in names:
                 lock = acquire_lock(folder / f"{name.replace('/', '_')}-{slot}.lock")
                 if lock is not None:

@@ -1,4 +1,4 @@
-"""Start the server of `fork_server.py`, and hand it jobs."""
+"""Start the server of `fork_server.py`, and send jobs to it."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-ADDRESS = "FEDNOISE_FORK_SERVER"  # the server's socket; empty: every job is a process of its own
+ADDRESS = "FEDNOISE_FORK_SERVER"  # the server's socket; if empty, every job is a new Python process
 PACKAGES = (
     "torch",
     "pyarrow.parquet",
@@ -24,17 +24,17 @@ PACKAGES = (
     "jinja2",
     "PIL.Image",
 )
-# glibc reads these at a process's start: see the rule `train`
+# glibc reads these when a process starts, see the rule `train`
 MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "2000000000", "OMP_NUM_THREADS": "1"}
 
 
 def start_server(packages: Sequence[str] = PACKAGES) -> subprocess.Popen[bytes] | None:
-    """Start a server, and name it to the processes that this one starts. It ends with this process.
+    """Start a server that ends with this process, and export its address to child processes.
 
-    Nothing happens on other systems than Linux, and where the environment names a server or says that there is none.
+    No server is started on systems other than Linux, or if the environment already sets the address (even to "").
 
     Args:
-        packages: What it loads.
+        packages: The packages that it loads.
 
     Returns:
         The server, if one was started.
@@ -44,7 +44,7 @@ def start_server(packages: Sequence[str] = PACKAGES) -> subprocess.Popen[bytes] 
     folder = tempfile.mkdtemp(prefix="fednoise")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/socket")
-        listener.listen(128)  # jobs wait here while it loads
+        listener.listen(128)  # jobs wait here while the server loads packages
         server = subprocess.Popen(
             [
                 sys.executable,
@@ -58,19 +58,19 @@ def start_server(packages: Sequence[str] = PACKAGES) -> subprocess.Popen[bytes] 
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for Snakemake, and reaches a job through its client
+            start_new_session=True,  # Ctrl-C goes to Snakemake, and a job's client forwards it to the job
         )
     os.environ[ADDRESS] = f"{folder}/socket"
     return server
 
 
 def run_forked(module: str, arguments: Sequence[str], python: str = sys.executable) -> tuple[int, float] | None:
-    """Run `python -m module arguments` in a process that the server forks. Signals to this process reach it.
+    """Run `python -m module arguments` in a process that the server forks. Signals to this process are forwarded.
 
     Args:
         module: The module.
         arguments: Its arguments.
-        python: What the job takes for its interpreter.
+        python: The path that the job sees as its interpreter.
 
     Returns:
         The exit status (negative: the number of the signal that ended it) and the CPU seconds, or None if there is no
@@ -85,11 +85,11 @@ def run_forked(module: str, arguments: Sequence[str], python: str = sys.executab
         try:
             server.connect(address)
             sent = socket.send_fds(server, [data], [0, 1, 2])
-            if sent < len(data):  # a job that is done already has closed its end
+            if sent < len(data):  # else do not send: a job that has ended already has closed the socket
                 server.sendall(data[sent:])
             answer = server.makefile()
             pid = int(answer.readline())
-        except (OSError, ValueError):  # it ended before it took the job
+        except (OSError, ValueError):  # the server ended before it accepted the job
             return None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, _: os.kill(pid, number))
@@ -98,10 +98,10 @@ def run_forked(module: str, arguments: Sequence[str], python: str = sys.executab
 
 
 def exit_as(status: int) -> None:
-    """End this process as a job ended.
+    """End this process with a job's exit status or signal.
 
     Args:
-        status: Of `run_forked`.
+        status: The status from `run_forked`.
     """
     if status < 0:
         if -status not in (signal.SIGKILL, signal.SIGSTOP):

@@ -2,10 +2,10 @@
 
     python fork_server.py LISTENER PARENT MODULE ...
 
-LISTENER is the number of an inherited socket, PARENT that of the process that started the server. The first module is
-loaded before the first job, the others while there is none. The project's own code is not loaded here: each job reads
-it from its working folder. All jobs share the seed of hashes. The server ends with the process that started it.
-`fork_client.py` hands it jobs.
+LISTENER is the number of an inherited socket. PARENT is the number of the process that started the server. The first
+module is loaded before the first job, and the others while no job waits. The server does not load the project's own
+code: each job reads it from its working folder. All jobs share the seed of hashes. The server ends when PARENT ends.
+`fork_client.py` sends jobs to it.
 """
 
 import atexit
@@ -26,7 +26,7 @@ from typing import Any
 
 
 def run_module(order: dict[str, Any], files: list[int]) -> int:
-    """Do what `python -m module arguments` does, in a forked process.
+    """Run a module as `python -m module arguments` would, in a forked process.
 
     Args:
         order: module, arguments, folder, env and python (the interpreter's path).
@@ -41,7 +41,7 @@ def run_module(order: dict[str, Any], files: list[int]) -> int:
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["env"])
-    random.seed()  # else every job would begin with the server's state
+    random.seed()  # otherwise every job would start with the server's state
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
     sys.argv, sys.executable = ["-m", *order["arguments"]], order["python"]
@@ -64,7 +64,7 @@ def run_module(order: dict[str, Any], files: list[int]) -> int:
 
 
 def attend_job(client: socket.socket) -> None:
-    """Fork a job, and tell the client its number, then its exit status and CPU seconds."""
+    """Fork a job. Send the client its process number, and later its exit status and CPU seconds."""
     data, files, _, _ = socket.recv_fds(client, 1 << 20, 3)
     while not data.endswith(b"\n"):
         data += client.recv(1 << 20)
@@ -85,7 +85,7 @@ def attend_job(client: socket.socket) -> None:
     with contextlib.suppress(OSError):  # the client is gone
         client.sendall(f"{pid}\n".encode())
     waiting: list[Any] = [ended, client]
-    if ended not in select.select(waiting, [], [])[0]:  # a process of the client's own would be gone, too
+    if ended not in select.select(waiting, [], [])[0]:  # the client has ended, so its job must end, too
         os.kill(pid, signal.SIGKILL)
     _, status, used = os.wait4(pid, 0)
     with contextlib.suppress(OSError):
@@ -93,17 +93,17 @@ def attend_job(client: socket.socket) -> None:
 
 
 def serve_jobs(listener: socket.socket, parent: int, modules: list[str]) -> None:
-    """Fork an attendant for each connection, without threads, beside which a fork may hang.
+    """Fork a process for each connection. The server has no threads, because a fork beside threads may hang.
 
     Args:
         listener: The listening socket.
         parent: Number of the process with which the server ends.
-        modules: What to load.
+        modules: Modules to load.
     """
     parent_file = os.pidfd_open(os.getppid())
     watched: list[Any] = [listener, parent_file]
     orphan = os.getppid() != parent  # the parent ended before it could be watched
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # attendants leave nothing behind
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forked processes leave no zombies
     importlib.import_module(modules.pop(0))
     while not orphan:
         ready = select.select(watched, [], [], 0 if modules else None)[0]
@@ -113,7 +113,7 @@ def serve_jobs(listener: socket.socket, parent: int, modules: list[str]) -> None
             importlib.import_module(modules.pop(0))
             continue
         client, _ = listener.accept()
-        gc.freeze()  # a collection in a job would else copy the server's memory
+        gc.freeze()  # otherwise garbage collection in a job would copy the server's memory
         if os.fork() == 0:
             listener.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

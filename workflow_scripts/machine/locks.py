@@ -1,6 +1,6 @@
-"""A lock that a process shares with the children it forks: free when the last of them is gone, however they ended.
+"""A lock that a process shares with its forked children. It is released when the last of them has ended in any way.
 
-filelock's locks are let go of in a forked child, so that workers that outlive a killed run would not hold its lock.
+A forked child releases filelock's locks, so workers that outlive a killed run would not hold the run's lock.
 """
 
 import fcntl
@@ -14,20 +14,20 @@ POLL_SECONDS = 0.2
 
 
 def acquire_lock(path: Path, patience: float = 0.0) -> int | None:
-    """Take the lock in a file, which is made if need be.
+    """Acquire the lock in a file. The file is created if necessary.
 
     Args:
         path: The file.
         patience: Seconds to wait for another process.
 
     Returns:
-        A file descriptor (`os.close` releases the lock), or None if another process has kept it.
+        A file descriptor (`os.close` releases the lock), or None if another process still holds the lock.
 
     Raises:
         SpecError: The file system has no locks.
     """
     end = time.monotonic() + patience
-    number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # forks share it, programs do not
+    number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # shared with forks, but not with started programs
     while True:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,5 +54,5 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return True
     finally:
-        os.close(number)  # gives it back, if it was ours for that moment
+        os.close(number)  # releases the lock if it was acquired here
     return False

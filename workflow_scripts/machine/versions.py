@@ -1,4 +1,4 @@
-"""The versions of torch and numpy, which decide the last digits of a run's numbers: a part of its address."""
+"""The versions of torch and numpy. They affect the last digits of a run's numbers, and are a part of its address."""
 
 from importlib.metadata import version
 

@@ -1,1 +1,1 @@
-"""Which code made a file, and which bytes it holds."""
+"""Provenance of files: the hash of the code that made them, and checksums of their contents."""

@@ -22,9 +22,9 @@ LINE = re.compile(r"([0-9a-f]{64})  ([^/\n]+)\n")
 
 
 def write_sums(folder: str | os.PathLike[str]) -> None:
-    """Write the address that a folder was made for, and the SHA-256 of every file in it.
+    """Write the SHA-256 of every file in a folder, and the address for which the folder was made.
 
-    Temporary files of writers that were killed are removed first.
+    Temporary files of killed processes are removed first.
 
     Args:
         folder: The folder.
@@ -42,10 +42,10 @@ def read_sums(folder: str | os.PathLike[str]) -> dict[str, str]:
     """Read a list of SHA-256.
 
     Args:
-        folder: The folder that the list is of.
+        folder: The folder with the list.
 
     Returns:
-        File name → SHA-256; nothing if the list is missing or damaged.
+        File name → SHA-256. Empty if the list is missing or damaged.
     """
     try:
         text = Path(folder, SUMS).read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def read_sums(folder: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def check_sums(folder: str | os.PathLike[str]) -> None:
-    """Check that no file of a folder but the models, which are large, has changed since its step wrote it.
+    """Check that no file of a folder has changed since its step wrote it. Models are skipped, because they are large.
 
     Args:
         folder: The folder. One without a list of SHA-256 passes.

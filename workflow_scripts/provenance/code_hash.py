@@ -1,9 +1,10 @@
-"""Hash of the code behind a step: its script and every project module that the script imports, directly or not.
+"""Hash of a step's code: its script and every project module that the script imports, directly or indirectly.
 
-The hash is over syntax trees without docstrings, so comments, docstrings and formatting change nothing.
+The hash covers syntax trees without docstrings, so it does not depend on comments, docstrings and formatting.
 
-A line of a registry ("name": "project.module:object") does not count, so a new method retrains no other one. Callers
-name the file and object that they use as "file.py:object", and modules that are imported by computed names.
+Entries of a registry ("name": "project.module:object") do not count, so that a new method does not change the hash of
+other methods. Callers therefore name the file and object that they use as "file.py:object". They also name modules that
+are imported by computed names.
 """
 
 import ast
@@ -19,15 +20,15 @@ from typing import Any
 from fednoise_core.io import json_digest, write_json
 
 PACKAGES = ("fednoise_core", "workflow_scripts")
-# imports of these are not followed: they record which code a result is of, and decide nothing in it
+# imports of these modules are not followed: they record the code of a result, and do not affect the result
 BOOKKEEPING = (
     "fednoise_core/version.py",
     "workflow_scripts/machine/locks.py",
     "workflow_scripts/provenance/",
     "workflow_scripts/steps/common.py",
 )
-CACHE = "build/modules.json"  # in the project's folder. Parsing all modules takes longer than many a job
-OWN_TEXT = Path(__file__).read_text(encoding="utf-8")  # read at import: a job may outlive an edit
+CACHE = "build/modules.json"  # in the project's folder; parsing all modules takes longer than many jobs
+OWN_TEXT = Path(__file__).read_text(encoding="utf-8")  # read at import, since the file may change while a job runs
 
 
 def closure_hash(root: str | Path, *entries: str) -> str:
@@ -58,7 +59,7 @@ def module_file(root: str | Path, dotted: str) -> str | None:
 
 
 class _Parser:
-    """Parses files, each once while its content, this module and Python stay as they are."""
+    """Parses files, each once as long as its content, this module and the version of Python do not change."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.changed, self.cache = root, False, dict[str, Any]()
@@ -77,7 +78,7 @@ class _Parser:
         _, digest, imports = self.cache[file]
         packages = [".".join(folders[:depth]) for depth in range(1, len(folders) + 1)]
         dotted = {name for names in (*imports, packages) for name in names if name}
-        if file.split("/")[0] in PACKAGES:  # an installed library lies beside numpy and torch
+        if file.split("/")[0] in PACKAGES:  # an installed library has numpy and torch in its folder
             dotted = {name for name in dotted if name.split(".")[0] in PACKAGES}
         return digest, [path for name in dotted if (path := self.find_file(name)) is not None]
 
@@ -110,7 +111,7 @@ def _is_registry_line(value: ast.expr) -> bool:
 
 
 def _list_imports(tree: ast.Module, folders: list[str]) -> Iterator[list[str]]:
-    """Yield the dotted names that each import may run: of `from a import b`, "a" and "a.b"."""
+    """Yield the dotted names that each import may run, such as "a" and "a.b" for `from a import b`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield [name.name for name in node.names]

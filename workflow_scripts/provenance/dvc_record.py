@@ -1,4 +1,4 @@
-"""Compares the store with DVC's record, which finds files that were changed together with their SHA-256 list."""
+"""Compare the store with DVC's record, to find files that were changed together with their SHA-256 list."""
 
 import hashlib
 import json
@@ -18,10 +18,10 @@ MISSING = (
 
 
 def read_record() -> dict[str, dict[str, str]]:
-    """Read from DVC what was recorded of the store.
+    """Read DVC's record of the store.
 
     Returns:
-        Folder → MD5 of its files by name; nothing where no results are recorded, or DVC does not have the record.
+        Folder → file name → MD5. Empty if no results are recorded, or if DVC's cache lacks the record.
     """
     if not Path("dvc.lock").exists():
         return {}
@@ -43,7 +43,7 @@ def has_remote() -> bool:
 
 
 def is_record_missing(record: Mapping[str, Mapping[str, str]]) -> bool:
-    """Return True if dvc.lock says that the store was recorded, and `read_record` found nothing, as in a clone."""
+    """Return True if dvc.lock has a record of the store but `read_record` found none, as in a fresh clone."""
     if record or not Path("dvc.lock").exists():
         return False
     stages = yaml.safe_load(Path("dvc.lock").read_text(encoding="utf-8")).get("stages") or {}
@@ -51,11 +51,11 @@ def is_record_missing(record: Mapping[str, Mapping[str, str]]) -> bool:
 
 
 def describe_lost(folders: Iterable[Path], record: Collection[str]) -> str:
-    """Describe the recorded folders that are gone or empty, and the cure; "" if there are none.
+    """Describe the recorded folders that are missing or empty, and how to restore them. "" if there are none.
 
     Args:
         folders: Folders that have files.
-        record: As `read_record` answers.
+        record: The result of `read_record`.
     """
     lost = sorted({*record} - {str(folder) for folder in folders})
     if not lost:
@@ -65,14 +65,14 @@ def describe_lost(folders: Iterable[Path], record: Collection[str]) -> str:
 
 
 def find_forgeries(folders: Iterable[Path], record: Mapping[str, Mapping[str, str]]) -> dict[Path, list[str]]:
-    """Compare SHA-256 lists with what DVC recorded: a file may have been changed together with its line in the list.
+    """Compare folders with DVC's record, since a file may have been changed together with its line in SHA256SUMS.
 
     Args:
-        folders: Folders whose files are those of their lists.
-        record: As `read_record` answers.
+        folders: Folders whose files match their SHA-256 lists.
+        record: The result of `read_record`.
 
     Returns:
-        Folder → what is wrong with it, with the names of the files that differ.
+        Folder → its problems, with the names of the files that differ.
     """
     forgeries = {}
     for folder in folders:

@@ -1,4 +1,4 @@
-"""The code behind each step of the workflow: from which files its hash starts."""
+"""The code of each step of the workflow: the files from which its hash starts."""
 
 import ast
 import functools
@@ -28,7 +28,7 @@ REGISTRIES = {
 
 
 def user_module_path(folder: str | Path, named: str) -> str:
-    """Find the file of a method or a net's factory of the user's own.
+    """Find the file of the user's own method or net factory.
 
     Args:
         folder: The project's folder.
@@ -47,7 +47,7 @@ def user_module_path(folder: str | Path, named: str) -> str:
 
 @functools.cache
 def read_registry(root: str | Path, file: str, name: str) -> dict[str, str]:
-    """Read the literal entries of the dict that `file` assigns to `name`. LookupError: it assigns no dict literal."""
+    """Read the literal entries of the dict `name` in `file`. Raises LookupError if `name` is no dict literal there."""
     for node in ast.parse((Path(root) / file).read_bytes()).body:
         targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
         table = getattr(node, "value", None)
@@ -72,7 +72,7 @@ def list_sources(spec: Mapping[str, Any]) -> list[str]:
 
 
 class CodeChanged(RuntimeError):
-    """The code is not the one that this job was planned with."""
+    """The code has changed since this job was planned."""
 
 
 class StepCode:
@@ -83,9 +83,9 @@ class StepCode:
         self._hash = functools.cache(functools.partial(closure_hash, self.folder))
 
     def step_entries(self, step: str, **names: Iterable[str]) -> list[str]:
-        """Code of a step: its module, and what is behind names of things that come in kinds.
+        """List the code of a step: its module, and the code of the data sets, methods, … that it uses by name.
 
-        A training run is the step `training_run`: the command line around it decides no number.
+        A training run is the step `training_run`, because its command line does not affect any number.
 
         Args:
             step: The name of its module.
@@ -106,7 +106,7 @@ class StepCode:
         """Hash code.
 
         Args:
-            entries: What the hash starts from.
+            entries: The files from which the hash starts.
 
         Returns:
             The hash under which results of this code are recorded.
@@ -114,17 +114,17 @@ class StepCode:
         return self._hash(*sorted(set(entries)))
 
     def check_hash(self, planned: str, entries: Iterable[str]) -> str:
-        """Compare the code with the one that a job was planned with.
+        """Compare the code with the code with which a job was planned.
 
         Args:
-            planned: The hash of the planned code; "" allows any.
-            entries: What the hash starts from.
+            planned: The hash of the planned code. "" allows any code.
+            entries: The files from which the hash starts.
 
         Returns:
             The hash under which the job records its results.
 
         Raises:
-            CodeChanged: It is another hash.
+            CodeChanged: The hashes differ.
         """
         code = self.hash_entries(entries)
         if planned not in ("", code):
@@ -135,9 +135,9 @@ class StepCode:
         return code
 
     def _registry_entries(self, file: str, name: str, keys: Iterable[str]) -> list[str]:
-        """Files and objects behind a registry's lines "module:object".
+        """List the files and objects of a registry's entries "module:object".
 
-        A registry that holds objects imports their modules itself.
+        A registry that contains the objects themselves imports their modules.
         """
         registry = read_registry(self.folder, file, name)
         lines = {registry[key].partition(":") for key in keys if key in registry}

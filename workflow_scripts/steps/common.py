@@ -3,7 +3,7 @@
 Exit codes of every command here:
 
 - 0: done.
-- 1: refused, findings, or a defect of the program, which shows where.
+- 1: refused, findings, or a defect of the program, which prints a traceback.
 - 2: a user's error (settings, files, arguments, or code that changed), described in one line.
 - 75: interrupted, or the disk is full or gone. Run the same command to resume.
 """
@@ -26,11 +26,9 @@ STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS}  # 
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say what the step was planned with, and where it says that it is finished."""
-    parser.add_argument("--code", default="", help="hash that the step's code must have; without it any will do")
-    parser.add_argument(
-        "--sums", type=Path, help="file for the SHA-256 of every file beside it, written when all is done"
-    )
+    """Add the arguments for the hash of the planned code, and for the list of SHA-256 that marks a finished step."""
+    parser.add_argument("--code", default="", help="required hash of the step's code; default: any")
+    parser.add_argument("--sums", type=Path, help="file for the SHA-256 of every file in its folder, written last")
 
 
 def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,13 +82,13 @@ def json_argument(text: str) -> dict[str, Any]:
 
 
 def run_step(name: str, work: Callable[[], str], args: argparse.Namespace, **names: Iterable[str]) -> int:
-    """Do a step's work and print its line.
+    """Run a step and print a line about its result.
 
     Args:
         name: The name of the step.
-        work: Does it and returns the line.
+        work: Does the step's work and returns the line.
         args: The parsed arguments, see `add_plan_arguments`.
-        names: What the step is about, as in `StepCode.step_entries`.
+        names: Family → names that the step's code depends on, as in `StepCode.step_entries`.
 
     Returns:
         The exit status.
@@ -113,12 +111,12 @@ def report_error(name: str, error: Exception) -> int:
 
     Args:
         name: The name of the step.
-        error: A user's error, or the system's: a full disk, a lost network folder.
+        error: A user's error, or an error of the system, such as a full disk or a lost network folder.
 
     Returns:
         The exit status.
     """
-    numbers = {getattr(cause, "errno", None) for cause in (error, error.__cause__)}  # a NotSaved's is that of its cause
+    numbers = {getattr(cause, "errno", None) for cause in (error, error.__cause__)}  # NotSaved: its cause has it
     storage = isinstance(error, OSError) and not numbers.isdisjoint(STORAGE)
     cure = ". The settings are not at fault. Make room on the disk, or mount it again, and run the same command"
     print(f"{name}: {error}{cure if storage else ''}", file=sys.stderr)

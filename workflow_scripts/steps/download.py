@@ -16,7 +16,7 @@ from workflow_scripts.steps import common
 
 
 def search_folders() -> list[str]:
-    """List the folders searched before anything is downloaded: that of FEDNOISE_DATA, which `data_root` sets, too."""
+    """List the folders that are searched before a download: the one in FEDNOISE_DATA, which `data_root` sets, too."""
     return [place for place in (os.environ.get("FEDNOISE_DATA"),) if place]
 
 

@@ -1,7 +1,7 @@
-"""Make the page on which the suspect labels of one finished run are decided.
+"""Make the page on which a user decides about the suspect labels of one finished run.
 
-Its suspects.csv and sites.csv, the arrays and the labels in, one HTML file out. --site names the folder of a site of a
-real federation, which has all of these.
+The page is one HTML file. It is made from the run's suspects.csv and sites.csv, the arrays and the labels. In a real
+federation, --site names the folder of a site, which has all of these files.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""The few numbers of a study that git keeps, and the CSVs for `dvc plots`: run folders in.
+"""Write the few numbers of a study that git keeps, and the CSVs for `dvc plots`, from run folders.
 
-metrics.json has them all. headline.json has one a method: `dvc metrics show` gives each file a row and each number a
-column. The step prints what won, and the workflow repeats that at its end.
+metrics.json has all of these numbers. headline.json has one number per method, since `dvc metrics show` gives each file
+a row and each number a column. The step prints the leading methods, and the workflow prints them again at its end.
 """
 
 import argparse
@@ -29,8 +29,8 @@ def study_metrics(frame: pd.DataFrame) -> dict[str, Any]:
 
     Returns:
         {method: {dataset/noise/partition: {best, last, last10_mean}}}, means over seeds as fractions with five
-        decimals. A dot in an id becomes "_", as DVC reads dots as levels. Where a run diverged there are no means but
-        {diverged, runs}, two counts.
+        decimals. A dot in an id becomes "_", as DVC reads dots as levels. If a run diverged, two counts, {diverged,
+        runs}, replace the means.
     """
     cells: dict[str, Any] = {}
     for (dataset, noise, partition, method), group in frame.groupby(
@@ -46,14 +46,14 @@ def study_metrics(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def headline_numbers(frame: pd.DataFrame) -> dict[str, float | str]:
-    """Collect one number a method.
+    """Collect one number per method.
 
     Args:
-        frame: `tabulate_results`. Runs without noise count where there is nothing else.
+        frame: `tabulate_results`. Runs without noise count only if there are no others.
 
     Returns:
         {method: mean of the last ten evaluations over seeds and its settings with noise}, fractions with four decimals,
-        in the order of the list of runs. "diverged (2 of 6)" where that many runs have none.
+        in the order of the list of runs. If runs of a method diverged, a text such as "diverged (2 of 6)".
     """
     noisy = frame[~frame["noiseless"].astype(bool)]
     numbers: dict[str, float | str] = {}
@@ -73,8 +73,8 @@ def accuracy_table(frame: pd.DataFrame) -> pd.DataFrame:
         frame: `tabulate_results`.
 
     Returns:
-        One row a method and setting, in the order of the list of runs: means over seeds in %, the method with its
-        marks. Where a run diverged the means are empty, and a column `diverged` counts such runs.
+        One row per method and setting, in the order of the list of runs, with means over seeds in %. The method has its
+        marks. If a run diverged, the means are empty, and a column `diverged` counts such runs.
     """
     labels = [append_marks(label, marks) for label, marks in zip(frame["method_label"], frame["marks"], strict=True)]
     labels = labels if len(set(labels)) == frame["method"].nunique() else list(frame["method"])
@@ -93,9 +93,9 @@ def curves_table(runs: list[RecordedRun]) -> pd.DataFrame:
         runs: The runs of the study.
 
     Returns:
-        One row a method, setting and evaluated round, with `accuracy` and `drawn`, the mean of the last ten
-        evaluations, means over seeds in %. Runs on clean labels stand in every setting of their data set and partition.
-        `start`: where the axis starts. A line ends before a run diverges; `method` says so.
+        One row per method, setting and evaluated round, with means over seeds in %: `accuracy`, and `drawn`, the mean
+        of the last ten evaluations. Runs on clean labels are in every setting of their data set and partition. `start`
+        is the lower end of the axis. A line ends before a run diverges, and `method` then says so.
     """
     frame, lost = by_round(runs), count_diverged(tabulate_results(runs))
     labels: dict[tuple[str, ...], str] = {}

@@ -1,9 +1,9 @@
-"""Make the file of ImageNet weights that a net may start from: torchvision's, or a user's own, as safetensors, no head.
+"""Make the file of ImageNet weights that a net may start from, torchvision's or a user's own, without the head.
 
 python -m workflow_scripts.steps pretrained --net resnet50 --out data/weights/resnet50.safetensors [--file F]
 
-Used as `train.net: {name: resnet50, weights: imagenet}`. Needs neither torchvision nor, with --file or a copy in a
-searched folder, a network.
+A study uses it as `train.net: {name: resnet50, weights: imagenet}`. The step does not need torchvision. It needs no
+network with --file or if a searched folder has a copy.
 """
 
 import argparse

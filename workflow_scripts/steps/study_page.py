@@ -1,4 +1,4 @@
-"""The page of a study: its tables, figures, run folders and artifacts in, one HTML file that needs no network out."""
+"""Write the page of a study from its tables, figures, run folders and artifacts: one HTML file that works offline."""
 
 import argparse
 import subprocess

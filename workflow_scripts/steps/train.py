@@ -1,15 +1,14 @@
 """One training run: arrays, labels, partition and a spec in, the run's result files out.
 
-After a kill it goes on from its checkpoint.
+A killed run resumes from its checkpoint.
 
 python -m workflow_scripts.steps train --spec SPEC --arrays F --labels F --partition F --out DIR --work DIR
 
-A spec is {"method": {…}, "train": {…}, "seed": N} and, if wanted, "dataset", "noise", "partition": all that decides a
-run's numbers, and nothing else. Works as plain Python wherever torch is installed; Snakemake, DVC and cleanlab are not
-needed.
+A spec is {"method": {…}, "train": {…}, "seed": N}. The keys "dataset", "noise" and "partition" are optional. A spec has
+everything that decides a run's numbers, and nothing else. The step needs torch, but not Snakemake, DVC or cleanlab.
 
-Exit codes: 0 done; 2 wrong settings, other code than expected, or a damaged file, said in one line; 1 anything else
-that went wrong; 75 interrupted by SIGTERM or SIGINT after a round, or by a full disk: run the same command to resume.
+Exit codes: 0 done; 1 an unexpected error; 2 wrong settings, unexpected code or a damaged file, described in one line;
+75 interrupted by SIGTERM or SIGINT after a round, or by a full disk. After 75, run the same command to resume.
 """
 
 import argparse
@@ -34,7 +33,7 @@ from workflow_scripts.provenance.step_code import ROOT, CodeChanged, StepCode
 from workflow_scripts.steps.common import INTERRUPTED, json_argument, report_error
 from workflow_scripts.steps.training_run import RunFiles, TrainingOptions, set_up_torch, train_job
 
-LOCK_PATIENCE = 10.0  # seconds: workers of a run that was killed may live, and hold its lock, a moment longer
+LOCK_PATIENCE = 10.0  # seconds; workers of a killed run may hold its lock a moment longer
 
 SPEC_KEYS = ("dataset", "noise", "partition", "method", "train", "seed")  # all that a run's spec may say
 REQUIRED_KEYS = ("method", "train", "seed")
@@ -47,28 +46,24 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--arrays", type=Path, required=True, help="arrays artifact of the data set")
     parser.add_argument("--labels", type=Path, required=True, help="labels artifact")
     parser.add_argument("--partition", type=Path, required=True, help="partition artifact")
-    parser.add_argument(
-        "--donor", nargs="?", type=Path, help="arrays artifact whose images replace some (open-set noise)"
-    )
+    parser.add_argument("--donor", nargs="?", type=Path, help="arrays artifact that open-set noise takes images from")
     parser.add_argument("--out", type=Path, required=True, help="folder for the result files")
     parser.add_argument("--work", type=Path, required=True, help="folder for the checkpoint and the progress lines")
-    parser.add_argument("--versions", default="", help="of torch and numpy that must be installed; default: any")
-    parser.add_argument(
-        "--code", default="", help="hash that the code must have; default: any, and its own is recorded"
-    )
+    parser.add_argument("--versions", default="", help="required versions of torch and numpy; default: any")
+    parser.add_argument("--code", default="", help="required hash of the code, which is recorded; default: any")
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
     parser.add_argument("--executor", default="sequential", help="sequential or workers[:N]")
     parser.add_argument(
-        "--threads", type=int, default=1, help="torch threads; more than one moves the last bits of sums"
+        "--threads", type=int, default=1, help="torch threads; more than one changes the last bits of sums"
     )
     parser.add_argument(
         "--fast", action="store_true", help="on a GPU: allow kernels whose sums are not in a fixed order"
     )
     parser.add_argument("--checkpoint-seconds", type=float, default=20.0)
     parser.add_argument(
-        "--keep-mb", type=int, default=1024, help="memory for what clients keep; the rest goes to a file in --work"
+        "--keep-mb", type=int, default=1024, help="MiB of memory for clients' state; the rest goes to a file in --work"
     )
-    parser.add_argument("--checkpoint-rounds", type=int, default=0, help="also every so many rounds")
+    parser.add_argument("--checkpoint-rounds", type=int, default=0, help="rounds between further checkpoints; 0: none")
     return parser
 
 
@@ -102,7 +97,7 @@ def _check_code(spec: dict[str, Any], args: argparse.Namespace) -> str:
 
 
 def _stop_on_signals() -> Callable[[], bool]:
-    """Tell if SIGTERM (clusters send it before they kill) or SIGINT (Ctrl-C) came. A second one ends the process."""
+    """Return a function that says if SIGTERM (of a cluster) or SIGINT (Ctrl-C) came. A second one ends the process."""
     asked = threading.Event()
 
     def request_stop(number: int, _: Any) -> None:
@@ -117,7 +112,7 @@ def _stop_on_signals() -> Callable[[], bool]:
 def _prepare_device(args: argparse.Namespace, code: str) -> TrainingOptions:
     """Claim a device, then import torch (which looks for GPUs when it is imported) and set it up."""
     for package in ("pyarrow", "safetensors"):
-        if importlib.util.find_spec(package) is None:  # the results are written at the very end
+        if importlib.util.find_spec(package) is None:  # fail now, not when results are written
             raise SpecError(f"{package} is missing: pip install {package}")
     options = TrainingOptions(
         acquire_gpu(args.device),
@@ -141,7 +136,7 @@ def _run_job(spec: dict[str, Any], files: RunFiles, options: TrainingOptions, st
     again = sums.exists()  # Snakemake starts no job for a finished folder, unless it is forced
     with _training_lock(files.work):
         if sums.exists() and not again:
-            print(f"{files.out}: finished by another process", flush=True)  # which held the lock
+            print(f"{files.out}: finished by another process", flush=True)  # the one that held the lock
             return 0
         sums.unlink(missing_ok=True)  # so that half-written files never count as finished
         _write_start_record(files.work / "progress.jsonl", spec)
@@ -154,7 +149,7 @@ def _run_job(spec: dict[str, Any], files: RunFiles, options: TrainingOptions, st
 
 
 def _write_start_record(path: Path, spec: dict[str, Any]) -> None:
-    """A line for `fednoise progress` before the first round ends, unless an earlier attempt left some."""
+    """Write a first line for `fednoise progress`, unless an earlier attempt has left lines."""
     path.touch()
     if not path.stat().st_size:
         row = {"round": 0, "of": spec["train"].get("rounds", Train.rounds), "phase": "begun"}
@@ -163,7 +158,7 @@ def _write_start_record(path: Path, spec: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _training_lock(work: Path) -> Iterator[None]:
-    """While no other process trains in this folder: two would overwrite each other's checkpoints."""
+    """Hold the lock of a run's folder, since two processes in it would overwrite each other's checkpoints."""
     work.mkdir(parents=True, exist_ok=True)
     lock = acquire_lock(work / "lock", LOCK_PATIENCE)
     if lock is None:
@@ -177,7 +172,7 @@ def _training_lock(work: Path) -> Iterator[None]:
 def _check_spec(spec: dict[str, Any]) -> dict[str, Any]:
     """Check a run's spec from a command line.
 
-    Raises SpecError for a missing key, and for one that decides no number: it would make equal runs differ.
+    Raises SpecError for a missing or unknown key. A key that decides no number would give equal runs different specs.
     """
     missing, unknown = [key for key in REQUIRED_KEYS if key not in spec], [key for key in spec if key not in SPEC_KEYS]
     if missing:

@@ -1,6 +1,6 @@
-"""One training run, from files to files: all that decides its numbers. `train.py` is the command line around it.
+"""One training run, with all code that decides its numbers. `train.py` is the command line around it.
 
-The code hash of a run starts here (`StepCode.step_entries`): help and messages of the command line rerun nothing.
+The code hash of a run starts at this module (`StepCode.step_entries`). A changed command line makes no run anew.
 """
 
 import os
@@ -46,7 +46,7 @@ class RunFiles:
 class TrainingOptions:
     """Options of a run. The help of the command line explains them.
 
-    The checkpoint's key has the code and the versions, and the result files record both.
+    The key of a checkpoint includes the code hash and the versions. The result files record both.
     """
 
     device: str = "cpu"
@@ -72,9 +72,9 @@ def set_up_torch(options: TrainingOptions) -> None:
 
     torch.set_num_threads(options.threads)
     if options.device == "cuda" and not options.fast:
-        # torch.use_deterministic_algorithms also imports torch._inductor, for as long again as torch itself
+        # torch.use_deterministic_algorithms also imports torch._inductor, which takes as long as importing torch
         torch._C._set_deterministic_algorithms(True, warn_only=False)
-        # else every new buffer costs one more kernel
+        # otherwise each new buffer costs one more kernel
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 

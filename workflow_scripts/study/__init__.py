@@ -1,1 +1,1 @@
-"""One study file becomes planned runs, tables, figures, and what Snakemake makes of them."""
+"""Planning: from a study's file to runs, tables, figures, and the targets of Snakemake."""

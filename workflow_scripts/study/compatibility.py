@@ -1,4 +1,4 @@
-"""Check that the parts of a run fit together: data set, noise, partition, method and nets, each valid on its own."""
+"""Check that the valid parts of a run are compatible: its data set, noise, partition, method and nets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,17 +16,17 @@ ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's n
 
 
 def check_setting(project: Project, dataset: str, noise: Defined, partition: Defined, place: ConfigPath) -> None:
-    """Check that a data set, a noise and a partition go together.
+    """Check that a data set, a noise and a partition are compatible.
 
     Args:
         project: The project.
         dataset: The id of a data set.
         noise: A noise.
         partition: A partition.
-        place: What names them together, a block of the grid.
+        place: The block of the grid that names them.
 
     Raises:
-        SpecError: They do not.
+        SpecError: They are not compatible.
     """
     (noise_id, noise_spec, noise_place), (partition_id, partition_spec, partition_place) = noise, partition
     if noises.needs_partition(noise_spec) and partitions.needs_labels(partition_spec):
@@ -48,7 +48,7 @@ def check_setting(project: Project, dataset: str, noise: Defined, partition: Def
 def check_method(
     project: Project, fields: Mapping[str, Any], train: Mapping[str, Any], dataset: str, place: ConfigPath
 ) -> None:
-    """Check what a method asks of the run's other settings, as its schema says.
+    """Check that a run's other settings meet a method's requirements, which its schema lists.
 
     Args:
         project: The project.
@@ -84,7 +84,7 @@ def check_method(
 
 
 def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: ConfigPath) -> None:
-    """Check that the nets take images as small as the data set's, and that the files of the user's own nets are there.
+    """Check that the nets accept the data set's image size, and that the files of the user's own nets exist.
 
     Args:
         project: The project.
@@ -93,7 +93,7 @@ def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: 
         place: Where the nets are named.
 
     Raises:
-        SpecError: A net does not, or a file is missing.
+        SpecError: A net does not accept the image size, or a file is missing.
     """
     for factory in (name for name in net_code(train) if ":" in name):
         _find_own_code(project, factory, place)
@@ -121,15 +121,15 @@ def _find_own_code(project: Project, named: str, place: ConfigPath) -> None:
 
 
 def check_sampling(train: Mapping[str, Any], noise: Defined, place: ConfigPath) -> None:
-    """Check that there is a generator from which `sampling: continued` can draw cohorts.
+    """Check that `sampling: continued` has a generator from which it can draw cohorts.
 
     Args:
         train: The training settings.
-        noise: The noise, which may leave its generator in the labels.
+        noise: The noise, which may store its generator in the labels artifact.
         place: Where the training settings stand.
 
     Raises:
-        SpecError: The noise leaves no generator.
+        SpecError: The noise stores no generator.
     """
     if train.get("sampling") == "continued" and not noises.keeps_generator(noise[1]):
         raise (place / "sampling").error(
@@ -140,7 +140,7 @@ def check_sampling(train: Mapping[str, Any], noise: Defined, place: ConfigPath) 
 def assumes_true_rate(project: Project, dataset: str, noise: Defined, method: Mapping[str, Any]) -> bool:
     """Return True if a method's own noise rate equals that of the noise.
 
-    Then it knows what an oracle is told.
+    The method then has the same knowledge as an oracle method.
 
     Args:
         project: The project.
@@ -160,7 +160,7 @@ def assumes_true_rate(project: Project, dataset: str, noise: Defined, method: Ma
 
 
 def oracle_rate(project: Project, dataset: str, noise: Defined, place: ConfigPath) -> float:
-    """Find the rate of a noise for methods that are given it.
+    """Find the rate of a noise for oracle methods.
 
     Args:
         project: The project.
@@ -169,7 +169,7 @@ def oracle_rate(project: Project, dataset: str, noise: Defined, place: ConfigPat
         place: What asks for the rate.
 
     Returns:
-        The nominal rate; of human labels the share that is wrong.
+        The nominal rate. For human labels, the share of wrong labels.
 
     Raises:
         SpecError: No rate is known.

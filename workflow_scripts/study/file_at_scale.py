@@ -1,4 +1,4 @@
-"""A study's file with a scale laid over it, or as it is written: whether every key and id in it is right."""
+"""Read and check a study's file, as it is written or with the overlay of a scale."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -28,7 +28,7 @@ class FileAtScale:
         self.place, self.data = place, data
 
     def with_overrides(self) -> "FileAtScale":
-        """The file with what the config sets in place of its settings, checked; the same one if it sets nothing."""
+        """Return the checked file with the overrides of the config's `set`, or this file if there are none."""
         project, data = self.project, self.data
         if not project.set:
             return self
@@ -92,7 +92,7 @@ class FileAtScale:
         """Check every key, definition and id.
 
         Raises:
-            SpecError: One is wrong.
+            SpecError: A key, definition or id is wrong.
         """
         project, data, place = self.project, self.data, self.place
         check_model(StudyFile, data, place)
@@ -112,7 +112,7 @@ class FileAtScale:
                             project.find_dataset(name, where / key)
                         else:
                             self.find_definition(key, name, where)
-        problems.raise_all()  # what follows reads the definitions
+        problems.raise_all()  # the next checks need valid definitions
         for number, block in enumerate(data["grid"]):
             with problems.catch():
                 methods = dict.fromkeys(map(base_method, block["methods"]))
@@ -127,7 +127,7 @@ class FileAtScale:
         problems.raise_all()
 
     def _check_method_settings(self, part: Mapping[str, Any], methods: Any, place: ConfigPath) -> None:
-        """Check what a study or a block of its grid lays over its methods."""
+        """Check the settings that a study or a block of its grid changes in its methods."""
         for name, over in part.get("settings", {}).items():
             where = place / "settings" / name
             if name not in methods:
@@ -136,7 +136,7 @@ class FileAtScale:
                 definitions.parse_method(self.project.schemas, variant, {**spec, **over}, where)
 
     def check_box(self, name: str, number: int, keys: Iterable[str] = AXES) -> None:
-        """Check the ids of a box of a subset, which the grid must have.
+        """Check that the grid has every id in a box of a subset.
 
         Args:
             name: The subset.
@@ -144,14 +144,14 @@ class FileAtScale:
             keys: The lists that are checked.
 
         Raises:
-            SpecError: The grid does not have one.
+            SpecError: The grid lacks an id.
         """
         for key in keys:
             used = {value for block in self.data["grid"] for value in block.get(key, self.data.get(key))}
             if key == "seeds":
                 used.update(seed for scale in self.data.get("scales", {}).values() for seed in scale.get("seeds", ()))
             for index, value in enumerate(self.data["subsets"][name][number].get(key) or ()):
-                # a method that `tuned` does not name is in the grid at its default settings only
+                # a method without tuned settings is in the grid only at its default settings
                 names = {base_method(value), f"{value}{DEFAULT}"} if key == "methods" else set()
                 if not {value, *names} & used:
                     raise (self.place / "subsets" / name / number / key / index).error(
@@ -160,13 +160,13 @@ class FileAtScale:
 
 
 def apply_tuned(study: FileAtScale) -> dict[str, Any]:
-    """Lay tuned settings over the methods of a study's grid, and plan them at their default settings, too.
+    """Give the methods of a study's grid their tuned settings, and add each method at its default settings.
 
     Args:
-        study: A study with the key `tuned`, each block of whose grid has one data set.
+        study: A study with the key `tuned`. Each block of its grid has one data set.
 
     Returns:
-        The study's contents: in each block the tuned methods, and in a block beside it `<id>-default` of all.
+        The study's contents. Each block has the tuned methods, and a second block has `<id>-default` of the methods.
 
     Raises:
         SpecError: A block has several data sets, or the file is missing.
@@ -199,17 +199,17 @@ def apply_tuned(study: FileAtScale) -> dict[str, Any]:
 
 
 def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
-    """Read a study's file, and check it at every scale that it speaks of.
+    """Read a study's file, and check it at every scale that it names.
 
     Args:
-        project: The project. The overlay of each scale is laid over the file.
+        project: The project, which has the overlay of each scale.
         name: The study's name.
 
     Returns:
         Scale → the file at that scale: `paper`, the project's, and those under `scales`.
 
     Raises:
-        SpecError: Something in it is wrong.
+        SpecError: The file has an error.
     """
     file = project.study_file(name)
     data = read_yaml(project.folder / file)

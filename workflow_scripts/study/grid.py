@@ -1,4 +1,4 @@
-"""A study's file with the scale's overlay, checked, and its grid spelled out into planned runs."""
+"""The checked file of a study at a scale, and the planned runs of its grid."""
 
 import functools
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ from workflow_scripts.study.plan import Plan
 from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.store import store_of
 
-SELECTORS = ("dataset", "noise", "partition", "method", "seed")  # what a table or figure may choose its runs by
+SELECTORS = ("dataset", "noise", "partition", "method", "seed")  # fields by which a table or figure may select runs
 Ids = tuple[str, str, str, str, int]  # data set, noise, partition, method, seed
 Runs = dict[Ids, PlannedRun]
 
 
 class AllAbsent(SpecError):
-    """A study has no run, because all its data sets are ones that the user has not supplied."""
+    """A study has no run, because the user has supplied none of its data sets."""
 
 
 class StudyGrid(FileAtScale):
@@ -39,10 +39,10 @@ class StudyGrid(FileAtScale):
         self.files = read_file(project, name)
         file = self.files[project.scale].with_overrides()
         super().__init__(project, file.place, file.data)
-        self.full = self.files["paper"].data  # as it is written
+        self.full = self.files["paper"].data  # without the changes of the scale
         self._scaled = project.overlay, self.full.get("scales", {}).get(project.scale, {}), project.overrides
         self.dataset_substitutes: dict[str, str] = dict(self.data.get("dataset_substitutes", {}))
-        self.absent: list[str] = []  # data sets of a paper that only the user can supply, and has not
+        self.absent: list[str] = []  # data sets of a paper that the user must supply and has not
         self._settings: set[tuple[str, str, str]] = set()  # of the grid, checked
         self._runs = _select_subset(self, self._expand_grid())
 
@@ -71,11 +71,11 @@ class StudyGrid(FileAtScale):
         """Plan the artifacts of a setting, in the grid or not.
 
         Returns:
-            The plans of its arrays, labels and partition, for the first accepted versions for which they are finished,
-            else for the installed ones.
+            The plans of its arrays, labels and partition: those of the first accepted versions for which they are
+            finished, else those of the installed versions.
 
         Raises:
-            SpecError: Data set, noise and partition do not go together.
+            SpecError: Data set, noise and partition are not compatible.
         """
         if (dataset, noise, partition) not in self._settings:
             self.project.find_dataset(dataset, self.place)
@@ -97,7 +97,7 @@ class StudyGrid(FileAtScale):
         return [run for run in self.runs if _lies_in(run, allowed)]
 
     def missing_data_message(self) -> str:
-        """Describe what the data sets that are missing mean."""
+        """Describe the consequences of the missing data sets."""
         return (
             f'missing data sets: {", ".join(self.absent)}. Their cells read "not run (data absent)". Put them into the '
             "working folder, or below the folder that data_root in config/config.yaml or the environment variable "
@@ -106,7 +106,7 @@ class StudyGrid(FileAtScale):
 
     @functools.cache  # noqa: B019 - a study lives as long as the process
     def _resolve_method(self, name: str, block: int) -> tuple[MethodDefinition, dict[str, ConfigPath]]:
-        """A method with all training settings of its runs in a block, and where each of these stands."""
+        """Return a method with all training settings of its runs in a block, and the origin of each setting."""
         place = self.place / "grid" / block
         name, spec, where = self.find_definition("methods", name, place)
         over = (place, self.data["grid"][block]), (self.place, self.data)
@@ -169,10 +169,10 @@ class StudyGrid(FileAtScale):
                 )
 
     def _available_dataset(self, named: str) -> str | None:
-        """The data set that a grid's id stands for at this scale.
+        """Return the data set that replaces a grid's id at this scale.
 
-        None if only the user can supply it and has not. A paper's other cells can do without. Of any other study it is
-        an error.
+        None if the study is a paper and the user must supply the data set but has not. The other cells of the paper can
+        still be made. In other studies a missing data set is an error.
         """
         dataset = self.dataset_substitutes.get(named, named)
         if self.name not in self.project.paper_names or not self.project.is_absent(dataset):
@@ -224,7 +224,7 @@ class StudyGrid(FileAtScale):
 
 
 def _select_subset(study: StudyGrid, runs: Runs) -> Runs:
-    """Those of `runs` in the subset that the project asks for; all if it asks for none, or only other studies have it.
+    """Select the runs of the configured subset. All runs if there is no subset, or if this study has no subsets.
 
     Raises SpecError for an unknown subset, for an id that the grid does not have, and if no run is left.
     """
@@ -245,7 +245,7 @@ def _select_subset(study: StudyGrid, runs: Runs) -> Runs:
 
 
 def _read_box(study: StudyGrid, name: str, number: int) -> dict[str, list[Any]]:
-    """A box with the data sets of the scale, by the names of a run's fields."""
+    """Read a box of a subset: field of a run → allowed ids, with the data sets of the scale."""
     study.check_box(name, number)
     box = study.data["subsets"][name][number]
     selected = {key.removesuffix("s"): list(values) for key, values in box.items() if values}

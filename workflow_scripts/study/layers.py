@@ -1,6 +1,6 @@
 """The layers of a run's settings.
 
-A layer is laid over those above it in this table:
+A layer overrides the layers above it in this table:
 
 | layer                   | where it stands                                             | what it sets |
 | ----------------------- | ----------------------------------------------------------- | ------------ |
@@ -14,8 +14,8 @@ A layer is laid over those above it in this table:
 | method in all blocks    | `settings.<id>` of the study's file and of the scale        | method       |
 | training of the method  | `train` of the method that results                          | training     |
 
-A setting replaces the one below it. Only the layers of a scale and the command line go deeper: of a setting that is a
-mapping, such as `net: {name: …, width: …}`, they replace single keys.
+A layer usually replaces a setting as a whole. Only the layers of a scale and of the command line replace single keys of
+a setting that is a mapping, such as `net: {name: …, width: …}`.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Plans of what a study shows, made from its runs: tables, figures, numbers and the page."""
+"""Plans of a study's outputs, made from its runs: tables, figures, numbers and the page."""
 
 import functools
 import os
@@ -38,7 +38,7 @@ def plan_tables(study: Study) -> dict[str, Plan]:
 
 @functools.cache
 def plan_figures(study: Study) -> dict[str, Plan]:
-    """Plan the figures of a study. A figure of settings shows each setting once, whatever methods there are.
+    """Plan the figures of a study. A figure of settings shows each setting once, not once per method.
 
     Returns:
         Id of a figure → its plan.
@@ -53,7 +53,7 @@ def plan_figures(study: Study) -> dict[str, Plan]:
             first: dict[tuple[str, str], PlannedRun] = {}
             for run in chosen:
                 first.setdefault((run.row["labels"], run.row["partition_file"]), run)
-            rows = [  # without what is of the method
+            rows = [  # without the facts about the method
                 {key: value for key, value in run.row.items() if key not in SHOWN} | {"dir": "", "method": ""}
                 for run in first.values()
             ]
@@ -93,11 +93,11 @@ def plan_page(study: Study) -> Plan:
 
 
 def list_shown(study: Study, name: str = "") -> dict[str, str]:
-    """List the files of a study's tables and figures, as they are in results/.
+    """List the files of a study's tables and figures, with their paths below its results folder.
 
     Args:
         study: The study.
-        name: Id of a table or figure; "": all.
+        name: Id of a table or figure. "" lists all.
 
     Returns:
         File → the file of the store.
@@ -117,7 +117,7 @@ def list_shown(study: Study, name: str = "") -> dict[str, str]:
 
 @functools.cache
 def template_digest(*folders: str) -> str:
-    """Hash the files that pages are filled from.
+    """Hash the templates of pages.
 
     Args:
         folders: The folders of templates, relative to the project's.

@@ -19,13 +19,13 @@ def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None =
     Args:
         study: The study, whose runs are known.
         key: "tables" or "figures".
-        tables: For figures: the checked tables, of which figures of a paper are made. These are left out without them.
+        tables: For figures: the checked tables. Figures of a paper are made from them, and are left out without them.
 
     Returns:
-        Id → spec of those that have a run at this scale, with the data sets of the scale.
+        Id → spec of each table or figure that has a run at this scale, with the data sets of the scale.
 
     Raises:
-        SpecError: If one names what no scale has, or has no run at the paper's scale.
+        SpecError: A table or figure names an id that no scale has, or has no run at the paper's scale.
     """
     ids, problems = _known_ids(study), Problems()
     checked: dict[str, Any] = {}
@@ -41,7 +41,7 @@ def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None =
 def _complete_output(
     study: StudyGrid, key: str, name: str, spec: Mapping[str, Any], tables: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """The spec of a table or figure with what the study tells it; None if it has nothing to show at this scale."""
+    """Add facts of the study to the spec of a table or figure. None if it has nothing to show at this scale."""
     place, of_a_paper = study.place / key / name, study.project.schemas.kind_flags(spec).get("of_a_paper")
     if key == "figures" and of_a_paper:
         if tables is None:
@@ -61,7 +61,7 @@ def _complete_output(
 
 
 def _known_ids(study: StudyGrid) -> dict[str, set[Any]]:
-    """Field of a run → the ids that the grid has, at this scale or at the paper's."""
+    """Map each field of a run to the ids in the grid at this scale or at the paper's."""
     ids: dict[str, set[Any]] = {field: set() for field in SELECTORS}
     for file in (study, study.files["paper"]):
         ids["seed"].update(file.data["seeds"])
@@ -110,7 +110,7 @@ def _with_substitutes(study: StudyGrid, spec: Mapping[str, Any]) -> dict[str, An
 def _has_comparison(study: StudyGrid, spec: Mapping[str, Any], runs: Sequence[PlannedRun], place: ConfigPath) -> bool:
     """Return True if a figure has runs to compare.
 
-    A subset of the runs, or a small scale, may lack them. Raises SpecError.
+    A subset of the runs, or a small scale, may have none. Raises SpecError if the complete study has none.
     """
     complete = not study.project.subset
     if spec["kind"] == "sweep":

@@ -1,7 +1,7 @@
 """Settings on the page of a paper: their sources, the changes of the scale, and differences from the paper.
 
-Who says so stands in the paper's own file, under `sources`: keys, joined by dots → "paper", "code" or "our choice", or
-several of these with commas, and free text after a colon.
+The paper's own file names the source of each setting under `sources`: keys, joined by dots → "paper", "code" or "our
+choice", or several of these with commas, and free text after a colon.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,12 +15,12 @@ from workflow_scripts.study.file_at_scale import AXES
 from workflow_scripts.study.grid import StudyGrid
 
 Keys = tuple[str | int, ...]
-COMMON = "train"  # all of it is shown, also what has no source
+COMMON = "train"  # all of its settings are shown, even those without a source
 ABSENT = object()
 
 
 def settings_provenance(study: StudyGrid) -> dict[str, Any]:
-    """Describe the settings of a paper, who says so, and what the scale changes.
+    """Describe the settings of a paper, their sources, and the changes of the scale.
 
     Args:
         study: The study of the paper.
@@ -28,11 +28,11 @@ def settings_provenance(study: StudyGrid) -> dict[str, Any]:
     Returns:
         `settings`: rows {part, name, value, says, note, scaled}, where `says` is as in `sources`, and `scaled` is the
         value at the present scale, "" where it is the same, "–" where the scale has no such block of the grid.
-        `changes`: rows {name, value, scaled} of what the scale changes.
-        `absent`: Data sets that are not here.
+        `changes`: rows {name, value, scaled} of the settings that the scale changes.
+        `absent`: Missing data sets.
         `methods`: Names of the methods that are compared.
-        `citation`: What the file says of the paper.
-        `scale_text`: What the scale keeps and cuts.
+        `citation`: Title, authors and publication of the paper.
+        `scale_text`: A sentence on the parts that the scale keeps and leaves out.
         `why`: Table → id of a claim → reason.
     """
     rows = read_sources(study)
@@ -52,13 +52,13 @@ def settings_provenance(study: StudyGrid) -> dict[str, Any]:
 
 
 def read_sources(study: StudyGrid) -> dict[Keys, str]:
-    """Read who says so.
+    """Read the sources of settings.
 
     Args:
         study: The study.
 
     Returns:
-        Keys → what `sources` says of them.
+        Keys → the text under `sources`.
 
     Raises:
         SpecError: The study does not have a key of `sources`.
@@ -97,7 +97,7 @@ def _setting_row(study: StudyGrid, keys: Keys, source: str) -> dict[str, str]:
 
 
 def _scaled_value(study: StudyGrid, keys: Keys) -> Any:
-    """The value at the present scale; ABSENT where the scale has a grid of its own, so that there is none."""
+    """Return the value at the present scale. ABSENT if the scale has its own grid, which lacks the setting."""
     if keys[0] != "grid":
         return _value_at(study.data, keys)
     if study.data["grid"] != study.full["grid"] or len(keys) < 3:
@@ -121,7 +121,7 @@ def _value_at(data: Any, keys: Keys) -> Any:
 
 
 def _scale_changes(study: StudyGrid) -> list[dict[str, str]]:
-    """Every value that the scale lays over the paper's."""
+    """List every value of the paper that the scale replaces."""
     if study.data is study.full:
         return []
     scaled = study.full.get("scales", {}).get(study.project.scale, {})
@@ -150,7 +150,7 @@ def _scale_changes(study: StudyGrid) -> list[dict[str, str]]:
 def _iter_leaves(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
     """Yield settings with the keys that lead to them.
 
-    A mapping that defines one thing by its name or kind counts as one setting.
+    A mapping with the key `name` or `kind` counts as one setting.
     """
     if isinstance(value, Mapping) and not {"name", "kind"} & value.keys():
         for key, part in value.items():
@@ -160,7 +160,7 @@ def _iter_leaves(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
 
 
 def _block_title(block: Mapping[str, Any]) -> str:
-    """A block of the grid by its data sets, and the noises if there are few."""
+    """Name a block of the grid by its data sets, and by its noise if it has only one."""
     noises = block["noises"] if len(block["noises"]) == 1 else []
     return " · ".join(", ".join(part) for part in (block["datasets"], noises) if part)
 
@@ -171,7 +171,7 @@ def _block_contents(block: Mapping[str, Any]) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """A value in one line; of a group of definitions their ids."""
+    """Format a value as one line. A group of definitions is shown by its ids."""
     if value is ABSENT:
         return "–"
     if isinstance(value, Mapping):

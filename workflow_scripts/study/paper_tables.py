@@ -1,8 +1,8 @@
-"""Cells of a paper's tables: every cell that the paper or the study has, run or not.
+"""Cells of a paper's tables: all cells of the paper or the study, whether they were run or not.
 
-Tables of kind `reproduction` and `setup` are made from their spec and the paper's numbers; what only the whole study
-knows is added to the spec here. A scale may leave runs out or take smaller data (`dataset_substitutes`): the
-cells stay the paper's.
+Tables of kind `reproduction` and `setup` are made from their spec and the paper's numbers. This module adds facts of
+the whole study to the spec. A scale may leave out runs or use smaller data (`dataset_substitutes`). The tables keep the
+cells of the paper.
 """
 
 import csv
@@ -19,7 +19,7 @@ from workflow_scripts.study.file_at_scale import AXES
 from workflow_scripts.study.grid import StudyGrid
 
 GridCell = tuple[str, str, str, str]  # data set, noise, partition, method
-CLAIM_AXES: dict[str, tuple[str, ...]] = {  # key of a claim → what its ids are of
+CLAIM_AXES: dict[str, tuple[str, ...]] = {  # key of a claim → lists of the grid that have its ids
     **dict.fromkeys(("best", "among", "above", "within", "costs", "leads", "widens", "declines"), ("methods",)),
     **{axis: (axis,) for axis in AXES[:3]},
     "along": ("noises", "partitions"),
@@ -27,7 +27,7 @@ CLAIM_AXES: dict[str, tuple[str, ...]] = {  # key of a claim → what its ids ar
 
 
 def paper_cells(study: StudyGrid, spec: Mapping[str, Any]) -> list[GridCell]:
-    """List the cells of a table in the study as it is written, whatever the scale.
+    """List the cells of a table in the study as it is written, which do not depend on the scale.
 
     Args:
         study: The study.
@@ -59,9 +59,9 @@ def with_study_context(study: StudyGrid, spec: Mapping[str, Any], place: ConfigP
         place: Where they stand.
 
     Returns:
-        The spec with `scale` and, for `setup`, `ours`: the study's own values by row and column. For `reproduction`:
-        `cells`, ids, one list each; `labels` of methods; `parts`, settings of data sets, noises and partitions by their
-        ids; `dataset_substitutes`; `absent`, data sets that are not here.
+        The spec with `scale`. For `setup` it has `ours`, the study's own values by row and column. For `reproduction`
+        it has `cells`, a list of ids for each cell; `labels` of methods; `parts`, the settings of data sets, noises and
+        partitions by their ids; `dataset_substitutes`; and `absent`, the missing data sets.
     """
     if study.project.schemas.kind_flags(spec).get("without_runs"):
         return {**spec, "scale": study.project.scale, "ours": _study_values(study, spec, place)}
@@ -96,7 +96,7 @@ def with_source_tables(tables: Mapping[str, Any], spec: Mapping[str, Any], place
         The spec with the tables under `of`. A figure of one table has that table's lists, too.
 
     Raises:
-        SpecError: An id is not that of such a table.
+        SpecError: An id is not the id of a table of a paper.
     """
     reproductions = {name: table for name, table in tables.items() if table["kind"] == "reproduction"}
     name = spec.get("table")
@@ -117,8 +117,8 @@ def check_claims(study: StudyGrid, tables: Mapping[str, Any]) -> None:
         tables: Its checked tables.
 
     Raises:
-        SpecError: An id of a claim stands twice in a table, a claim names what its table does not have, or `why` speaks
-            of an unknown claim.
+        SpecError: Two claims of a table have the same id, a claim names an id that its table does not have, or `why`
+            names an unknown claim.
     """
     claim_ids: dict[str, list[str]] = {}
     for name, spec in tables.items():
@@ -159,7 +159,7 @@ def missing_datasets(study: StudyGrid, spec: Mapping[str, Any]) -> list[str]:
         spec: Its settings.
 
     Returns:
-        Its data sets if none of them is here; else nothing, as it can be made in part.
+        Its data sets if all of them are missing. Otherwise nothing, since the table or figure can be made in part.
     """
     if study.project.schemas.kind_flags(spec).get("without_runs"):
         return []
@@ -168,7 +168,7 @@ def missing_datasets(study: StudyGrid, spec: Mapping[str, Any]) -> list[str]:
 
 
 def skipped_figures(study: StudyGrid, figures: Mapping[str, Any]) -> dict[str, str]:
-    """List the figures that were not made. Tables always are: their cells say why they are empty.
+    """List the figures that were not made. Tables are always made, and their cells say why they are empty.
 
     Args:
         study: The study.
@@ -183,10 +183,10 @@ def skipped_figures(study: StudyGrid, figures: Mapping[str, Any]) -> dict[str, s
 
 
 def _study_values(study: StudyGrid, spec: Mapping[str, Any], place: ConfigPath) -> list[dict[str, Any]]:
-    """For every row of the paper's table, column (a data set) → the value that the study has for the row's `key`.
+    """Map, for each row of the paper's table, the columns (data sets) to the study's values of the row's `key`.
 
-    A key is `classes` or leads into a run's spec, such as `train.rounds` or `partition.clients`; columns `noise` and
-    `method` say of which runs, `factor` what the value is multiplied by.
+    A key is `classes` or a path in a run's spec, such as `train.rounds` or `partition.clients`. The columns `noise` and
+    `method` select runs, and the value is multiplied by `factor`.
     """
     values = []
     for row in _read_numbers(study, spec["file"], place / "file"):
@@ -208,7 +208,7 @@ def _read_numbers(study: StudyGrid, file: str, place: ConfigPath) -> list[dict[s
 
 
 def _study_value(study: StudyGrid, row: Mapping[str, str], dataset: str) -> Any:
-    """The value of a row's key in the study's runs on a data set; None if it has none there, or several."""
+    """Return the value of a row's key in the study's runs on a data set. None if there is no value, or several."""
     values = {}
     for run in study.runs:
         ids = (row.get("noise") or run.noise, row.get("method") or run.method)

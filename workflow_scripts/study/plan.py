@@ -1,4 +1,4 @@
-"""The plan of one step: where its outputs lie, whether they are there, and what must be made before it."""
+"""The plan of one step: the folder of its outputs, whether they exist, and the inputs that must be made first."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Plan:
     """The outputs of one step, made or not.
 
     Attributes:
-        folder: Where they lie.
+        folder: The folder of the outputs.
         code: The hash of the step's code.
         inputs: The plans that the step reads.
         arguments: Its command line without the hash of the code and the files that it reads and writes.
-        files: Paths that must be there, too.
-        spec: What a table, figure or page is made from.
+        files: Paths of other files that must exist.
+        spec: The settings and runs of a table, figure or page.
     """
 
     folder: str
@@ -46,7 +46,7 @@ class Plan:
 
     @property
     def sums_file(self) -> str:
-        """The file that is there once the step is finished."""
+        """The file that exists once the step is finished."""
         return f"{self.folder}/{SUMS}"
 
     @property
@@ -65,7 +65,7 @@ class Plan:
             return list(self.files)
         kind = {"partition": "partitions", "donor": "arrays"}.get(name, name)
         plans = [plan for plan in self.inputs if plan.folder.split("/")[1] == kind]
-        # of two sets of arrays the first is the data set, the second the one that replaces images
+        # the first arrays are the data set, and the second (the donor) replace images
         return [plan.main_file for plan in (plans[1:] if name == "donor" else plans[:1])]
 
     def missing_inputs(self, kind: str) -> list[str]:
@@ -73,6 +73,6 @@ class Plan:
         return [plan.main_file for plan in self.inputs if plan.folder.split("/")[1] == kind and not plan.is_finished]
 
     def missing_files(self) -> list[str]:
-        """List what must be made before this step."""
+        """List the files that must be made before this step."""
         missing = [plan.sums_file for plan in self.inputs if not plan.is_finished]
         return [*missing, *(file for file in self.files if not os.path.exists(file))]

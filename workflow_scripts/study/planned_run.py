@@ -1,4 +1,4 @@
-"""A planned training run: what decides its numbers, how it is shown, and where its files are."""
+"""A planned training run: the settings that decide its numbers, its display names, and the paths of its files."""
 
 import functools
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ class PlannedRun:
 
     Attributes:
         root: The study's results folder.
-        spec: What decides the run's numbers, its settings. Ids, labels and the study's name are not in it.
+        spec: The settings that decide the run's numbers. Ids, labels and the study's name are not in it.
         label: The method's name as shown.
-        family: What the method does about noise.
-        oracle_rate: Whether a field of the method was given the noise's nominal rate.
-        as_told: Whether the method's own noise rate happens to be that of the noise, which nobody told it.
+        family: How the method handles noise.
+        oracle_rate: Whether a setting of the method is the noise's nominal rate (`oracle_nominal`).
+        as_told: Whether the method's own noise rate happens to equal that of the noise.
         pooled: Whether the method trains on all samples in one place.
-        own: Whether it is the study's own method: the one it is named after, a class of the user's, or an
-            entry of a leaderboard.
-        store: Where its files lie.
+        own: Whether the method is the study's own: the study has its name, it is a class of the user's, or it
+            is entered in a leaderboard.
+        store: The store, which plans the run's files.
     """
 
     root: str
@@ -46,7 +46,7 @@ class PlannedRun:
 
     @functools.cached_property
     def plan(self) -> Plan:
-        """The plan of the run; that of a finished one, if versions are accepted besides the present ones."""
+        """The plan of the run. If other versions are accepted, it may be that of a run which they have finished."""
         assert self.store is not None
         return self.store.plan_run(self.dataset, self.spec, self.seed)
 
@@ -62,19 +62,19 @@ class PlannedRun:
 
     @property
     def labels_page(self) -> str:
-        """The page of the run's suspect labels, made where it is asked for."""
+        """The path of the page of the run's suspect labels, which is made on request."""
         return paths.LABELS_PAGE.format(**{**vars(self), "root": self.root.removeprefix("results/")})
 
     @property
     def labels_title(self) -> str:
-        """The title of that page: the data's name, what was made of it, and the method."""
+        """The title of the labels page: data set, noise and partition (unless as given), method and seed."""
         noise = [] if self.spec["noise"] == {"kind": "given"} else [self.noise]
         partition = [] if self.spec["partition"] == {"kind": "natural"} else [self.partition]
         return " · ".join([self.dataset, *noise, *partition, f"{self.label}, seed {self.seed}"])
 
     @functools.cached_property
     def row(self) -> dict[str, Any]:
-        """The run's line in the list that tables and figures are given."""
+        """The run's row in the list of runs for tables and figures."""
         fields = ("dataset", "noise", "partition", "method", "seed", *SHOWN)
         row = {"dir": self.folder, **{name: getattr(self, name) for name in fields}}
         names = {"labels": "labels", "arrays": "arrays", "partition_file": "partition", "donor": "donor"}
@@ -90,5 +90,5 @@ class PlannedRun:
 
     @functools.cached_property
     def row_digest(self) -> str:
-        """Digest of the line and of what else is shown of the run."""
+        """The digest of the row and of the run's display names."""
         return json_digest(self.row, self.display_names)

@@ -1,9 +1,9 @@
 """Addresses of arrays, labels, partitions and runs: a result's address is its plan.
 
-A step writes to `store/<kind>/<words>/<digest>/`. The digest is of its settings, its code, the versions of torch and
-numpy, and the digests of what it reads, all known while planning; the words are taken from the settings, for people. So
-a finished folder is valid by existing: ids, labels and names of studies are no part of an address, studies share runs,
-and nothing is ever written over.
+A step writes to `store/<kind>/<words>/<digest>/`. The digest is a hash of its settings, its code, the versions of torch
+and numpy, and the digests of its inputs, all known while planning. The words describe the settings for people. A
+finished folder is therefore valid as long as it exists. Ids, labels and names of studies are no part of an address, so
+studies share runs. Nothing in the store is ever overwritten.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ OUTSIDE_OF_WORDS = re.compile(r"[^\w.+-]+")
 
 @functools.cache
 def store_of(project: Project) -> Store:
-    """The store of a project, which remembers the plans that it has made."""
+    """Return the store of a project, which caches its plans."""
     return Store(project)
 
 
-STEPS = StepCode(ROOT)  # one for all scales of a process: the code is read once
+STEPS = StepCode(ROOT)  # shared by all scales of a process, so that the code is read only once
 
 
 @functools.cache
@@ -57,7 +57,7 @@ class Store:
 
     @functools.cache  # noqa: B019 - a store lives as long as the process
     def plan_arrays(self, dataset: str, versions: Versions | None = None) -> Plan:
-        """Plan the arrays of a data set. What may not be passed on lies in data/, which DVC never pushes.
+        """Plan the arrays of a data set. Data that may not be redistributed are in data/, which DVC never pushes.
 
         Args:
             dataset: The id of the data set.
@@ -108,7 +108,7 @@ class Store:
     def _plan_labels(
         self, dataset: str, noise: Settings, seed: int, split: Plan | None, versions: Versions | None
     ) -> Plan:
-        """Noisy labels; `split` is the partition of noise that depends on the client."""
+        """Plan noisy labels. `split` is the partition, for noise that depends on the client."""
         arrays, donor, file = (
             self.plan_arrays(dataset, versions),
             self.plan_donor(noise, versions),
@@ -125,7 +125,7 @@ class Store:
     def _plan_partition(
         self, dataset: str, partition: Settings, seed: int, labels: Plan | None, versions: Versions | None
     ) -> Plan:
-        """Plan a partition. `labels` are the noisy labels of partitions drawn over them."""
+        """Plan a partition. `labels` are the noisy labels, for partitions that are drawn over them."""
         arrays, code = (
             self.plan_arrays(dataset, versions),
             hash_step("partition", partition=(partition["kind"],)),
@@ -144,8 +144,8 @@ class Store:
             seed: Its seed.
 
         Returns:
-            That of a finished run of any accepted versions, else that of the one to be made. Its inputs are arrays,
-            labels, partition and perhaps the arrays that replace images.
+            The plan of a finished run of any accepted versions, else the plan of the run to be made. Its inputs are
+            arrays, labels, partition and, for open-set noise, the arrays that replace images.
         """
         plans = [self._plan_run_for(dataset, spec, seed, versions) for versions in self.versions]
         return next((plan for plan in plans if plan.is_finished), plans[0])
@@ -174,7 +174,7 @@ class Store:
     def _weights_identity(self, path: str) -> str | list[str]:
         """Identify a file of weights.
 
-        For published weights, which a rule makes, source and code count, else the contents.
+        Published weights, which a rule makes, are identified by source and code. Other files are hashed.
         """
         net = Path(path).stem
         if path != PUBLISHED_FILE.format(net=net) or net not in PUBLISHED:
@@ -191,7 +191,7 @@ class Store:
 
 
 def as_whole_numbers(value: Any) -> Any:
-    """Write whole numbers in settings as such: 5.0 decides what 5 decides."""
+    """Write whole numbers in settings as integers, since 5.0 and 5 give the same numbers."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
@@ -213,7 +213,7 @@ def drop_none(*plans: Plan | None) -> tuple[Plan, ...]:
 
 
 def _without_donor(noise: Settings) -> dict[str, Any]:
-    """Settings of noise without the id of another data set; the digest of its arrays counts instead."""
+    """Remove the id of a donor data set from settings of noise. The digest of its arrays replaces the id."""
     return {key: value for key, value in noise.items() if key != "donor" or noises.needs_donor(noise) is None}
 
 
@@ -242,12 +242,12 @@ def _check_published(path: str, net: str) -> None:
 
 
 def path_word(text: Any) -> str:
-    """A text as a part of an address."""
+    """Convert a text to a part of an address."""
     return OUTSIDE_OF_WORDS.sub("-", str(text)) or "-"
 
 
 def _kind_words(spec: Settings, key: str) -> str:
-    """A kind with its most telling number: "symmetric-0.4", "iid-10"."""
+    """Write a kind with its most important number: "symmetric-0.4", "iid-10"."""
     number = spec.get(key)
     has_number = isinstance(number, int | float) and not isinstance(number, bool)
     return path_word(f"{spec['kind']}-{number:g}" if has_number else spec["kind"])

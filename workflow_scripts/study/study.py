@@ -26,13 +26,13 @@ class Study(StudyGrid):
         self.tables = tables or {}
 
     def check_present(self, part: str) -> None:
-        """Check that a table or figure that is asked for by its own name can show something.
+        """Check that a table or figure that the user requests by its name can show something.
 
         Args:
             part: Its id.
 
         Raises:
-            SpecError: It shows no data set that is here, or nothing at this scale.
+            SpecError: All of its data sets are missing, or it shows nothing at this scale.
         """
         key = "tables" if part in self.full.get("tables", {}) else "figures"
         checked = getattr(self, key)
@@ -70,7 +70,7 @@ class Study(StudyGrid):
         }
 
     def _own_training(self) -> list[dict[str, Any]]:
-        """The grid's blocks that have training settings of their own, with these as their runs have them."""
+        """List the grid's blocks that change training settings, with the values that their runs have."""
         blocks = []
         for number, block in enumerate(self.data["grid"]):
             if block.get("train"):
@@ -79,7 +79,7 @@ class Study(StudyGrid):
         return blocks
 
     def _tuned_settings(self) -> list[tuple[str, str, Any]]:
-        """(data set, method, settings) of what `tuned` or an entry sets, once for each block of the grid."""
+        """List the settings that `tuned` or an entry sets in each block of the grid: (data set, method, settings)."""
         blocks = [block for block in self.data["grid"] if "settings" in block]
         rows = [(block, id_, block["settings"].get(id_)) for block in blocks for id_ in block["methods"]]
         used = self.dataset_substitutes

@@ -1,9 +1,9 @@
 """Targets, inputs and commands for Snakemake.
 
-For every name that a user may type these are the files that are missing, and for every address of the store the plan
-behind it. A finished folder of the store is never a target, and the times of its files decide nothing, so nothing can
-make Snakemake run it again. Files with names of their own, in results/ and build/, are copies of the store or say
-what they are made from. Where they are not what the plan asks for, their input is a file newer than they are.
+For each name that a user may type, this module lists the missing files. For each address of the store, it finds the
+plan. A finished folder of the store is never a target, and the times of its files are ignored, so Snakemake never makes
+it again. Files in results/ are copies of the store. Pages in build/ have a mark that identifies their plan. If such a
+file does not match the plan, it gets an input file with a newer time, so that Snakemake makes it again.
 """
 
 import atexit
@@ -39,7 +39,7 @@ from workflow_scripts.study.study import Study
 Ids = Mapping[str, str]
 
 LISTS = "work/lists"
-OUTDATED = "work/outdated/"  # files that make Snakemake replace what is no longer what the plan asks for
+OUTDATED = "work/outdated/"  # newer files, which make Snakemake replace files that differ from the plan
 COLUMNS = (
     *("dataset", "noise", "partition", "method", "seed", *SHOWN),
     *("dir", "labels", "partition_file", "arrays", "donor"),
@@ -62,18 +62,18 @@ class Targets:
     """Targets and plans of a project.
 
     Attributes:
-        quiet: Nothing is printed about data sets that are missing.
-        dry: Whether this is a dry run, which leaves no file behind.
+        quiet: Print nothing about missing data sets.
+        dry: Returns True in a dry run, which writes no files.
     """
 
     def __init__(self, project: Project, *, quiet: bool = True, dry: Callable[[], bool] = lambda: False) -> None:
         self.project, self.quiet, self.dry = project, quiet, dry
         self._plans: dict[str, Plan] = {}
         self._studies: dict[str, Study] = {}
-        self._texts: dict[str, str] = {}  # of files that are written for commands
+        self._texts: dict[str, str] = {}  # path → text of files written for commands
 
     def load_study(self, name: str) -> Study:
-        """Load a study, checked, with all its plans known."""
+        """Load and check a study, and register all of its plans."""
         if name in self._studies:
             return self._studies[name]
         study = Study(self.project, name)
@@ -96,12 +96,12 @@ class Targets:
             folder: The address.
 
         Raises:
-            SpecError: No study has it.
+            SpecError: No study has this address.
         """
         for name in [*self.project.studies, *self.project.study_files]:
             if folder in self._plans:
                 break
-            with contextlib.suppress(SpecError):  # another study may be broken, as long as nobody asks for it
+            with contextlib.suppress(SpecError):  # errors in studies that are not requested are ignored
                 self.load_study(name)
         if folder not in self._plans:
             raise SpecError(f"{folder}: no study asks for it at scale {self.project.scale}")
@@ -124,25 +124,25 @@ class Targets:
     # Targets
 
     def _missing_settings(self, name: str) -> list[str]:
-        """Labels and partitions of a study that are missing, and the arrays that may be kept with them."""
+        """List the missing labels and partitions of a study, and its missing arrays in the store."""
         return _missing_sums(plan for run in self.load_study(name).runs for plan in run.plan.inputs)
 
     def _missing_data(self, name: str) -> list[str]:
-        """Arrays and weights of a study that are missing."""
+        """List the missing arrays and weights of a study."""
         inputs = [plan for run in self.load_study(name).runs for plan in (run.plan, *run.plan.inputs)]
         arrays = {plan.sums_file for plan in inputs if plan.folder.split("/")[1] == "arrays" and not plan.is_finished}
         return sorted(arrays | {file for plan in inputs for file in plan.files if not os.path.exists(file)})
 
     def missing_runs(self, name: str) -> list[str]:
-        """List the runs of a study that are missing."""
+        """List the missing runs of a study."""
         return _missing_sums(run.plan for run in self.load_study(name).runs)
 
     def _missing_in_store(self, name: str) -> list[str]:
-        """All that a study has in the store, and that is missing."""
+        """List everything in the store that a study needs and that is missing."""
         return _missing_sums(self.study_plans(self.load_study(name)))
 
     def study_targets(self, name: str) -> list[str]:
-        """List all files of a study that are missing, and its copies in results/.
+        """List all missing files of a study in the store, and its files in results/ and build/.
 
         Args:
             name: The study's name.
@@ -167,8 +167,8 @@ class Targets:
     def named_targets(self, studies: Iterable[str]) -> dict[str, NamedTarget]:
         """List the names that a user may type.
 
-        They are <study>, <study>_settings, <study>_runs and <study>_<table or figure>; `papers`; `stored` and
-        `stage_data`, which are all in the store, and arrays and weights, of the configured studies.
+        They are <study>, <study>_settings, <study>_runs and <study>_<table or figure>, and `papers`. `stored` is
+        everything of the configured studies in the store, and `stage_data` is their arrays and weights.
 
         Args:
             studies: Names of studies.
@@ -198,13 +198,13 @@ class Targets:
         return targets
 
     def refuse_target(self, name: str) -> NoReturn:
-        """Refuse a name that is no target.
+        """Refuse a name that is not a target.
 
         Args:
-            name: What the user typed.
+            name: The name that the user typed.
 
         Raises:
-            SpecError: Always. The message has the nearest target, or the names of the studies.
+            SpecError: Always. The message names the nearest target or the studies.
         """
         if (file := self.project.folder / f"config/studies/{name}.yml").exists():
             raise SpecError(f"config/studies/{file.name}: rename it to {name}.yaml")
@@ -213,19 +213,19 @@ class Targets:
         raise SpecError(f"unknown target {name!r}{hint}")
 
     def _read_unchecked(self, file: str) -> Mapping[str, Any]:
-        """Read a study's file, which may be broken as long as nobody asks for it."""
+        """Read a study's file. A file with errors counts as empty, since the study may not be requested."""
         try:
             return read_yaml(self.project.folder / file)
         except SpecError:
             return {}
 
     def list_copies(self, study: Study) -> dict[str, str]:
-        """List the copies of a study in results/, with the files of the store that they are copies of."""
+        """Map each copy of a study in results/ to its source in the store."""
         copies = self._page_sources(study) | output_plans.list_shown(study)
         return {f"{study.root}/{file}": source for file, source in copies.items()}
 
     def _page_sources(self, study: Study) -> dict[str, str]:
-        """File of a study's page and numbers → the file of the store."""
+        """Map each file of a study's page and numbers to its source in the store."""
         page, summary = output_plans.plan_page(study).folder, output_plans.plan_summary(study).folder
         return {
             file: f"{page if source == 'report.html' else summary}/{source}"
@@ -233,9 +233,9 @@ class Targets:
         }
 
     def _output_targets(self, name: str, part: str) -> list[str]:
-        """Files of a table or figure that is asked for by its own name.
+        """List the files of a table or figure that the user requests by its name.
 
-        One of data that is not here is an error then. As a part of a whole paper it says so in its cells.
+        Missing data are then an error. In a request for a whole paper they are only noted in the cells of its tables.
         """
         study = self.load_study(name)
         study.check_present(part)
@@ -244,7 +244,7 @@ class Targets:
     # What rules ask
 
     def _copy_sources(self, root: str, key: str, name: str = "") -> dict[str, str]:
-        """File in results/ → the file it is a copy of: of a table, a figure, or the rest of a study (key "study")."""
+        """Map the files in results/ of a table, a figure, or the rest of a study (key "study") to their sources."""
         study = self._study_in(root)
         if key == "study":
             index = self._write_list(_csv_text([run.row for run in study.runs]), "csv")
@@ -260,15 +260,15 @@ class Targets:
         return {f"{study.root}/{file}": source for file, source in copies.items()}
 
     def copy_inputs(self, root: str, key: str, name: str = "") -> list[str]:
-        """List what must be made before files are copied to results/.
+        """List the files that must be made before files are copied to results/.
 
         Args:
             root: The study's results folder, without "results/".
-            key: "tables", "figures" or "study", the rest of a study.
+            key: "tables", "figures", or "study" for all other files.
             name: The id of the table or figure.
 
         Returns:
-            Files of the store and, if a copy is not that of what is planned, a file newer than it.
+            Files of the store. If a copy differs from its planned source, also a file newer than the copy.
         """
         copies = self._copy_sources(root, key, name)
         folders = dict.fromkeys(os.path.dirname(source) for source in copies.values() if source.startswith("store/"))
@@ -280,7 +280,7 @@ class Targets:
         return [*missing, _newer_file("/".join(filter(None, (root, key, name))), copies)]
 
     def summary_lines(self, root: str) -> list[str]:
-        """Read from the log of a study's numbers what won, if they were made here, and name the pages."""
+        """List the results in the log of the step `metrics`, if this store has the log, and the paths of the pages."""
         study = self._study_in(root)
         log = Path(f"logs/metrics/{output_plans.plan_summary(study).digest}.log")
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
@@ -303,9 +303,9 @@ class Targets:
         return str(specs.get(name, {}).get("title") or name)
 
     def step_settings(self, folder: str) -> str:
-        """Write the arguments of the step with an address, besides the files that it reads and writes.
+        """Write the arguments of the step with an address, without the files that it reads and writes.
 
-        The lists of runs that tables, figures and pages show are too long for a command line, and are written to files.
+        The runs of tables, figures and pages are written to files, because the lists are too long for a command line.
         """
         plan = self.find_plan(folder)
         arguments = ["--code", plan.code, *plan.arguments]
@@ -319,17 +319,17 @@ class Targets:
         return shlex.join(arguments)
 
     def remove_lists(self) -> None:
-        """Remove the lists that this process wrote for commands.
+        """Remove the lists of runs that this process wrote for commands.
 
-        Another process that shows the same runs writes a list again, at the start of the job that reads it.
+        If another process needs the same list, it writes the list again at the start of the job.
         """
         for path in self._texts:
             Path(path).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # another process has lists, too
+        with contextlib.suppress(OSError):  # another process still has lists
             Path(LISTS).rmdir()
 
     def _write_list(self, text: str, ending: str) -> str:
-        """The path of a file with this text; a dry run does not write it."""
+        """Write a file with this text, except in a dry run, and return its path."""
         path = Path(LISTS, f"{json_digest(text)}.{ending}")
         self._texts[path.as_posix()] = text
         if not path.exists() and not self.dry():
@@ -377,7 +377,7 @@ class Targets:
         templates: tuple[str, ...],
         **names: tuple[str, ...],
     ) -> Plan:
-        """files: what the step reads, as in `Plan.input_files`. names: as in `StepCode.step_entries`."""
+        """Plan a page in build/. files: inputs as in `Plan.input_files`. names: as in `StepCode.step_entries`."""
         code, reads = hash_step(step, **names), Plan("", "", inputs)
         options = [
             *options,
@@ -388,13 +388,13 @@ class Targets:
         return Plan(f"{page}/{mark}", code, inputs, arguments)
 
     def page_inputs(self, plan: Plan) -> list[str]:
-        """List what must be made before a page in build/.
+        """List the files that must be made before a page in build/.
 
         Args:
             plan: The plan of the page.
 
         Returns:
-            Files of the store and, if the page is not the planned one, a file newer than it.
+            Files of the store. If the page differs from the planned one, also a file newer than the page.
         """
         page, mark = os.path.split(plan.folder)
         plan_file = Path(f"{page}.plan")
@@ -402,15 +402,15 @@ class Targets:
         return plan.missing_files() if current else [*plan.missing_files(), _newer_file(page, [page])]
 
     def page_command(self, plan: Plan) -> str:
-        """The shell command that makes a page in build/, and beside it the mark of what it is made from."""
+        """Return the shell command that makes a page in build/ and a .plan file, which identifies the page's plan."""
         page, mark = os.path.split(plan.folder)
         return f"{shlex.join(plan.arguments)} && echo {mark} > {page}.plan"
 
 
 def _missing_sums(plans: Iterable[Plan]) -> list[str]:
-    """List the sums of these plans that must be made in the store, each once.
+    """List the checksum files of these plans that are missing in the store, each once.
 
-    Inputs of other missing ones are left out, since they are made for these.
+    Inputs of other missing plans are left out, since Snakemake makes them anyway.
     """
     missing = {plan.folder: plan for plan in plans if plan.folder.startswith("store/") and not plan.is_finished}
     inputs = {plan.folder for user in missing.values() for plan in user.inputs}
@@ -418,18 +418,18 @@ def _missing_sums(plans: Iterable[Plan]) -> list[str]:
 
 
 def _label_pages(study: Study) -> list[str]:
-    """The pages on which the labels of a study's runs are decided, if it asks for them."""
+    """List the pages of the suspect labels of a study's runs, if the study has `labels: true`."""
     return [run.labels_page for run in study.runs] if study.data.get("labels") else []
 
 
 def _newer_file(name: str, files: Iterable[str]) -> str:
-    """The path of a file newer than these, so that Snakemake makes them again.
+    """Write a file newer than these files, so that Snakemake makes them again, and return its path.
 
-    It goes when this process ends, and other processes do not know it: a dry run beside a run takes nothing from it.
+    It is removed when this process ends. Each process has its own files, so a dry run does not affect a real run.
     """
-    path = _outdated_folder() / name / "newer"  # in a folder of its own: Snakemake lists a folder once
+    path = _outdated_folder() / name / "newer"  # in its own folder, since Snakemake lists each folder only once
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(str(time.time_ns()))  # never the same: Snakemake passes over an input whose checksum it knows
+    path.write_text(str(time.time_ns()))  # always different: Snakemake ignores an input whose checksum it knows
     newest = max([path.stat().st_mtime, *(os.path.getmtime(file) + 1 for file in files if os.path.exists(file))])
     os.utime(path, (newest, newest))
     time.sleep(min(1.0, max(0.0, newest - time.time())))  # Snakemake refuses output older than an input
@@ -438,7 +438,7 @@ def _newer_file(name: str, files: Iterable[str]) -> str:
 
 @cache
 def _outdated_folder() -> Path:
-    """The folder of this process's files that make others out of date. It goes when the process ends."""
+    """Return the folder for this process's newer files (`_newer_file`). It is removed when the process ends."""
     folder = Path(OUTDATED, str(os.getpid()))
     atexit.register(_remove_folder, folder)
     return folder
@@ -446,7 +446,7 @@ def _outdated_folder() -> Path:
 
 def _remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):  # another process has one, too
+    with contextlib.suppress(OSError):  # another process still has a folder
         folder.parent.rmdir()
 
 
@@ -459,7 +459,7 @@ def _csv_text(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _json_preserving_order(value: Any, depth: int = 2) -> str:
-    """JSON whose first levels keep their order: a page shows tables and figures as the study lists them."""
+    """Write JSON whose first levels keep their order, since a page shows tables and figures in the study's order."""
     if depth and isinstance(value, Mapping):
         return (
             "{"

@@ -6,13 +6,13 @@ import numpy as np
 
 
 def find_axis_minimum(*panels: Sequence[float]) -> float | None:
-    """Choose where the equal y axes of panels start so that the ends of most lines stand apart.
+    """Choose the common start of the panels' y axes so that the ends of most lines can be distinguished.
 
-    A quarter of a panel's lines at most may end under it, if they are far below the others and this halves the axis at
-    least. The others keep three quarters of the height.
+    At most a quarter of a panel's lines may end below the start. They must be far below the others, and without them
+    the axis must be at most half as long. The other lines keep three quarters of the height.
 
     Args:
-        panels: Where the lines of each panel end, in percent. NaN stands for a line without an end.
+        panels: The values at the ends of each panel's lines, in percent. NaN stands for a line without an end.
 
     Returns:
         The start in percent, a multiple of 5, or None if the axes should start at the data.

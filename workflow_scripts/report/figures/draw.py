@@ -20,7 +20,7 @@ FIGURES: dict[str, str | FigureKind] = {**RESULT_FIGURES, **SETTING_FIGURES}
 
 
 def draw_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
-    """Draw one figure. To be called inside `style.use_house_style()`.
+    """Draw one figure. Call it inside `style.use_house_style()`.
 
     Args:
         listed: All runs of the study. Their order gives each method its colour.
@@ -66,11 +66,11 @@ def _check_settings(kind: FigureKind, spec: Mapping[str, Any]) -> Any:
 
 
 def write_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any], prefix: str | Path) -> None:
-    """Draw a figure and write its files. The CSV, which has what was drawn, comes last.
+    """Draw a figure and write its files. The CSV with the drawn data is written last.
 
     Args:
         listed: All runs of the study.
-        spec: As in `draw_figure`, which says what is raised.
+        spec: As for `draw_figure`, which also documents the exceptions.
         prefix: Path of `prefix`.svg, .png, .pdf and .csv.
     """
     with use_house_style():

@@ -41,12 +41,12 @@ class Drawn:
 
     Attributes:
         figure: The figure.
-        frame: What was drawn, as the figure's CSV has it.
-        settings: The figure's settings. Their title replaces the one that is made.
+        frame: The drawn data, as in the figure's CSV.
+        settings: The figure's settings. If they have a title, it replaces `title`.
         title: Title on the page.
         caption: What the figure shows.
-        alt: The same for those who cannot see it.
-        notes: What the marks mean. A page with several figures says it once.
+        alt: Alternative text.
+        notes: The meaning of the marks. A page with several figures shows each note once.
     """
 
     figure: Figure
@@ -73,10 +73,10 @@ class FigureKind:
         draw: Draws it. A figure of results is drawn from the runs, the look of each method and the settings. A figure
             of settings is drawn from the artifacts of the settings and its own settings.
         example: Settings for the one-line example on the reference page.
-        of_a_paper: Whether it is drawn from a paper's tables, which `draw` then has in the place of the looks.
-        at_top: Whether a page shows it at its top, that of a paper if it is `of_a_paper`, else that of another study.
-        live: Whether the page of a study draws it itself where scripts run.
-        applies: Whether a figure of settings says something of a setting. Its page leaves out those that do not.
+        of_a_paper: Whether it is drawn from a paper's tables, which `draw` then gets instead of the looks.
+        at_top: Whether a page shows it at its top: a paper's page if it is `of_a_paper`, else other studies' pages.
+        live: Whether the page of a study draws it by a script if scripts can run.
+        applies: Whether a figure of settings is meaningful for a setting. Its page leaves out the other figures.
     """
 
     settings: type[FigureSettings]

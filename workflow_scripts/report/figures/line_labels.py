@@ -1,4 +1,4 @@
-"""The lines' names beside their panel, and the part of the y axis that shows the lines apart."""
+"""Names of lines beside their panel, and ranges of the y axis in which the lines can be distinguished."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ from workflow_scripts.report.figures.axis_minimum import find_axis_minimum
 from workflow_scripts.report.figures.style import FAINT, INK, SIZE
 from workflow_scripts.report.text.escape import wrap_text
 
-BELOW = "▾"  # before the value of a line that ends under the axis
-TOP = 100.5  # %: an accuracy's axis ends there at most
-NAME = SIZE - 0.5  # points: the letters of a name
-LINE = NAME * 1.3 / 72  # inches: the height of a line of them
-LETTERS = 21  # at which a name is broken into lines
+BELOW = "▾"  # before the value of a line that ends below the axis
+TOP = 100.5  # %: largest upper end of an axis of accuracies
+NAME = SIZE - 0.5  # points: font size of names
+LINE = NAME * 1.3 / 72  # inches: line height of names
+LETTERS = 21  # characters after which a name is broken into lines
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class LineEnd:
         name: The line's name.
         style: Keyword arguments of the line in the legend.
         value: The number before the name.
-        ink: Colour of the letters.
-        bold: Whether value and name are bold, as those of the best are.
-        apart: Whether it stands below the others and in italics, as what is not compared does.
+        ink: Text colour.
+        bold: Whether value and name are bold, as for the best method.
+        apart: Whether the label is below the others and in italics, as for a method that is not compared.
     """
 
     y: float
@@ -42,7 +42,7 @@ class LineEnd:
     apart: bool = False
 
     def label_text(self, low: float) -> str:
-        """Value and name in lines, with a sign if the end is below `low`, where the axis starts."""
+        """Return value and name in lines, with a sign if the end is below `low`, the start of the axis."""
         below = BELOW if self.y < low and self.value else ""
         return wrap_text(f"{below} {self.value} {self.name}".strip(), LETTERS, break_long_words=False)
 
@@ -56,7 +56,7 @@ def set_y_ranges(axes: Sequence[Axes], groups: Sequence[str], ends: Sequence[Seq
         ends: Line ends of each panel, from which `find_axis_minimum` chooses the start.
 
     Returns:
-        Where the axes start that leave something out. They show it by a sign.
+        The starts of the axes that leave out lines. These axes have a sign.
     """
     starts = []
     for group in dict.fromkeys(groups):
@@ -82,10 +82,10 @@ def _mark_cut_axis(axis: Axes) -> None:
 
 
 def cut_axis_words(starts: Sequence[float], below: bool) -> str:
-    """Write a caption's sentence about axes that leave something out.
+    """Write a caption's sentence about axes that leave out lines.
 
     Args:
-        starts: Where these axes start, in percent, as `set_y_ranges` says.
+        starts: The starts of these axes in percent, from `set_y_ranges`.
         below: Whether a line ends below its axis.
 
     Returns:
@@ -99,7 +99,7 @@ def cut_axis_words(starts: Sequence[float], below: bool) -> str:
 
 
 def fit_panels(names: Sequence[Sequence[str]], width: float) -> tuple[int, float]:
-    """Choose how panels whose lines have names beside them are laid out.
+    """Choose the layout of panels whose lines have names beside them.
 
     Args:
         names: Names of the lines of each panel.

@@ -1,6 +1,6 @@
 """Style of every figure, and the files that it is saved to.
 
-A colour, a marker and a line style for each method, text of 7.5 pt or more at print size, and files whose bytes repeat.
+Each method has a colour, a marker and a line style. Text has at least 7.5 pt in print. Files are reproducible bytewise.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ from workflow_scripts.report.figures.kind import Drawn, FigureSettings
 from workflow_scripts.report.runs.run import ListedRun
 from workflow_scripts.report.text.escape import wrap_text
 
-# Inches: the text of a page, and a column of two. Nothing is scaled in print, so 8 pt here are 8 pt there.
+# Inches: width of a page's text, and of one of two columns. Figures are not scaled in print, so 8 pt stay 8 pt.
 WIDTHS = {"page": 7.0, "column": 3.4}
-SIZE = 8  # points: the letters; numbers at ticks have half a point less
+SIZE = 8  # font size in points; numbers at ticks have half a point less
 DPI = 200
 HEAT = "Blues"  # one hue, so that brightness alone carries the number
-DIFFERENCE = "PRGn"  # green: more than 0; for red-green blind readers, too
+DIFFERENCE = "PRGn"  # green is above 0; suitable for red-green colour blindness
 INK, FAINT = "#222222", "#8a8a8a"
-# Round dots, which no method's dashes are.
+# Round dots, which differ from the dashes of all methods.
 CEILING: dict[str, Any] = {
     "color": "#6b6b6b",
     "linestyle": (0, (0.05, 1.7)),
@@ -44,8 +44,8 @@ CEILING: dict[str, Any] = {
     "dash_capstyle": "round",
 }
 
-# What a method does about noise → its colours: three, each on white and on a dark ground. The hues are those of Okabe
-# and Ito (2008) and Tol (2021) with a contrast of 3:1 or more. Orange is what is wrong, and nothing else.
+# Three colours for each family of methods, each for a white and for a dark background. The hues are those of Okabe and
+# Ito (2008) and Tol (2021) with a contrast of 3:1 or more. Orange is reserved for wrong labels and results.
 _SHADES = (  # in the order of FAMILIES
     (("#0072B2", "#6bb8f0"), ("#00406E", "#3d93d6"), ("#008BA3", "#3cc4d8")),
     (("#009E73", "#3fcf9f"), ("#00573F", "#a4ecd0"), ("#579A1C", "#9fdc5a")),
@@ -58,11 +58,11 @@ SHADES = len(_SHADES[0])
 FAMILY_COLOURS = dict(zip(FAMILIES, _SHADES, strict=True))
 PLAIN = ("#000000", "#f2f2f2")  # FedAvg, which the others are compared with
 COLOURS, DARK = zip(PLAIN, *(shade for family in FAMILY_COLOURS.values() for shade in family), strict=True)
-FILL, WRONG, QUIET = "#0072B2", "#D55E00", "#7A7A7A"  # what there is; what is wrong of it; what stands back
+FILL, WRONG, QUIET = "#0072B2", "#D55E00", "#7A7A7A"  # normal, wrong, and less important parts
 DOT: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 4.5}
-HOLLOW: dict[str, Any] = {**DOT, "color": QUIET, "markerfacecolor": "white"}  # what is not compared
+HOLLOW: dict[str, Any] = {**DOT, "color": QUIET, "markerfacecolor": "white"}  # for methods that are not compared
 BASELINE: dict[str, Any] = {"color": QUIET, "linestyle": "-", "linewidth": 1.0, "zorder": 1}
-# 9 and 7 share no divisor, so 63 methods differ without colour, too: in a grey print.
+# 9 and 7 have no common divisor, so 63 methods differ even without colour, in a grey print.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 DASHES: tuple[Any, ...] = (
     "-",
@@ -73,7 +73,7 @@ DASHES: tuple[Any, ...] = (
     (0, (3, 2.8)),
     (0, (5, 1.2, 2, 1.2)),
 )
-MARKED, APART = 0.2, 3  # from a marker to the next, in parts of a panel; lines whose markers stand apart
+MARKED, APART = 0.2, 3  # distance of markers as a share of a panel; number of lines with different positions
 
 STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that every machine draws the same letters
@@ -111,10 +111,10 @@ STYLE: Any = {
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "axes.titlepad": 5,
-    "text.parse_math": False,  # a $ in a label is a $
+    "text.parse_math": False,  # $ in a label is shown as $
     "svg.fonttype": "path",
     "svg.hashsalt": "fednoise_core",
-    "pdf.fonttype": 42,  # letters stay letters: publishers refuse Type 3 fonts
+    "pdf.fonttype": 42,  # embedded fonts, since publishers refuse Type 3 fonts
     "axes.unicode_minus": True,
     "figure.constrained_layout.h_pad": 0.06,
     "figure.constrained_layout.w_pad": 0.06,
@@ -127,8 +127,8 @@ class Look:
     """The colour, marker and line style of one method, the same in every figure of a study.
 
     Args:
-        colour: Place of its colour in COLOURS and DARK.
-        place: Which of the study's markers and dashes it has.
+        colour: Index of its colour in COLOURS and DARK.
+        place: Number from which its marker and dashes are chosen.
     """
 
     def __init__(self, colour: int, place: int) -> None:
@@ -138,7 +138,7 @@ class Look:
         self.dash = DASHES[place % len(DASHES)]
 
     def line_style(self, hollow: bool = False, **keywords: Any) -> dict[str, Any]:
-        """Keyword arguments of `Axes.plot`, of which `keywords` ones replace some. What is not compared is hollow."""
+        """Return keyword arguments of `Axes.plot`. `keywords` override some. `hollow` is for methods not compared."""
         face, edge, width = ("white", self.colour, 1.0) if hollow else (self.colour, "white", 0.5)
         return {
             "color": self.colour,
@@ -154,8 +154,8 @@ class Look:
 def assign_looks(listed: Iterable[ListedRun]) -> dict[str, Look]:
     """Give each method of a study a look.
 
-    Its name and family decide the colour, in whatever study it is. Marker and dashes go by its place in the study's own
-    order, FedAvg first. Up to seven methods of one colour differ by their dashes.
+    Name and family decide the colour, which is the same in all studies. Marker and dashes depend on the method's place
+    in the study's order, FedAvg first. Up to seven methods of one colour differ by their dashes.
 
     Args:
         listed: The runs of the study.
@@ -176,12 +176,12 @@ def assign_looks(listed: Iterable[ListedRun]) -> dict[str, Look]:
 def style_dense_lines(
     looks: Mapping[str, Look], methods: Iterable[str], hollow: Collection[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Style lines of many points: those of one family, whose colours are alike, have a marker now and then.
+    """Style lines with many points. Lines of one family, whose colours are similar, have a few markers.
 
     Args:
         looks: The looks of the study's methods.
-        methods: Those that are drawn.
-        hollow: Those that are not compared. They have hollow markers.
+        methods: The drawn methods.
+        hollow: The methods that are not compared. They have hollow markers.
 
     Returns:
         Method → keyword arguments of `Axes.plot`.
@@ -197,7 +197,7 @@ def style_dense_lines(
 
 
 def _find_colour(name: str, family: str) -> int:
-    """The place in COLOURS of a method. The name decides the shade, so no figure depends on the list of methods."""
+    """Find a method's index in COLOURS. The name decides the shade, so figures do not depend on the other methods."""
     if name == "fedavg":
         return 0
     shade = zlib.crc32(name.encode()) % SHADES
@@ -206,7 +206,7 @@ def _find_colour(name: str, family: str) -> int:
 
 @contextlib.contextmanager
 def use_house_style() -> Iterator[None]:
-    """Draw everything inside in the house style, whatever the user's matplotlibrc says."""
+    """Draw everything in this context in the house style, independently of the user's matplotlibrc."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(STYLE)
@@ -233,10 +233,10 @@ def width_inches(settings: FigureSettings) -> float:
 
 
 def choose_ink(colour: Any) -> str:
-    """Choose black or white letters on a coloured ground, whichever has more contrast.
+    """Choose black or white text on a coloured background, whichever has more contrast.
 
     Args:
-        colour: Of the ground, in any form that matplotlib knows.
+        colour: The background's colour, in any form that matplotlib accepts.
     """
     light = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
     return "#000000" if np.dot((0.2126, 0.7152, 0.0722), light) > 0.179 else "#ffffff"
@@ -295,8 +295,8 @@ def make_panels(
         count: Number of panels.
         settings: The figure's settings.
         height: Inches of each panel.
-        columns: Panels side by side. The default in a column's width is one, or two of more than two panels. In a
-            page's width it is two up to four panels and three of more.
+        columns: Panels side by side. In the width of a column the default is one, or two for more than two panels. In
+            the width of a page it is two for up to four panels, and three for more.
         share: `sharex` and `sharey` of `Figure.subplots`.
 
     Returns:
@@ -307,24 +307,24 @@ def make_panels(
     columns = min(columns, count)
     rows = -(-count // columns)
     if columns == 1 and width > 5:
-        width = 4.8  # one panel of a page's width is a slit
+        width = 4.8  # a single panel as wide as a page would be too flat
     figure = make_canvas(width, rows * height)
     grid = figure.subplots(rows, columns, squeeze=False, **share)
     flat = list(grid.flat)
     for spare in flat[count:]:
         spare.remove()
-    if share.get("sharex"):  # a panel above an empty place is the lowest of its column: it keeps its numbers
+    if share.get("sharex"):  # panels above an empty place keep their tick numbers
         for axes in flat[count - columns : count]:
             axes.tick_params(labelbottom=True)
     return figure, flat[:count]
 
 
 def add_legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
-    """Add one legend for all panels under them, and make the figure taller by as much.
+    """Add one legend below all panels, and make the figure taller by its height.
 
     Args:
         figure: The figure.
-        handles: Lines and markers with their labels. Of none there is no legend.
+        handles: Lines and markers with their labels. Without handles there is no legend.
     """
     if not handles:
         return
@@ -336,7 +336,7 @@ def add_legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
     columns = int(np.clip((width * 72 + gap * size) // entry, 1, min(len(handles), 5)))
     rows = -(-len(handles) // columns)
     columns = -(-len(handles) // rows)  # as even as possible
-    lines = rows + sum(str(handle.get_label()).count("\n") for handle in handles)  # of long ones there is one in a row
+    lines = rows + sum(str(handle.get_label()).count("\n") for handle in handles)  # long entries have their own row
     apart = max(0.35, max(handle.get_markersize() for handle in handles) / size - 0.9)  # between rows, times a letter
     figure.set_size_inches(width, height + 0.0178 * (1 + apart) * size * lines + 0.1)
     look: dict[str, Any] = {"fontsize": size, "handlelength": handle_long, "columnspacing": gap, "labelspacing": apart}
@@ -356,12 +356,12 @@ def wrap_to_width(text: str, inches: float, size: float = SIZE) -> str:
 
 
 def set_titles(axes: Sequence[Axes], heads: Sequence[str], inches: float | None = None) -> None:
-    """Set panel titles in as many lines as the longest needs, broken at the dots between their parts first.
+    """Set panel titles with as many lines as the longest title needs. Lines break first at the dots between parts.
 
     Args:
         axes: The panels.
         heads: Title of each.
-        inches: The width that each has, if not the panel's share of the figure.
+        inches: The width of each title. Default: the panel's share of the figure.
     """
     inches = inches or _panel_inches(axes[0])
     fits = all("\n" not in wrap_to_width(head, inches) for head in heads)
@@ -407,10 +407,10 @@ def label_outer_axes(axes: Sequence[Axes], x: str, y: str) -> None:
 
 
 def figure_bytes(drawn: Drawn, ending: str, dpi: int = DPI) -> bytes:
-    """Render a figure as a file without a date and without a note of the software that made it.
+    """Render a figure as a file without a date and without the name of the software.
 
-    An SVG has letters as outlines, ids from a fixed salt, and the words inside (`read_words`). A PDF has letters as
-    letters of an embedded font, as papers want them.
+    An SVG has text as outlines, ids from a fixed salt, and title, caption and notes as data (`read_words`). A PDF has
+    text in an embedded font, as publishers require.
 
     Args:
         drawn: The figure.
@@ -448,7 +448,7 @@ def read_words(path: str | Path) -> tuple[str, str, str, list[str]]:
 
 
 def save_figure(drawn: Drawn, prefix: str | Path) -> None:
-    """Write `prefix`.svg, .png and .pdf, each whole or not at all.
+    """Write `prefix`.svg, .png and .pdf, each atomically.
 
     Args:
         drawn: The figure.

@@ -1,7 +1,7 @@
-"""The first sentences of a study's page, computed: which methods beat plain averaging, and in how many pairs of runs.
+"""Compute the first sentences of a study's page: the methods that beat plain averaging, and in how many pairs of runs.
 
-They hold on another machine as far as a comparison by pairs can (`ranking.py`). Methods are named in the study's order,
-because their order by mean may change with the last bits of the arithmetic.
+The comparison by pairs (`ranking.py`) makes them as independent of the machine as possible. Methods are named in the
+study's order, because their order by mean may change with the last bits of the arithmetic.
 """
 
 import math
@@ -35,11 +35,11 @@ from workflow_scripts.report.text.cells import (
     method_words,
 )
 
-DIGITS = 1  # of points: what a sentence can say
-METRIC = "last10_mean"  # which no test label chooses
-NAMED = 3  # names in a sentence; beyond, a count
-PAIRS = 3  # from which on a gain has an interval
-LINES = 12  # settings that closing lines name
+DIGITS = 1  # decimals of points in sentences
+METRIC = "last10_mean"  # not chosen by test labels
+NAMED = 3  # most names in a sentence; the others are counted
+PAIRS = 3  # fewest pairs for an interval of a gain
+LINES = 12  # most settings that the last lines name
 OF = "of runs with the same setting and seed"
 
 
@@ -52,7 +52,7 @@ class SettingLeaders:
         methods: The methods of `leading_methods`, in words.
         accuracy: Mean and deviation of the first one, in percent.
         gain: The mean gain of the first one over the baseline in points, or "".
-        won: With how many seeds the first one beats the baseline, such as "2 of 2", or "".
+        won: The number of seeds with which the first one beats the baseline, such as "2 of 2", or "".
     """
 
     setting: Setting
@@ -68,7 +68,7 @@ class Headline:
 
     Attributes:
         sentence: One or more sentences about all settings.
-        rows: A setting each.
+        rows: One row per setting.
         baseline: The name of the method that the others are compared with, or "".
     """
 
@@ -81,7 +81,7 @@ def headline_of(runs: Sequence[RecordedRun]) -> Headline:
     """The headline of a study by the mean of the last ten evaluations.
 
     Args:
-        runs: All of its runs. Of a leaderboard those at default settings take no part, and an entry comes first.
+        runs: All of its runs. In a leaderboard, runs at default settings are ignored, and an entry comes first.
     """
     tuned = [run for run in runs if not run.listed.method.endswith(DEFAULT)] or runs
     results, untrusted = tabulate_results(tuned), agreement.untrusted_datasets(tuned)
@@ -91,7 +91,7 @@ def headline_of(runs: Sequence[RecordedRun]) -> Headline:
     for run in tuned:
         if run.listed.method == baseline and not is_noiseless(run.spec.get("noise", {})):
             noisy.setdefault(run.listed.dataset, {})[run.listed.setting] = None
-    parts: dict[str, Sequence[RecordedRun]] = {}  # by the title of a data set; "": of all, judged together
+    parts: dict[str, Sequence[RecordedRun]] = {}  # title of a data set → its runs; "": all runs together
     if has_entry or len(tuned) < len(runs) or all(len(settings) >= LEAST for settings in noisy.values()):
         for dataset, settings in noisy.items():
             title = Names.of_runs(tuned).of(next(iter(settings)))[0]
@@ -111,7 +111,7 @@ def headline_of(runs: Sequence[RecordedRun]) -> Headline:
 
 
 def _describe_entry(table: pd.DataFrame, place: str, names: Names, baseline: str) -> str:
-    """Rank and gain of the entry in a leaderboard, and where it is ahead; "" if there is none."""
+    """Describe rank and gain of the entry in a leaderboard, and the settings where it is ahead. "" without an entry."""
     rows = table[table["method"].str.startswith(OWN)]
     if rows.empty:
         return ""
@@ -134,7 +134,7 @@ def _describe_entry(table: pd.DataFrame, place: str, names: Names, baseline: str
 
 
 def _describe_suspects(run: RecordedRun) -> str:
-    """Describe the wrong labels that a run found; "" if it judged none."""
+    """Describe the wrong labels that a run found. "" if it has no verdicts."""
     path = run.listed.dir / "sites.csv"
     sites = read_rows(path, Site) if path.exists() else []
     if not sites:
@@ -151,7 +151,7 @@ def _describe_suspects(run: RecordedRun) -> str:
 
 
 def _methods_by_baseline(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
-    """Plain averaging with each net → the methods with this net; {} unless several nets have both."""
+    """Map plain averaging with each net to the methods with this net. {} unless several nets have both."""
     by_net: dict[str, list[RecordedRun]] = {}
     for run in runs:
         by_net.setdefault(json_digest(run.spec.get("train", {}).get("net")), []).append(run)
@@ -167,14 +167,14 @@ def make_headline(
     by_baseline: Mapping[str, Collection[str]] = MappingProxyType({}),
     boards: Mapping[str, pd.DataFrame] = MappingProxyType({}),
 ) -> Headline:
-    """Say which methods beat the baseline, and what is ahead in each setting.
+    """Name the methods that beat the baseline, and the methods that are ahead in each setting.
 
     Args:
-        results: Of `tabulate_results`. Runs without label noise are left out where others have some.
+        results: The result of `tabulate_results`. Runs without label noise are left out if other runs have noise.
         baseline: The id of the method to compare with, such as plain averaging.
         untrusted: Ids of the data sets without trusted test labels.
-        by_baseline: Where several nets have a baseline, each one and the methods of its net.
-        boards: Of a leaderboard what `judge_methods` says of each data set, whose intervals these gains have.
+        by_baseline: If several nets have a baseline: baseline → the methods with its net.
+        boards: For a leaderboard: data set → result of `judge_methods`, from which the intervals of gains are taken.
     """
     noisy = results[~results["noiseless"].astype(bool)]
     counted = noisy if len(noisy) else results
@@ -206,12 +206,12 @@ def make_headline(
 
 
 def summary_lines(runs: Sequence[RecordedRun]) -> list[str]:
-    """Lines for a terminal or a list: the headline of all runs by the mean of the last ten evaluations.
+    """Write lines for a terminal or a list: the headline of all runs by the mean of the last ten evaluations.
 
-    Where there are several settings, what is ahead in each follows.
+    If there are several settings, the leading methods of each setting follow.
 
     Args:
-        runs: Those of the study.
+        runs: The runs of the study.
     """
     if not runs:
         return []
@@ -246,7 +246,8 @@ def _leaders_words(row: SettingLeaders, baseline: str) -> str:
 def _gains_sentence(gains: pd.DataFrame, baseline: str, judged: pd.DataFrame | None = None) -> str:
     """Name the methods that are above the baseline in every pair, and their gains.
 
-    They have intervals from three pairs on, or those of a leaderboard. Methods beat it if the intervals are above zero.
+    A gain has an interval if there are at least three pairs, or the interval of a leaderboard. A method beats the
+    baseline if its interval is above zero.
     """
     grouped = gains.assign(won=gains["gain"] > 0).groupby("method", sort=False)
     table = grouped.agg(won=("won", "sum"), pairs=("won", "size"), gain=("gain", "mean"), error=("gain", "sem"))
@@ -286,7 +287,7 @@ def _gains_sentence(gains: pd.DataFrame, baseline: str, judged: pd.DataFrame | N
 
 
 def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:
-    """In how many settings a method is ahead of all others, where there is no baseline to compare with."""
+    """Count the settings in which a method is ahead of all others, if there is no baseline."""
     counts = Counter(row.methods[0] for row in rows if len(row.methods) == 1)
     names = [f"{name} in {count}" for name, count in counts.most_common()]
     if not names:
@@ -297,7 +298,7 @@ def _leaders_sentence(rows: Sequence[SettingLeaders]) -> str:
 
 
 def _mean_words(results: pd.DataFrame) -> str:
-    """The accuracy of each method, where no setting has two that are compared: its mean, or the range over settings."""
+    """Give the accuracy of each method if no setting compares methods: its mean, or the range over settings."""
     texts = []
     for _, runs in results.groupby("method", sort=False):
         means = runs.groupby(["dataset", "noise", "partition"])[METRIC].agg(lambda values: values.mean(skipna=False))

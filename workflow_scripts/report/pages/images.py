@@ -1,4 +1,4 @@
-"""Pictures inside a page: few colours, small, and none twice."""
+"""Pictures inside a page: small, with few colours, and none is embedded twice."""
 
 import hashlib
 import io
@@ -14,40 +14,40 @@ from workflow_scripts.report.runs.provenance import file_uri
 from workflow_scripts.report.runs.settings import SettingArtifacts
 
 COLOURS = 64
-CLIENTS = 60  # in a thumbnail: of more, the first
+CLIENTS = 60  # largest number of clients in a thumbnail, which shows the first ones
 
 
 @dataclass
 class ImageCache:
-    """The pictures that a page holds. The second time the same one comes, its first place is named instead."""
+    """The pictures in a page. If a picture comes again, the page refers to its first place instead."""
 
     places: dict[bytes, dict[str, str]] = field(default_factory=dict)
 
     def place(self, content: bytes, place: str, title: str) -> dict[str, str] | None:
-        """Look a picture up, or hold it.
+        """Look up a picture, and register it if it is new.
 
         Args:
             content: The picture.
             place: The part of the page that shows it.
-            title: Of that part.
+            title: The title of that part.
 
         Returns:
-            None if the picture is new, and is held by the part `place` from now on; else {id, title} of the part that
-            holds it.
+            None if the picture is new. It then belongs to the part `place`. Otherwise {id, title} of the part that
+            already has it.
         """
         entry = self.places.setdefault(hashlib.sha256(content).digest(), {"id": place, "title": title})
         return None if entry["id"] == place else entry
 
 
 def few_colours(content: bytes, colours: int = COLOURS) -> bytes:
-    """Give a PNG a palette: a third of the size, and for charts no difference to be seen.
+    """Give a PNG a palette, which needs a third of the size and makes no visible difference for charts.
 
     Args:
         content: The PNG.
-        colours: Of the palette.
+        colours: Number of colours in the palette.
 
     Returns:
-        The smaller of both files.
+        The smaller one of both files.
     """
     with Image.open(io.BytesIO(content)) as image:
         buffer = io.BytesIO()
@@ -58,10 +58,10 @@ def few_colours(content: bytes, colours: int = COLOURS) -> bytes:
 
 
 def make_thumbnails(setting: SettingArtifacts) -> list[str]:
-    """Small pictures of a setting, a pixel a number, as data addresses.
+    """Make small pictures of a setting with one pixel per number, as data URIs.
 
-    The first shows the classes (rows) of its clients (columns), with the clients' noise below. Where labels are
-    flipped, a second shows the given labels (columns) of each clean one (rows).
+    The first shows the classes (rows) of its clients (columns), with the clients' noise below. If labels are flipped, a
+    second one shows the given labels (columns) of each clean label (rows).
 
     Args:
         setting: The setting.
@@ -80,7 +80,7 @@ def make_thumbnails(setting: SettingArtifacts) -> list[str]:
 
 
 def _shade_pixels(share: np.ndarray, colour: str) -> np.ndarray:
-    """Shares [h, w] as pixels [h, w, 3] in 0..255, from white to a colour."""
+    """Convert shares [h, w] to pixels [h, w, 3] in 0..255, from white to a colour."""
     return 255 * (1 - share[..., None] * (1 - np.array(to_rgb(colour))))
 
 
@@ -97,7 +97,7 @@ def png_size(image: bytes) -> tuple[int, int]:
         image: The file.
 
     Raises:
-        ArtifactError: For another file.
+        ArtifactError: The file is not a PNG.
     """
     try:
         return Image.open(io.BytesIO(image), formats=["PNG"]).size

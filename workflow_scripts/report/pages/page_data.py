@@ -29,9 +29,9 @@ from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.run import RecordedRun, Setting
 from workflow_scripts.report.text.footnotes import PERSONAL, append_marks, marks_of
 
-POINTS, NUMBERS = 200, 150_000  # evaluations of a run that the page holds at most, and of all runs together
-FEWEST = 30  # but so many of each run
-SHARED = {"names": "names", "no_confusion": "whys", "no_clients": "whys"}  # part of a run → list that holds it
+POINTS, NUMBERS = 200, 150_000  # most evaluations in the page, of one run and of all runs together
+FEWEST = 30  # but at least so many of each run
+SHARED = {"names": "names", "no_confusion": "whys", "no_clients": "whys"}  # part of a run → list that contains it
 SPEC_PARTS = {
     "Method": "method",
     "Training": "train",
@@ -39,7 +39,7 @@ SPEC_PARTS = {
     "Noise": "noise",
     "Partition": "partition",
 }
-DETAILS = 1_200_000  # letters of JSON for confusion matrices and clients; beyond, the files are only named
+DETAILS = 1_200_000  # most characters of JSON for confusion matrices and clients; the rest is only named
 
 
 def series_style() -> str:
@@ -52,7 +52,7 @@ def series_style() -> str:
 
 
 def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], commit: str) -> dict[str, Any]:
-    """Everything that the page's scripts draw from, as one object; accuracies in hundredths of a percent.
+    """Collect all data for the page's scripts in one object. Accuracies are in hundredths of a percent.
 
     Args:
         study: Its resolved settings.
@@ -82,7 +82,7 @@ def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], commit: str
 def _run_record(
     study: Mapping[str, Any], run: RecordedRun, line: Mapping[str, list[Any]], shared: _Shared, commit: str
 ) -> dict[str, Any]:
-    """A run as the page's scripts know it. line: its curve."""
+    """Make the record of a run for the page's scripts. line: its curve."""
     return {
         "seed": run.listed.seed,
         "x": shared.at("xs", {"round": line["round"], "work": line["work"]}),
@@ -105,7 +105,7 @@ def _run_record(
 def _setting_records(
     runs: Sequence[RecordedRun], settings: Sequence[Setting], clean: Collection[str], starts: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """`ceiling`: the places of the settings without noise whose lines are shown in this one, too."""
+    """List the settings' records. `ceiling`: places of the settings without noise whose lines are also shown in one."""
     untrusted, names = agreement.untrusted_datasets(runs), Names.of_runs(runs)
     return [
         {
@@ -141,7 +141,7 @@ def _method_records(runs: Sequence[RecordedRun], methods: Sequence[str]) -> list
 
 
 class _Shared:
-    """Values that many runs have alike: each once, runs hold its place."""
+    """Values that many runs share. Each value is stored once, and runs refer to its place."""
 
     def __init__(self) -> None:
         self.lists: dict[str, list[Any]] = {"xs": [], "parts": [], "names": [], "whys": []}
@@ -156,9 +156,9 @@ class _Shared:
 
 
 def _run_curves(runs: Sequence[RecordedRun]) -> list[dict[str, list[Any]]]:
-    """For each run its curve, thinned where there is much: round, work, value and trailing mean."""
+    """Return the curve of each run: round, work, value and trailing mean. Long curves are thinned out."""
     most = max(FEWEST, min(POINTS, NUMBERS // max(len(runs), 1)))
-    table = frames.by_round(runs, of=frames.RUN)  # each up to its own end: page and tables stop at the means
+    table = frames.by_round(runs, of=frames.RUN)  # each run up to its own end; the page cuts the means
     groups = dict(iter(table.groupby(frames.RUN, sort=False)))
     curves: list[dict[str, list[Any]]] = []
     for run in runs:
@@ -181,9 +181,9 @@ def _to_hundredths(column: pd.Series) -> list[int | None]:
 
 
 def _axis_starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[str, float]:
-    """Choose the lower end of the axes of each data set's settings, in %, so that most lines' ends stand apart.
+    """Choose the start of the axes of each data set's settings, in %, so that most lines' ends can be distinguished.
 
-    It is the same start as in the figure. clean: ids of the noises that are none, whose lines are shown in the other
+    It is the same start as in the figure. clean: ids of noises that change no label. Their lines are shown in the other
     settings.
     """
     means = frames.tabulate_results(runs).groupby(frames.IDS, sort=False)["last10_mean"].mean().dropna().reset_index()
@@ -230,7 +230,7 @@ def _add_details(
 
 
 def _svg_dash(dash: Any) -> str:
-    """Matplotlib's dashes, in widths of the line, as SVG's for a line two pixels wide."""
+    """Convert matplotlib's dashes, in widths of the line, to SVG's for a line two pixels wide."""
     return "" if dash == DASHES[0] else " ".join(f"{2 * length:g}" for length in dash[1])
 
 

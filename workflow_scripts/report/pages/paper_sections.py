@@ -1,7 +1,7 @@
 """Parts of a paper's page that a study's page lacks, as plain values.
 
-These are the paper itself, what our numbers say of it, claims with reasons, who says so of each setting, deviations,
-how to make one cell again, and where each number comes from. `paper.html` and `docgen/publish.py` show them.
+These are the paper itself, a summary of our numbers, claims with reasons, settings with their sources, deviations,
+commands that make single cells again, and the origin of each number. `paper.html` and `docgen/publish.py` show them.
 """
 
 import math
@@ -42,7 +42,7 @@ COLUMNS = (
     "seconds",
     "command",
 )  # of the origins of numbers
-LISTED = 500  # runs shown in the page; beyond, the CSV inside it is the list
+LISTED = 500  # most runs in the page's list; with more, only the CSV in the page has them
 
 
 LEGEND = (
@@ -77,8 +77,8 @@ def paper_parts(
         `citation` and `cited`: Title, authors, venue and year of the paper, and these in words.
         `scale` and `scale_words`: Scale of the runs, and a sentence with its reductions.
         `made`: Seeds, hours and number of runs.
-        `sentences`: The claims' states, how sure they are, and the largest gain.
-        `intervals`: How intervals are made.
+        `sentences`: The claims' states, their certainty, and the largest gain.
+        `intervals`: The method of the intervals.
         `why`: Claim, and the reason why it disagrees, is undecided or void.
         `readings`: Claims whose state depends on a reading of the paper, with their state in each.
         `ranks`: Title and table of the paper's ranks beside ours, for each table.
@@ -90,11 +90,11 @@ def paper_parts(
         `claims`: Number, the paper's sentence, its place, state, columns, and the comparison that decides.
         `settings`: The settings with their sources.
         `changes`: Changes of the scale.
-        `differs`: Settings of which the paper's own tables have another value.
+        `differs`: Settings for which the paper's own tables have another value.
         `notes`: Sentences on deviations.
         `origin`, `origin_csv` and `origin_rows`: Origin of each number (`trace_origins`), as CSV and as a table.
-        `code_rows`: Methods by code hash, device and versions, the short form of the origins.
-        `examples`: Commands, that of the first run of each table.
+        `code_rows`: Methods by code hash, device and versions, as a short form of the origins.
+        `examples`: The command of the first run of each table.
     """
     if "paper" not in study:
         return None
@@ -162,7 +162,7 @@ def _cite_paper(citation: Mapping[str, Any]) -> str:
 
 
 def _origins_table(origins: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """The origin of each number in words, a run a row; none where a page would drown in them."""
+    """Make a table of the origin of each number, one row per run. Empty if there are too many rows for a page."""
     heads = ["table", "run", "accuracy, %", "spec digest", "code hash", "device", "versions", "once more"]
     rows = []
     for row in origins.to_dict("records") if len(origins) <= LISTED else ():
@@ -173,7 +173,7 @@ def _origins_table(origins: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 
 def _scale_words(paper: Mapping[str, Any], scale: str) -> str:
-    """The scale in a sentence; what it changes has a table."""
+    """Describe the scale in a sentence. Another table has its changes."""
     if scale == "paper":
         return "Scale paper: the paper's own size."
     text = paper["scale_text"] or "Smaller than the paper's experiment."
@@ -183,7 +183,7 @@ def _scale_words(paper: Mapping[str, Any], scale: str) -> str:
 def _describe_runs(runs: Sequence[RecordedRun]) -> str:
     """Seeds, hours and runs."""
     seeds = sorted({run.listed.seed for run in runs})
-    trained = list({run.listed.dir: run for run in runs}.values())  # two methods with equal settings are one run
+    trained = list({run.listed.dir: run for run in runs}.values())  # two methods with equal settings share a run
     timed = list_timed(trained)
     key, _ = find_common_time(timed)
     word = "CPU hours" if key == "cpu_seconds" else "hours"
@@ -227,7 +227,7 @@ def _describe_gains(
 
 
 def _describe_certainty(claims: Sequence[Claim], cells: str) -> str:
-    """Say on how many seeds the verdicts rest, or why all are void. cells: a clause on those that were not run."""
+    """Describe the number of seeds behind the verdicts, or why all are void. cells: a clause on cells without runs."""
     ran = [claim for claim in claims if not claim.reading and claim.state != NOT_RUN]
     seeds = [len(one.differences) for claim in ran for one in claim.compared]
     if aside := {claim.set_aside for claim in ran if claim.set_aside}:
@@ -248,7 +248,7 @@ def _count_turns(claims: Sequence[Claim]) -> list[str]:
 
 
 def _count_cells(scores: Mapping[str, Score], titles: Mapping[str, str]) -> str:
-    """Count the paper's cells that were not run, and name the tables of which none was, as a clause."""
+    """Count the paper's cells that were not run, and name the tables without any run, as a clause."""
     total, ran = (
         sum(sum(score.cells.values()) for score in scores.values()),
         sum(score.ran for score in scores.values()),
@@ -261,11 +261,11 @@ def _count_cells(scores: Mapping[str, Score], titles: Mapping[str, str]) -> str:
 
 
 def _list_reasons(claims: Sequence[Claim], reasons: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]]:
-    """Each claim of which there is a reason to tell: what was found out, or that nothing was, and why it is void."""
+    """List the claims with a reason: the finding about a disagreement (or that there is none), or why it is void."""
     listed = []
     for claim in claims:
         found = reasons.get(claim.table, {}).get(claim.id, "")
-        if claim.reading or claim.state == NOT_RUN or claim.set_aside:  # the first sentences have the latter
+        if claim.reading or claim.state == NOT_RUN or claim.set_aside:  # the page's first sentences explain `set_aside`
             continue
         if claim.state == DISAGREES and not found:
             found = "The reason was not found."
@@ -277,7 +277,7 @@ def _list_reasons(claims: Sequence[Claim], reasons: Mapping[str, Mapping[str, st
 
 
 def _readings_table(claims: Sequence[Claim]) -> tuple[list[str], list[list[str]]]:
-    """The claims that are judged by more than one reading."""
+    """Make a table of the claims that have verdicts for more than one reading."""
     rows = [_claim_row(claim, [claim.reading]) for claim in claims if claim.reading]
     chosen = {claim.number: claim.state for claim in claims if not claim.reading}
     cells = [[row[0], row[1], chosen[int(row[0])], *row[2:]] for row in rows]
@@ -301,7 +301,7 @@ def _rank_table(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 def _sizes_table(
     sizes: Sequence[tuple[Mapping[str, Any], Sequence[RecordedRun]]], frames: Mapping[str, pd.DataFrame], scale: str
 ) -> tuple[list[str], list[list[str]]]:
-    """Each cell that was run at another scale, beside the same cell of this scale's tables and the paper's."""
+    """Make a table of the cells that were run at other scales, beside the same cells at this scale and in the paper."""
     rows = dict[tuple[str, ...], list[str]]()  # a cell that two tables share is shown once, with the paper's number
     for study, runs in sizes:
         for name, spec in study["tables"].items():
@@ -321,7 +321,7 @@ def _sizes_table(
 def _summary_table(
     scores: Mapping[str, Score], titles: Mapping[str, str], scale: str
 ) -> tuple[list[str], list[list[str]]]:
-    """Verdicts only at paper scale: elsewhere there are none."""
+    """Make the table of counts by paper's table. It has verdicts only at the paper's scale."""
     at_paper = scale == "paper"
     middle = ["run", *JUDGED, "other"] if at_paper else ["run"]
     heads = ["table", "cells", *middle, "not run", "Spearman’s ρ"]
@@ -344,7 +344,7 @@ def _claims_table(claims: Sequence[Claim]) -> tuple[list[str], list[list[str]]]:
 
 
 def _claim_row(claim: Claim, words: Sequence[str]) -> list[str]:
-    """Number, words, state, columns, and the comparison that the state rests on most, in points."""
+    """Return number, words, state, columns, and the comparison that decides the state, in points."""
     one, columns = claim.decisive, claim.unjudged or claim.counted
     head = [str(claim.number), *words, MISSING if claim.unjudged else claim.state, columns]
     if one is None or claim.state == NOT_RUN:
@@ -403,10 +403,10 @@ def _deviation_notes(paper: Mapping[str, Any], scale: str) -> list[str]:
 
 
 def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.DataFrame:
-    """One row a table and run of it, with what is needed to make the number again.
+    """Make one row per table and run in it, with everything that is needed to make the number again.
 
-    The row has the run's ids, the accuracy that enters the table (in %, NaN if it diverged), its folder, digest of its
-    spec, code hash, device, versions, seconds, and the command.
+    The row has the run's ids, its accuracy in the table (in %, NaN if it diverged), its folder, digest of its spec,
+    code hash, device, versions, seconds, and the command.
 
     Args:
         study: As the page gets it, with completed tables; only its reproduction tables have rows.
@@ -440,9 +440,9 @@ def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.D
 
 
 def _cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], run: RecordedRun) -> str:
-    """The line for a shell that trains the run of a table again, in the paper's ids.
+    """Return the shell command that trains the run of a table again, in the paper's ids.
 
-    It has data set and partition only where method and noise alone name several cells.
+    It names data set and partition only if several cells have the same method and noise.
     """
     listed = run.listed
     stands_for = [paper for paper, used in spec["dataset_substitutes"].items() if used == listed.dataset]

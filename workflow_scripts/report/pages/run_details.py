@@ -1,4 +1,4 @@
-"""Runs on a study's page: the table of all, and of each facts, settings, files, confusion matrix and clients."""
+"""Runs on a study's page: a table of all, and for each one facts, settings, files, confusion matrix and clients."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from workflow_scripts.report.text.cells import MISSING, PARTS, format_number
 from workflow_scripts.report.text.escape import one_line
 from workflow_scripts.report.text.footnotes import append_marks
 
-CLASSES, CLIENTS = 40, 500  # a larger matrix, or more clients, cannot be read in a page: it names their file instead
+CLASSES, CLIENTS = 40, 500  # for more classes or clients the page only names the file
 SHORT = {"last10_mean": "last ten", "last": "last", "best": "best"}
 HEADS = {"dataset": "data set", "noise": "noise", "partition": "partition"}
 
@@ -27,14 +27,14 @@ def read_confusion(path: Path) -> tuple[list[str], np.ndarray | None]:
     """Read a confusion.csv, the predictions of the final models of a run for the test images of each class.
 
     Args:
-        path: Of the file.
+        path: The path of the file.
 
     Returns:
-        Names of the K classes, and counts int64 [K, K] of test images of class i predicted as class j. These are None
-        where outputs of the models are not numbers.
+        Names of the K classes, and counts int64 [K, K] of test images of class i predicted as class j. The counts are
+        None if outputs of the models are not finite.
 
     Raises:
-        ArtifactError: With the file's name, if it is missing or damaged.
+        ArtifactError: The file is missing or damaged. The message names it.
     """
     rows = read_texts(path)
     try:
@@ -64,7 +64,7 @@ def facts_of(run: RecordedRun, commit: str) -> list[tuple[str, str]]:
 
     Args:
         run: The run.
-        commit: Of the software that makes the page.
+        commit: The commit of the software that makes the page.
 
     Returns:
         (name, value in words) of each fact.
@@ -100,7 +100,7 @@ def files_of(folder: Path) -> list[tuple[str, str]]:
 
 
 def confusion_of(run: RecordedRun) -> dict[str, Any]:
-    """The confusion matrix of a run, or why a page has none.
+    """Return the confusion matrix of a run, or the reason why a page has none.
 
     Returns:
         `names` of the classes and `confusion`, counts [true class][predicted class]; or `no_confusion`, the reason.
@@ -117,11 +117,11 @@ def confusion_of(run: RecordedRun) -> dict[str, Any]:
 
 
 def clients_of(run: RecordedRun) -> dict[str, Any]:
-    """List what the method says of each client's labels, or why a page does not show it.
+    """List the method's verdicts on each client's labels, or the reason why a page does not show them.
 
     Returns:
-        `clients`: client, judged samples, estimated share of wrong labels with both ends of its interval, samples with
-        verdict "wrong"; or `no_clients`, the reason.
+        `clients`: client, samples with a verdict, estimated share of wrong labels with both ends of its interval,
+        samples with verdict "wrong"; or `no_clients`, the reason.
     """
     path = run.listed.dir / "sites.csv"
     if not path.exists():
@@ -136,7 +136,7 @@ def clients_of(run: RecordedRun) -> dict[str, Any]:
 
 
 def noise_of(run: RecordedRun) -> list[float | None]:
-    """The share of wrong labels that each client has; None for a client without samples. Empty where nobody knows."""
+    """Return each client's share of wrong labels, None for a client without samples. Empty if it is unknown."""
     listed = run.listed
     if not (listed.labels and listed.partition_file):
         return []
@@ -159,18 +159,18 @@ def _format_size(size: int) -> str:
 
 
 def _varying_parts(runs: Sequence[RecordedRun]) -> list[int]:
-    """Which parts of a setting (0 data set, 1 noise, 2 partition) differ between runs."""
+    """List the parts of a setting (0 data set, 1 noise, 2 partition) that differ between runs."""
     return [place for place in range(3) if len({run.listed.setting[place] for run in runs}) > 1]
 
 
 def run_columns(runs: Sequence[RecordedRun]) -> list[tuple[str, bool]]:
-    """The heads of the table of all runs.
+    """Return the heads of the table of all runs.
 
     Args:
-        runs: Those of the study.
+        runs: The runs of the study.
 
     Returns:
-        (head, whether one picks from its values) of each column.
+        (head, whether rows can be filtered by its values) of each column.
     """
     parts = [(HEADS[PARTS[place]], True) for place in _varying_parts(runs)]
     measures = [*SHORT.values(), "MB sent", "seconds"]

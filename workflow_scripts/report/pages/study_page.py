@@ -1,7 +1,7 @@
-"""Pages of one file each: a study (what won, curves, tables, figures, runs, settings, provenance) or one setting.
+"""Pages as single HTML files: a study (headline, curves, tables, figures, runs, settings, provenance) or one setting.
 
-No network. The study's page works without scripts, too: then pictures stand for the live curves and nothing can be
-sorted or opened.
+They need no network. The study's page also works without scripts. Pictures then replace the live curves, and nothing
+can be sorted or opened.
 """
 
 import re
@@ -93,7 +93,7 @@ def study_page(study: Mapping[str, Any], listed: Sequence[ListedRun], root: str 
 def _split_board(
     study: Mapping[str, Any], root: Path, shelf: ImageCache, *, of_a_paper: bool
 ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """The figure that the page shows at its top, such as the scoreboard of a paper, and the other figures."""
+    """Split figures into the one at the top of the page, such as the scoreboard of a paper, and the others."""
     specs = study.get("figures", {})
     drawn = {name: _figure_part(root, name, spec, shelf) for name, spec in specs.items()}
     kinds = {name: find_figure_kind(spec) for name, spec in specs.items()}
@@ -104,9 +104,9 @@ def _split_board(
 
 
 def _tell_notes_once(parts: Sequence[dict[str, Any]]) -> None:
-    """Leave each footnote under the first of the page's tables and figures that has it.
+    """Keep each footnote only under the first table or figure that has it.
 
-    A figure that gives way to the live curves comes last, since a footnote under it is hidden with it.
+    A figure that the live curves replace comes last, since its footnotes are hidden with it.
     """
     seen: set[str] = set()
     for part in sorted(parts, key=lambda part: bool(part.get("live"))):
@@ -130,7 +130,7 @@ def _list_definitions(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> 
 
 
 def _list_training(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[tuple[str, str]]:
-    """The training settings in words, those of a block of the grid under what it contains, and what was tuned."""
+    """List the training settings in words, then those of each block of the grid, and the tuned ones."""
     rows = rows_of(study.get("train", {}))
     for block in study.get("blocks", ()):
         place = " · ".join(", ".join(block[key]) for key in DEFINITIONS)
@@ -167,12 +167,12 @@ def setting_page(artifacts: SettingArtifacts) -> str:
 
 
 def _winners_table(first: Headline, runs: Sequence[RecordedRun], names: Names) -> dict[str, Any] | None:
-    """The table of winners, a row a setting; None where there is one setting, of which the sentence says it all."""
+    """Make the table of leading methods, one row per setting. None for one setting, which the sentence describes."""
     if len(first.rows) < 2:
         return None
     clean = {run.listed.setting: is_noiseless(run.spec.get("noise", {})) for run in runs}
     places = {setting: place for place, setting in enumerate(clean)}
-    if not all(clean.values()):  # the curves show those without noise only as a line in the others
+    if not all(clean.values()):  # the curves show settings without noise only as lines in the others
         places = {setting: place for setting, place in places.items() if not clean[setting]}
     return {
         "metric": METRIC_WORDS[METRIC],
@@ -212,7 +212,7 @@ def _figure_part(root: Path, name: str, spec: Mapping[str, Any], shelf: ImageCac
 
 
 def _setting_part(artifacts: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
-    """Facts and pictures of a setting. A picture that the page has already is named by the id of its place."""
+    """Collect facts and pictures of a setting. A picture that the page already has is given by the id of its place."""
     figures: list[dict[str, Any]] = []
     end = make_slug("-".join(artifacts.setting))
     for kind in SETTING_FIGURES:

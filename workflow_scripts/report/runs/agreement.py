@@ -1,4 +1,4 @@
-"""Runs without a trusted test set: their accuracy is agreement with given labels, and is said to be."""
+"""Runs without a trusted test set, whose accuracy is only agreement with given labels. Notes say so."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ def untrusted_datasets(runs: Iterable[RecordedRun]) -> list[str]:
     """Ids of the data sets whose test set is held-out given labels, which may be wrong.
 
     Args:
-        runs: Of which the summaries say so.
+        runs: The runs. Their summaries tell which test sets are trusted.
     """
     return sorted({run.listed.dataset for run in runs if not run.summary.get("test_known", True)})
 

@@ -1,4 +1,4 @@
-"""CSVs of tables and figures: numbers with fixed decimals, and texts that no spreadsheet takes for a formula."""
+"""CSVs of tables and figures: numbers with fixed decimals, and texts that no spreadsheet interprets as a formula."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -43,11 +43,11 @@ TEXT = (
 )
 """Columns of a table's CSV that stay text when it is read back; all others are numbers."""
 
-DECIMALS = 4  # of percent: far below any spread, so that a rounded file loses nothing that is shown
+DECIMALS = 4  # of percentages, far more precise than any spread, so that rounding does not change what is shown
 
 
 def write_csv(path: str | Path, frame: pd.DataFrame) -> None:
-    """Write `csv_text` of a frame, whole or not at all."""
+    """Write `csv_text` of a frame atomically."""
     with open_atomic(path) as file:
         file.write(csv_text(frame))
 
@@ -55,8 +55,8 @@ def write_csv(path: str | Path, frame: pd.DataFrame) -> None:
 def csv_text(frame: pd.DataFrame) -> str:
     """A frame as CSV.
 
-    Equal numbers give equal text: fixed decimals and line ends. A text that a spreadsheet would run gets an apostrophe
-    in front, and every text is one line.
+    Decimals and line ends are fixed, so equal numbers give equal text. A text that a spreadsheet would run as a formula
+    gets an apostrophe in front. Every text is one line.
 
     Args:
         frame: Columns of numbers stay numbers.
@@ -70,8 +70,8 @@ def read_csv(path: str | Path, texts: Collection[str] = ()) -> pd.DataFrame:
     """Read a table's CSV back.
 
     Args:
-        path: Of a file that `write_csv` made.
-        texts: Columns that are text, too.
+        path: The path of a file that `write_csv` made.
+        texts: Further columns that are text.
 
     Returns:
         Columns of TEXT and `texts` as text (an id may be `none` or `007`), the rest as numbers (float64).
@@ -91,5 +91,5 @@ def read_csv(path: str | Path, texts: Collection[str] = ()) -> pd.DataFrame:
 
 
 def _escape_cell(cell: Any) -> Any:
-    """The cell; a text in one line, as the csv module does not quote a lone carriage return, which ends a row."""
+    """Escape a cell. A text becomes one line, since the csv module does not quote a lone carriage return."""
     return safe_cell(one_line(cell)) if isinstance(cell, str) else cell

@@ -21,12 +21,12 @@ LAST = 10  # evaluations in `last10_mean`
 
 
 def tabulate_results(runs: Sequence[RecordedRun]) -> pd.DataFrame:
-    """One row a run: ids, what the method is, accuracies of its headline view in percent, sizes and traffic.
+    """Make one row per run: ids, facts about the method, accuracies of its headline view in %, sizes and traffic.
 
-    `as_told`: the method's own rate is the setting's, by chance; an oracle has its mark instead.
+    `as_told`: the method's own rate is that of the setting by chance. An oracle has a mark instead.
 
-    A run that diverged has NaN for every accuracy, also for those from before, and `diverged` True: a mean that took
-    them in would be one of a model that nobody has.
+    A diverged run has `diverged` True and NaN for every accuracy, even for those from before, because a mean with them
+    would belong to no final model.
 
     Args:
         runs: The checked runs.
@@ -62,8 +62,8 @@ def load_metric(runs: Sequence[RecordedRun], metric: str = "accuracy", client: i
 
     Args:
         runs: The checked runs.
-        metric: Its name, or the beginning of several, then `*`.
-        client: Whose values; -1: those of all clients together; None: everybody's.
+        metric: A metric's name, or a prefix followed by `*` for several.
+        client: Client number. -1: the values of all clients together. None: all values.
     """
     parts = []
     for run in runs:
@@ -92,7 +92,7 @@ def count_diverged(results: pd.DataFrame) -> dict[tuple[str, ...], tuple[int, in
 def _cut_at_divergence(frame: pd.DataFrame, of: Sequence[str]) -> pd.DataFrame:
     """Make `value` NaN from the first round on in which any run of the same method and setting is not finite.
 
-    Beyond it a mean would be one of other runs than before. With `of` RUN each run ends for itself.
+    After this round a mean would be over fewer runs than before. With `of` RUN each run is cut separately.
     """
     lost = frame["round"].where(frame["value"].isna())
     stop = lost.groupby([frame[key] for key in of]).transform("min")
@@ -100,9 +100,9 @@ def _cut_at_divergence(frame: pd.DataFrame, of: Sequence[str]) -> pd.DataFrame:
 
 
 def _trailing_mean(run: pd.DataFrame) -> pd.Series:
-    """At each evaluation of a run the mean of the last `window`.
+    """Compute the mean of the last `window` evaluations at each evaluation of a run.
 
-    With a window of LAST it ends at the table's mean. The evaluation before training, round 0, stands alone.
+    With a window of LAST the last value is the table's mean. Round 0, before training, enters no mean but its own.
     """
     value, trained = run["value"], run["round"] > 0
     mean = value.where(trained).rolling(int(run["window"].iloc[0]), min_periods=1).mean()
@@ -110,13 +110,13 @@ def _trailing_mean(run: pd.DataFrame) -> pd.Series:
 
 
 def by_round(runs: Sequence[RecordedRun], window: int | None = LAST, of: Sequence[str] = IDS) -> pd.DataFrame:
-    """A row a run and evaluation: `value` in % up to where a seed diverged, and its `trailing` mean.
+    """Make one row per run and evaluation: `value` in % until a seed diverges, and its `trailing` mean.
 
     Args:
         runs: The checked runs.
-        window: Evaluations in the trailing mean. None: LAST, but of a run of few evaluations a quarter of them, since
-            the mean of more would be one of the whole run.
-        of: Which seeds end together; RUN: each for itself.
+        window: Evaluations in the trailing mean. None: LAST, or a quarter of the run's evaluations if this is less, so
+            that the mean does not cover most of a short run.
+        of: Columns of the groups of seeds that are cut at the same round. RUN: each seed separately.
 
     Returns:
         The frame, with the window as a column.
@@ -129,13 +129,13 @@ def by_round(runs: Sequence[RecordedRun], window: int | None = LAST, of: Sequenc
 
 
 def diverged_words(runs: Sequence[RecordedRun]) -> list[str]:
-    """A method each: "FedAvg in 2 of 6 runs"; nothing about methods whose runs are all finite."""
+    """Return one text per method with diverged runs, such as "FedAvg in 2 of 6 runs"."""
     frame = pd.DataFrame({"method_label": [run.label for run in runs]})
     return counted_words(frame, pd.Series([run.diverged for run in runs]))
 
 
 def counted_words(frame: pd.DataFrame, which: pd.Series) -> list[str]:
-    """A method each: "FedAvg in 2 of 6 runs", of the rows for which it is so."""
+    """Return one text per method with rows in `which`, such as "FedAvg in 2 of 6 runs"."""
     counts = which.groupby(frame["method_label"], sort=False).agg(["sum", "size"])
     return [f"{label} in {n} of {size} runs" for label, n, size in counts.itertuples(name=None) if n]
 
@@ -145,10 +145,10 @@ def _run_ids(listed: ListedRun) -> dict[str, Any]:
 
 
 def describe_cell(ids: Sequence[Any], group: pd.DataFrame, names: Names) -> dict[str, Any]:
-    """The ids and labels of a setting and a method.
+    """Return the ids and labels of a setting and a method.
 
     Args:
-        ids: Of data set, noise, partition and method.
+        ids: Ids of data set, noise, partition and method.
         group: The rows of the cell's runs.
         names: The words of the settings.
     """

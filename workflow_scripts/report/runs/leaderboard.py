@@ -1,4 +1,4 @@
-"""The judgement of a leaderboard: gains, ranks and places of methods, with intervals, over settings and seeds.
+"""Evaluation of a leaderboard: gains, ranks and places of methods, with intervals, over settings and seeds.
 
 A block is a setting and a seed: its runs have the same labels, the same clients and the same first weights.
 """
@@ -20,33 +20,33 @@ from workflow_scripts.report.runs.run import RecordedRun, Setting
 from workflow_scripts.report.runs.statistics import LEVEL
 
 DRAWS = 2000
-DIGITS = 6  # of accuracies in %: means of equal ones differ by rounding behind them
-LEAST = 6  # settings: with fewer nothing is tested, and a bootstrap over them is too narrow
+DIGITS = 6  # decimals of accuracies in %; means of equal accuracies differ only in further decimals
+LEAST = 6  # settings; with fewer settings there are no tests, and a bootstrap over them is too narrow
 SETTING, BLOCK = frames.IDS[:3], [*frames.IDS[:3], "seed"]
 
 
 def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd.DataFrame:
-    """Judge the methods of a leaderboard.
+    """Compute gains, ranks and places of the methods of a leaderboard.
 
-    Runs on clean labels, and of methods that no federation can have, take no part. A run that diverged counts as one
-    of 0 %. Only methods with a run in every block of the baseline have a rank.
+    Runs on clean labels, and runs of methods that no federation can have, are ignored. A diverged run counts as 0 %.
+    Only methods with a run in every block of the baseline have a rank.
 
     Args:
-        runs: The runs. An id that ends in `-default` is of the same method at its default settings.
+        runs: The runs. An id that ends in `-default` belongs to the same method at its default settings.
         metric: One of `run.METRICS`.
         baseline: The method that the others are compared with.
 
     Returns:
-        A row a method and setting, the best mean rank first. By setting: mean `gain` over the baseline in points, its
-        95 % t interval `gain_low`, `gain_high`, and `ahead` (1 ahead, -1 behind, 0 undecided) by t tests, at a false
-        discovery rate of 5 % over all rows, if there are at least `LEAST` settings. A method's variance over seeds is
-        its mean over the settings, and larger in settings where gains vary more than on average.
+        One row per method and setting, the best mean rank first. By setting: mean `gain` over the baseline in points,
+        its 95 % t interval `gain_low`, `gain_high`, and `ahead` (1 ahead, -1 behind, 0 undecided) by t tests, at a
+        false discovery rate of 5 % over all rows, if there are at least `LEAST` settings. A method's variance over
+        seeds is its mean over the settings. It is enlarged in settings where gains vary more than on average.
         Over the settings: `rank` and `mean_gain`, with 95 % bootstrap intervals over settings and seeds if there are
-        at least `LEAST` settings; by `compare_ranks`, `place_low`, 1 + the number of methods with a better mean rank,
-        `place_high`, the number of methods less those with a worse one, and `rank_ahead`, 1 if its own is better than
-        the baseline's, -1 if it is worse, else 0; `tuning_gain`, the points above the same runs at default settings, if
-        there are such in all settings; `traffic` and `cpu`, relative to the baseline's; and how many settings there
-        are (`of_settings`).
+        at least `LEAST` settings. From `compare_ranks`: `place_low` is 1 + the number of methods with a better mean
+        rank. `place_high` is the number of methods minus those with a worse one. `rank_ahead` is 1 if the mean rank is
+        better than the baseline's, -1 if it is worse, else 0. `tuning_gain` has the points above the same runs at
+        default settings, if these exist in all settings. `traffic` and `cpu` are relative to the baseline's.
+        `of_settings` is the number of settings.
 
     Raises:
         ArtifactError: Two runs of a block have other labels or clients.
@@ -61,7 +61,7 @@ def judge_methods(runs: Sequence[RecordedRun], metric: str, baseline: str) -> pd
         raise SpecError(f"baseline: {baseline!r} has no run on noisy labels")
     scores = results.assign(**{metric: results[metric].mask(results["diverged"], 0.0)})
     gains = paired_gains(scores.assign(diverged=False), metric, baseline)
-    if gains.empty:  # of the baseline alone, which a join gives another index
+    if gains.empty:  # there is only the baseline, and the join has another index
         gains = scores.iloc[:0].assign(gain=0.0)
     gains = gains.assign(diverged=results.loc[gains.index, "diverged"])
     tuned = gains[~gains["method"].str.endswith(DEFAULT)]
@@ -96,7 +96,7 @@ def _check_blocks(runs: Sequence[RecordedRun]) -> None:
 
 
 def _list_seconds(runs: Sequence[RecordedRun]) -> list[float]:
-    """CPU seconds of runs; of those made here, as many as they would take where the published runs were made."""
+    """List CPU seconds of runs. Those of runs made here are converted to the machine of the published runs."""
     ratios = compare_speed(runs)
     return [
         _cpu_seconds(run) * (1.0 if run.listed.is_published else ratios.get(run.listed.setting, 1.0)) for run in runs
@@ -125,10 +125,10 @@ def _cpu_seconds(run: RecordedRun) -> float:
 def _judge_by_setting(gains: pd.DataFrame, metric: str, *, is_tested: bool) -> pd.DataFrame:
     """Test the gains of each method in each setting against 0, with the method's variance over seeds in all settings.
 
-    Three seeds alone give two degrees of freedom, with which no test outlasts the correction for all rows. So where
-    nothing is tested, as there are few settings, gains have no interval either. A setting's median variance over the
-    methods, if it is above the mean of the settings, makes the variance there as many times larger. Without that, a
-    simulation with the published variances has 20 to 40 % false discoveries if no method differs from the baseline.
+    Three seeds in one setting give two degrees of freedom, with which no test passes the correction for all rows. So
+    with too few settings for tests, gains have no interval either. If a setting's median variance over the methods is
+    above the mean of the settings, the variance there is scaled up by the ratio. Without this, a simulation with the
+    published variances has 20 to 40 % false discoveries if no method differs from the baseline.
     """
     deviation = gains["gain"] - gains.groupby(frames.IDS)["gain"].transform("mean")
     frame = (
@@ -158,14 +158,14 @@ def _judge_by_setting(gains: pd.DataFrame, metric: str, *, is_tested: bool) -> p
 
 
 def _rank_blocks(scores: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
-    """Rank in each block of the baseline; 1 is the best, equals share one. Methods that lack a block are left out."""
+    """Rank methods in each block of the baseline. 1 is the best. Ties share a rank. Methods with gaps are left out."""
     table = scores.pivot(index=BLOCK, columns="method", values=metric).round(DIGITS)
     table = table[table[baseline].notna()].dropna(axis="columns")
     return table.rank(axis="columns", ascending=False)
 
 
 def _compare_defaults(scores: pd.DataFrame, metric: str) -> pd.Series:
-    """Compare each method with its runs at default settings: its points above them, the mean over settings."""
+    """Compare each method with its runs at default settings. Returns its gain in points, as the mean over settings."""
     table = scores.pivot(index=BLOCK, columns="method", values=metric)
     pairs = {method: f"{method}{DEFAULT}" for method in table if f"{method}{DEFAULT}" in table}
     changes = table[list(pairs)] - table[list(pairs.values())].to_numpy()
@@ -203,15 +203,15 @@ def _summarize_ranks(ranks: pd.DataFrame, scores: pd.DataFrame, baseline: str) -
 def compare_ranks(ranks: np.ndarray) -> np.ndarray:
     """Compare the mean ranks of all pairs of methods.
 
-    A paired t test over settings for each pair, at a false discovery rate of 5 % over all pairs. Nemenyi's test would
-    not do: its critical difference grows with the number of methods, to 34 ranks for 50 methods in six settings.
+    Each pair has a paired t test over settings, at a false discovery rate of 5 % over all pairs. Nemenyi's test is not
+    suitable: its critical difference grows with the number of methods, to 34 ranks for 50 methods in six settings.
 
     Args:
         ranks: Ranks in each setting, averaged over seeds, of shape (settings, methods).
 
     Returns:
         Integers of shape (methods, methods): 1 where the row's mean rank is better than the column's, -1 where it is
-        worse, and 0 where the test does not tell them apart or there are fewer than `LEAST` settings.
+        worse, and 0 where the test finds no difference or there are fewer than `LEAST` settings.
     """
     settings, methods = ranks.shape
     first, second = np.triu_indices(methods, 1)

@@ -1,4 +1,4 @@
-"""Readable names for data sets, noises and partitions, made from their specs; the id where a spec says nothing."""
+"""Readable names for data sets, noises and partitions, made from their specs. Without a spec the id is used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workflow_scripts.report.runs.run import RecordedRun, Setting
 from workflow_scripts.report.text.cells import PARTS
 from workflow_scripts.report.text.escape import one_line
 
-UNNAMED = ("kind", "label", "text", "rate")  # of a spec: they are its name, or stand behind it
+UNNAMED = ("kind", "label", "text", "rate")  # keys of a spec that are already a part of its name
 
 
 def describe_spec(spec: Mapping[str, Any], fallback: str, varying: Collection[str] = ()) -> str:
@@ -32,7 +32,7 @@ def describe_spec(spec: Mapping[str, Any], fallback: str, varying: Collection[st
     Args:
         spec: Its settings. A `label` wins.
         fallback: The words of a data set without a name of its own.
-        varying: Settings that are named even where they have their default, since others of the kind differ in them.
+        varying: Settings that are named even at their default, since other specs of the kind have other values.
     """
     if spec.get("label"):
         return one_line(str(spec["label"]))
@@ -56,9 +56,9 @@ def describe_spec(spec: Mapping[str, Any], fallback: str, varying: Collection[st
 
 
 def _describe_dataset(spec: Mapping[str, Any]) -> str:
-    """For instance "CIFAR-10N, 6,000 images", for a source that has a name of its own.
+    """Describe a data set whose source has its own name, for instance "CIFAR-10N, 6,000 images".
 
-    Which images, and how many are public, is not part of it.
+    The selection of images and the number of public images are not mentioned.
     """
     name, part = _format_name(spec)[0], spec.get("subset")
     size = part.get("train") if isinstance(part, Mapping) else None
@@ -66,7 +66,7 @@ def _describe_dataset(spec: Mapping[str, Any]) -> str:
 
 
 def _find_owners(spec: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Find the declarations of a data set's, noise's or partition's settings, its own first; () if it is not known."""
+    """Find the declarations of a data set's, noise's or partition's settings, its own first. () for unknown kinds."""
     kind = spec.get("kind")
     if kind in NOISES:
         return resolve_kind(spec, NOISES, "noise"), noise_registry.Shared
@@ -87,14 +87,14 @@ def _find_shown(fields: Mapping[str, FieldInfo], key: str) -> Shown:
 
 
 def _format_name(spec: Mapping[str, Any]) -> tuple[str, set[str]]:
-    """The name of a data set, a noise or a partition, and the settings that it says ("3 classes a client")."""
+    """Format the name of a data set, a noise or a partition, and list the settings that this name contains."""
     owners, fields = _find_owners(spec), _declared_settings(spec)
     name = str(owners[0].display_name) if owners else ""
     in_name = _named_settings(name)
     values = with_defaults(model_of(*owners), spec) if owners else {}
     if "rate" in in_name and "rate" not in spec:
         in_name, name = in_name - {"rate"}, re.sub(r"\{rate\}( of)? ?", "", name)
-    if not in_name <= values.keys():  # the rest of the name tells what is left out
+    if not in_name <= values.keys():  # the rest of the name needs settings that are missing
         name = name.split(",")[0]
         in_name = _named_settings(name)
     if not name or not in_name <= values.keys():
@@ -124,7 +124,7 @@ def _describe_value(key: str, value: Any, look: Shown) -> str:
 
 
 def _name_symbol(key: str) -> str:
-    """The name of a setting in words. One that is called as a Greek letter is shown as the letter."""
+    """Write the name of a setting in words. A setting named after a Greek letter is shown as the letter."""
     try:
         return unicodedata.lookup(f"GREEK SMALL LETTER {key}")
     except KeyError:
@@ -143,7 +143,7 @@ def disambiguate_specs(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]
         specs: Id -> settings.
 
     Returns:
-        Id -> words. To equal words are added the settings that differ, else the id.
+        Id -> words. Equal words are extended by the settings that differ, or by the id.
     """
     varying = _find_varying(specs.values())
     labels = {name: describe_spec(spec, name, varying.get(spec.get("kind"), ())) for name, spec in specs.items()}
@@ -180,7 +180,7 @@ def label_without_rate(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]
         specs: Id -> settings.
 
     Returns:
-        Id -> words, shared by the noises that differ in their rate alone, and by those of a kind without a rate.
+        Id -> words. Noises that differ only in their rate share their words, and so do those of a kind without rate.
     """
     stripped = {name: {key: value for key, value in spec.items() if key != "rate"} for name, spec in specs.items()}
     stripped = {name: spec if "rate" in specs[name] else {"kind": spec.get("kind")} for name, spec in stripped.items()}
@@ -200,9 +200,9 @@ def _group_equal(labels: Mapping[str, str]) -> list[list[str]]:
 
 
 class Names:
-    """Labels of the parts of settings, unique among those found; only parts that vary enter a setting's title.
+    """Unique labels of the parts of settings. Only parts that vary are in a setting's title.
 
-    found: each setting with the specs of its parts, by "dataset", "noise", "partition".
+    settings: each setting with the specs of its parts, by "dataset", "noise", "partition".
     """
 
     def __init__(self, settings: Iterable[tuple[Setting, Mapping[str, Any]]]) -> None:
@@ -223,11 +223,11 @@ class Names:
         return first, second, third
 
     def title(self, setting: Setting) -> str:
-        """The parts that differ between the settings at hand, or all of them if there is one setting only."""
+        """The parts that differ between the settings, or all parts if there is only one setting."""
         return self._join_parts(setting, True) or self._join_parts(setting, False)
 
     def common(self, setting: Setting) -> str:
-        """The parts that do not vary: said once, in a caption."""
+        """The parts that do not vary, for a caption."""
         return self._join_parts(setting, False) if self._join_parts(setting, True) else ""
 
     def _join_parts(self, setting: Setting, varying: bool) -> str:

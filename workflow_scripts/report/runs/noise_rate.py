@@ -1,4 +1,4 @@
-"""Noise rate of a run's labels: the rate that its noise stands for, which the key `rate` need not be."""
+"""Noise rate of a run's labels. It may differ from the key `rate` of the noise."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,11 +18,11 @@ def is_noiseless(spec: Mapping[str, Any]) -> bool:
 
 
 def noise_rate(run: RecordedRun) -> float | None:
-    """The share of wrong labels that a run's noise stands for, as oracle methods are told it.
+    """Return the nominal share of wrong labels of a run's noise, which oracle methods get.
 
-    Where nobody states one (labels given by people), it is the share that came out. The key `rate` of a noise is
-    something else: `semantic` flips that share of some classes only, `inclusive` noise draws the right class, too, and
-    `diag: printed` keeps that share.
+    If the noise has no nominal share (labels given by people), it is the realised share. The key `rate` of a noise can
+    have another meaning: `semantic` flips that share of some classes only, `inclusive` noise can also draw the right
+    class, and `diag: printed` keeps that share.
 
     Returns:
         A share (0..1); None if it is unknown.
@@ -35,5 +35,5 @@ def noise_rate(run: RecordedRun) -> float | None:
 def _nominal_or_none(spec: Mapping[str, Any], classes: int) -> float | None:
     try:
         return nominal_rate(spec, classes)
-    except KeyError:  # no kind, or not the settings that its rule needs: then nothing is stated
+    except KeyError:  # no kind, or the settings for the rule are missing
         return None

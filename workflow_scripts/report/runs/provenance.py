@@ -1,4 +1,4 @@
-"""Facts about the runs of a study's page besides their results: number, limits, origin."""
+"""Facts about the runs on a study's page other than their results: number, limits, origin."""
 
 import base64
 from collections import Counter
@@ -57,7 +57,7 @@ def summary_counts(runs: Sequence[RecordedRun]) -> list[tuple[str, str]]:
 
 
 def _count_settings(runs: Sequence[RecordedRun]) -> str:
-    """For instance "4 + 3 without noise". Those on clean labels are ceilings: methods are not compared there."""
+    """Count settings, for instance "4 + 3 without noise". Methods are not compared in settings without noise."""
     noisy = {run.listed.setting for run in runs if not is_noiseless(run.spec.get("noise", {}))}
     clean = {run.listed.setting for run in runs} - noisy
     return f"{len(noisy)} + {len(clean)} without noise" if noisy and clean else str(len(noisy or clean))
@@ -126,7 +126,7 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
 
 
 def _explain_views(frame: pd.DataFrame) -> list[str]:
-    """Whose accuracy it is, where it is not that of one global model."""
+    """Explain which models are evaluated, if it is not one global model."""
     groups = frame[frame["view"] != "global"].groupby("view", sort=False)
     fallback = "that of its view “{}”"
     return [
@@ -166,7 +166,7 @@ def describe_provenance(runs: Sequence[RecordedRun]) -> dict[str, Any]:
 
 
 def mixed_versions(runs: Sequence[RecordedRun]) -> list[str]:
-    """Say which methods' runs are of which version, if there are several.
+    """Describe which methods' runs have which versions, if there are several.
 
     Versions of numpy or torch differ in the last digits of their numbers.
 
@@ -185,5 +185,5 @@ def mixed_versions(runs: Sequence[RecordedRun]) -> list[str]:
 
 
 def file_uri(ending: str, content: bytes) -> str:
-    """A file inside a page, as a data address; `ending` one of TYPES."""
+    """Encode a file as a data URI for a page. `ending` is one of TYPES."""
     return f"data:{TYPES[ending]};base64,{base64.b64encode(content).decode()}"

@@ -1,4 +1,4 @@
-"""Which methods are ahead: what tables set in bold, and what a page and the terminal say.
+"""Find the methods that are ahead, for bold type in tables and for sentences on pages and in the terminal.
 
 Runs with the same setting and seed share labels, partition and first weights. So methods are compared by such pairs of
 runs: a method is ahead where the interval of the differences lies above zero.
@@ -22,7 +22,7 @@ def find_baseline(runs: Sequence[RecordedRun]) -> str | None:
     """Find the id of plain FedAvg among the runs, which the others are compared with.
 
     Returns:
-        The id, or None. Of several the one with the fewest settings; an entry in a leaderboard if there is no other.
+        The id, or None. If there are several, the one with the fewest settings. A leaderboard's entry comes last.
     """
     methods = {run.listed.method: run.spec.get("method", {}) for run in runs}
     plain = [method for method, spec in methods.items() if spec.get("name", method) == "fedavg"]
@@ -30,7 +30,7 @@ def find_baseline(runs: Sequence[RecordedRun]) -> str | None:
 
 
 def is_compared(marks: Iterable[Any]) -> bool:
-    """Return True if a method is compared with the others: it needs nothing that a federation cannot have.
+    """Return True if a method is compared with the others, because it only uses what a federation can have.
 
     Args:
         marks: Texts of marks of its runs.
@@ -39,27 +39,27 @@ def is_compared(marks: Iterable[Any]) -> bool:
 
 
 def compared_runs(results: pd.DataFrame) -> pd.DataFrame:
-    """Select the runs that are compared: of a method that a federation can have, with a rate that is not the setting's.
+    """Select the runs of methods that a federation can have and whose own noise rate is not that of the setting.
 
     Args:
         results: Of `tabulate_results`.
     """
-    members = results["marks"].map(lambda marks: is_compared([marks])).astype(bool)  # of no rows it is no bool
+    members = results["marks"].map(lambda marks: is_compared([marks])).astype(bool)  # without rows the type is not bool
     return results[members & ~results["as_told"].astype(bool)]
 
 
 def leading_methods(results: pd.DataFrame, metric: str) -> list[str]:
-    """The method with the highest mean, then every method that cannot be told apart from it.
+    """List the method with the highest mean, then every method that does not differ significantly from it.
 
-    These are the methods whose paired difference from it has an interval with zero in it. One pair has no interval.
-    A method of which a run diverged is left out, and so is one that shares no seed with the highest.
+    Such a method has a paired difference from it whose interval contains zero. One pair gives no interval. Methods with
+    a diverged run, and methods that share no seed with the highest one, are left out.
 
     Args:
         results: Of `tabulate_results`, of one setting.
         metric: One of `run.METRICS`.
 
     Returns:
-        Ids of the methods, the highest mean first. None if no other method shares a seed with it.
+        Ids of the methods, the highest mean first. Empty if no other method shares a seed with it.
     """
     by_seed = compared_runs(results).pivot(index="seed", columns="method", values=metric)
     lost = compared_runs(results).loc[lambda rows: rows[metric].isna(), "method"]
@@ -74,7 +74,7 @@ def leading_methods(results: pd.DataFrame, metric: str) -> list[str]:
 
 
 def paired_gains(results: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
-    """The gain of every run over the baseline's run with the same setting and seed.
+    """Compute the gain of every run over the baseline's run with the same setting and seed.
 
     Args:
         results: Of `tabulate_results`.
@@ -82,8 +82,8 @@ def paired_gains(results: pd.DataFrame, metric: str, baseline: str) -> pd.DataFr
         baseline: Id of the method that the others are compared with.
 
     Returns:
-        The rows of `results` of other methods with such a run, and the column `gain`, in points. It is -inf where the
-        run diverged, and NaN where the baseline's did or where there is no metric.
+        The rows of other methods in `results` that have such a run, with the column `gain` in points. It is -inf if the
+        run diverged, and NaN if the baseline's run diverged or the metric is missing.
     """
     pair = ["dataset", "noise", "partition", "seed"]
     base = results[results["method"] == baseline].set_index(pair)[metric].rename("baseline")

@@ -22,7 +22,7 @@ SELECTORS = {"datasets": "dataset", "noises": "noise", "partitions": "partition"
 
 
 class Setting(NamedTuple):
-    """A combination of data set, noise and partition, by their ids: what methods are compared on."""
+    """A combination of data set, noise and partition, by their ids. Methods are compared within a setting."""
 
     dataset: str
     noise: str
@@ -31,13 +31,13 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class ListedRun:
-    """One line of the runs list: which run, where its files are, and how it is shown (None: the list does not say).
+    """One row of the list of runs: ids, paths of files, and facts for display (None if the list lacks them).
 
-    label: the method's name as shown. name: the registered one, or "module:Class". family: what it does about noise.
-    oracle_rate: whether the method was told the noise's nominal rate. as_told: whether its own rate happens to be that
-    one. pooled: whether it trained on all samples in one place. own: whether it is the study's own method. None decides
-    a number, so they stand in the list and not in the run's files: another label trains nothing.
-    local: the folder of the same run made here, where `dir` has a published one.
+    label: the method's name as shown. name: its registered name, or "module:Class". family: how it handles noise.
+    oracle_rate: whether the method got the noise's nominal rate. as_told: whether its own rate happens to equal it.
+    pooled: whether it trained on all samples in one place. own: whether it is the study's own method. These facts
+    affect no number, so they are in the list and not in the run's files, and a changed label causes no training.
+    local: the folder of the same run made here, if `dir` has a published run.
     """
 
     dataset: str
@@ -66,7 +66,7 @@ class ListedRun:
 
     @property
     def is_published(self) -> bool:
-        """True if `dir` has a run that was unpacked, and not one of this store."""
+        """True if `dir` has an unpacked published run and not a run of this store."""
         return self.dir.as_posix() != self.folder
 
     @property
@@ -77,7 +77,7 @@ class ListedRun:
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run whose spec.json and summary.json were read and belong together; the other files are read when asked for."""
+    """A run whose spec.json and summary.json were read and checked. The other files are read on demand."""
 
     listed: ListedRun
     record: dict[str, Any]  # spec.json
@@ -100,7 +100,7 @@ class RecordedRun:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """metrics.parquet, with `value` of every accuracy in percent. Read each time: a study's would fill memory."""
+        """metrics.parquet, with accuracies in percent. Read at each use, as all files of a study would fill memory."""
         frame = _read_parquet(self.listed.dir / "metrics.parquet")
         is_accuracy = frame["metric"].str.startswith("accuracy")
         return frame.assign(value=frame["value"].where(~is_accuracy, frame["value"] * 100))
@@ -123,9 +123,9 @@ class RecordedRun:
 
 
 def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]:
-    """The runs of a study: of its results folder, of the index.csv in it, or of a JSON list (of objects, or its file).
+    """List the runs of a study, from its results folder, its index.csv, or a JSON list (objects or a file).
 
-    Raises ArtifactError for a list that is missing or damaged; the run folders are not looked into.
+    Raises ArtifactError for a list that is missing or damaged. The run folders are not checked.
     """
     rows: list[Any] = runs_list if isinstance(runs_list, list) else read_runs(runs_list)
     runs = []
@@ -141,11 +141,11 @@ def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]
 
 
 def select(runs: Iterable[ListedRun], spec: Mapping[str, Any], *, none: bool = False) -> list[ListedRun]:
-    """Runs allowed by the spec's lists `datasets`, `noises`, `partitions`, `methods`, `seeds` (no list: all).
+    """Select the runs in the spec's lists `datasets`, `noises`, `partitions`, `methods`, `seeds` (no list: all).
 
-    The order is the runs list's, except that a list in the spec decides the order of what it names. A name without runs
-    is passed over, since a scale may leave it out; a list of which nothing is left raises SpecError, unless `none` is
-    allowed. The id of a method with a `sweep` names all its variants.
+    The runs keep their order, except that a list in the spec sets the order of its ids. An id without runs is skipped,
+    since a scale may leave it out. A list that leaves no run raises SpecError, unless `none` is true. The id of a
+    method with a `sweep` stands for all of its variants.
     """
     selected = list(runs)
     for key, field in SELECTORS.items():
@@ -166,10 +166,10 @@ def select(runs: Iterable[ListedRun], spec: Mapping[str, Any], *, none: bool = F
 
 
 def load(listed_runs: Iterable[ListedRun]) -> list[RecordedRun]:
-    """Read spec and summary of the runs, and check that they are of these runs and of one another.
+    """Read spec and summary of the runs, and check that they belong to these runs and to each other.
 
     Args:
-        listed_runs: Lines of a runs list.
+        listed_runs: Rows of a list of runs.
 
     Raises:
         ArtifactError: For a file that is missing, damaged, or of another run.
@@ -198,9 +198,9 @@ def load(listed_runs: Iterable[ListedRun]) -> list[RecordedRun]:
 
 
 def list_timed(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
-    """The runs whose time and memory are compared: those on CPUs or those on GPUs, whichever are more.
+    """List the runs whose time and memory are compared: those on CPUs or those on GPUs, whichever are more.
 
-    Seconds on a CPU and on a GPU cannot be compared, and runs that share a GPU have no seconds of their own.
+    Seconds on CPUs and GPUs cannot be compared. The time of a run that shares a GPU cannot be measured.
     """
     groups = [run for run in runs if run.on_cpu], [run for run in runs if not run.on_cpu]
     return max(groups, key=len)

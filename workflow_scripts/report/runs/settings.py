@@ -1,4 +1,4 @@
-"""A setting (data set, noise, partition, seed): its artifacts read for pictures and facts. No run folder needed."""
+"""The artifacts of a setting (data set, noise, partition, seed), read for pictures and facts without any run."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from workflow_scripts.report.text.escape import one_line
 class SettingArtifacts:
     """One seed of a setting. Each artifact is read when first needed.
 
-    Reading raises ArtifactError where an artifact is missing, damaged or of other data.
+    Reading raises ArtifactError if an artifact is missing, damaged or belongs to other data.
 
     Attributes:
         files: Its artifacts: "arrays", "labels", "partition", and "donor", the images of open-set noise.
-        among: The settings that it is shown with, from which its words tell it apart.
+        among: The settings that are shown together. The words of each one distinguish it from the others.
     """
 
     setting: Setting
@@ -69,14 +69,14 @@ class SettingArtifacts:
 
     @cached_property
     def names(self) -> list[str]:
-        """Class names, or the class numbers where the data set has none (or the list names no arrays)."""
+        """Class names. Class numbers if the data set has no names, or the list of runs names no arrays."""
         named = list(self.arrays.names) if "arrays" in self.files else []
         return [one_line(name.replace("_", " ")) for name in named] or [str(k) for k in range(self.classes)]
 
     def image(self, i: int) -> np.ndarray:
         """Image of training sample `i`, uint8 [H, W] or [H, W, 3].
 
-        It is grey if a foreign image is not at hand.
+        A foreign image that is not available is shown in grey.
         """
         picture = np.asarray(self.arrays.x_train[i : i + 1])
         labels = self.labels
@@ -99,7 +99,7 @@ class SettingArtifacts:
 
     @cached_property
     def client_rate(self) -> np.ndarray | None:
-        """Share of wrong labels per client, float64 [C], NaN for an empty client; None if clean labels are unknown."""
+        """Share of wrong labels per client, float64 [C]. NaN for empty clients, None if clean labels are unknown."""
         wrong = self.labels.wrong
         if wrong is None:
             return None
@@ -149,7 +149,7 @@ class SettingArtifacts:
 def _dataset_of(path: Path) -> Any:
     """The settings of the data set in an arrays artifact, without reading its images.
 
-    None where they cannot be read: who needs the images says what is wrong with them.
+    None if they cannot be read. The code that reads the images then reports the error.
     """
     try:
         return json.loads(str(read_npz(path, lambda name: name == "spec")["spec"])).get("dataset")
@@ -161,7 +161,7 @@ def artifacts_of(runs: Sequence[ListedRun]) -> list[SettingArtifacts]:
     """The settings of runs, each once.
 
     Args:
-        runs: Lines of a runs list. The seed that comes first there is taken.
+        runs: Rows of a list of runs. The first seed of each setting is used.
     """
     by_setting: dict[Setting, SettingArtifacts] = {}
     for listed in runs:

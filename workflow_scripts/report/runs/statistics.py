@@ -8,7 +8,7 @@ from scipy import stats
 
 from fednoise_core.rng import stream
 
-LEAST = 3  # values below which an interval would say more than they do
+LEAST = 3  # fewest values for an interval
 LEVEL = 0.95  # of every interval
 DRAWS = 9999
 
@@ -16,15 +16,15 @@ DRAWS = 9999
 def summarize_seeds(values: Sequence[float]) -> dict[str, float]:
     """Mean, deviation and bootstrap interval of the values of a few seeds.
 
-    The interval is the percentile one: for so few values the corrected kinds rest on too little. The draws are the same
-    every time, so that equal values give equal ends.
+    It is a percentile interval, since corrected intervals are unreliable for so few values. The random draws are always
+    the same, so that equal values give equal ends.
 
     Args:
-        values: One a seed.
+        values: One value per seed.
 
     Returns:
         `mean`, `std` (sample standard deviation, NaN for one value), and `low` and `high`, the ends of the 95 %
-        interval of the mean (NaN for fewer than `LEAST` values). All are NaN where a value is.
+        interval of the mean (NaN for fewer than `LEAST` values). All are NaN if a value is NaN.
     """
     sample = np.asarray(values, dtype=float)
     mean = std = low = high = math.nan

@@ -46,14 +46,14 @@ class AccuracySettings(RunSelection):
 def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """Methods × settings: mean and sample standard deviation over seeds of best, last, last10_mean and round 0, in %.
 
-    `gain_*` is the headline metric less round 0.
-    `ceiling` marks runs on clean labels, unless the table has nothing else. Where `diverged` of the `seeds` runs
-    diverged there is no mean, not even of the others: it would be one of the seeds that went well.
-    `as_told` marks a method whose own rate is the setting's noise rate: it is not compared there.
-    `ahead` marks the method of a setting that `leading_methods` names alone.
+    `gain_*` is the headline metric minus round 0.
+    `ceiling` marks runs on clean labels, unless the table has only such runs. If `diverged` of the `seeds` runs
+    diverged, there is no mean, because a mean over the other seeds would be biased.
+    `as_told` marks a method whose own rate is the setting's noise rate, so that it is not compared there.
+    `ahead` marks the method of a setting if it is the only one that `leading_methods` names.
 
     Args:
-        runs: Those of the table.
+        runs: The runs of the table.
         spec: Its completed settings.
     """
     frame = frames.tabulate_results(runs)
@@ -90,7 +90,7 @@ def _lay_out_accuracy(frame: pd.DataFrame, spec: Spec) -> Grid:
     settings = settings_of(main)
     levels, common = levels_of(main, settings)
     rows = []
-    # clean labels do not depend on the noise: the same cell stands under each noise
+    # clean labels do not depend on the noise, so the same cell is shown under each noise
     for part, ids, ending, style in ((main, (0, 1, 2), "", ""), (ceiling, (0, 2), ", no noise", "ceiling")):
         for _, group in part.groupby("method", sort=False):
             by_column = {tuple(row[PARTS[axis]] for axis in ids): row for _, row in group.iterrows()}
@@ -117,7 +117,7 @@ def _explain_bold(frame: pd.DataFrame, ceiling: bool) -> str:
 
 
 def _format_accuracy(row: pd.Series | None, metric: str, digits: int) -> str:
-    """The number, with the mark of an oracle if the method's own rate is that of the setting."""
+    """Format the number. It has the mark of an oracle if the method's own rate is that of the setting."""
     if row is None:
         return MISSING
     mark = f" {ORACLE}" if row.get("as_told", 0) else ""

@@ -1,4 +1,4 @@
-"""A paper's claims, judged by intervals of the differences between runs (`intervals.py`)."""
+"""Verdicts on a paper's claims, by intervals of the differences between runs (`intervals.py`)."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,9 +16,9 @@ from workflow_scripts.report.tables.intervals import Spread, find_interval, pool
 from workflow_scripts.report.text.cells import settings_of
 
 AGREES, DISAGREES, UNDECIDED, VOID = STATES = ("agrees", "disagrees", "undecided", "void")
-NOT_RUN = "not run"  # no state: there is nothing to judge
+NOT_RUN = "not run"  # not a verdict, since there are no runs
 COLUMN = ["dataset", "noise", "partition", "member"]
-ROUNDING = 1e-9  # points: means of two decimals that differ by a limit are not beyond it
+ROUNDING = 1e-9  # points; a difference that equals a limit counts as within it
 CONCERNS = ("above", "within", "costs", "leads", "widens", "declines", "among")  # keys of a claim that list methods
 
 Column = tuple[str, ...]
@@ -95,7 +95,7 @@ class ClaimSettings(Settings):
 
 
 class Cell(NamedTuple):
-    """A cell of a table's CSV: the paper's number, and by seed ours and what its interval needs."""
+    """A cell of a table's CSV: the paper's number, our numbers by seed, and the inputs of the interval by seed."""
 
     paper: float
     label: str
@@ -108,7 +108,7 @@ class Cell(NamedTuple):
 
 
 class Term(NamedTuple):
-    """A cell in a difference: +1 or -1 times its value (`end`), or its highest mean of ten evaluations (`peak`)."""
+    """A term of a difference: ±1 times a cell's value (`end`) or its highest mean of ten evaluations (`peak`)."""
 
     weight: int
     what: str
@@ -116,19 +116,19 @@ class Term(NamedTuple):
     cell: Cell
 
     def value(self, seed: int) -> float:
-        """Its value with a seed."""
+        """Return the value for a seed."""
         return float(self.cell.peaks[seed] if self.what == "peak" else self.cell.values[seed])
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A difference that a claim says lies between `lowest` and `highest`, judged.
+    """A difference that lies between `lowest` and `highest` according to a claim, with its verdict.
 
     Attributes:
         paper: The paper's own difference.
-        differences: Ours, one a seed that all runs have.
-        interval: Its ends; NaN where nothing was compared.
-        void: Why it does not count; "" where it does.
+        differences: Our differences, one for each seed that all runs have.
+        interval: The ends of the interval. NaN if nothing was compared.
+        void: The reason why the comparison does not count, or "".
     """
 
     terms: tuple[Term, ...]
@@ -172,14 +172,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim, judged.
+    """A claim with its comparisons and verdict.
 
     Attributes:
-        reading: The reading of the paper that it is judged by; "": the one of the tables.
+        reading: The reading of the paper under which the claim is checked. "" is the reading of the tables.
         comparisons: Column in words → its comparisons.
         keys: The columns by their ids, in the same order.
-        missing: Why the paper's own numbers are missing where they are: "unreadable", or "not in the paper".
-        set_aside: Why every column that was run is void at this scale; "": they are not.
+        missing: The reason why numbers of the paper are missing: "unreadable", or "not in the paper".
+        set_aside: The reason why every column that was run is void at this scale, or "".
     """
 
     table: str
@@ -203,12 +203,12 @@ class Claim:
 
     @property
     def theirs(self) -> dict[str, bool | None]:
-        """Column in words → whether the paper's own numbers bear the claim out; None: one is missing."""
+        """Column in words → whether the paper's own numbers support the claim. None if a number is missing."""
         return {column: _holds_in_paper(parts) for column, parts in self.comparisons.items()}
 
     @property
     def state(self) -> str:
-        """One of STATES, or NOT_RUN: a claim of which nothing was run is not void either."""
+        """One of STATES. NOT_RUN if no comparison was run, even if some columns are void."""
         return combine_columns(self.ours.values(), self.quantifier) if self.compared else NOT_RUN
 
     @property
@@ -225,19 +225,19 @@ class Claim:
 
     @property
     def decisive(self) -> Comparison | None:
-        """The comparison that the state rests on most: of those in this state the one nearest to its limit."""
+        """The comparison that decides the state: of the comparisons in this state, the one nearest to its limit."""
         same = [one for one in self.compared if one.state == self.state] or self.compared
         return min(same, key=_margin, default=None)
 
     @property
     def reasons(self) -> list[str]:
-        """Why columns are void, each once."""
+        """The reasons why columns are void, each once."""
         voids = [one.void for parts in self.comparisons.values() for one in parts if one.void]
         return [self.set_aside] if self.set_aside else list(dict.fromkeys(voids))
 
 
 def _margin(one: Comparison) -> float:
-    """Points between a mean difference and the nearest limit; of claims that fail the most distant comes first."""
+    """Points between a mean difference and the nearest limit, as a sort key. Negative if the claim fails."""
     distance = min(abs(one.mean - limit) for limit in (one.lowest, one.highest) if math.isfinite(limit))
     return -distance if one.state == DISAGREES else distance
 
@@ -245,8 +245,8 @@ def _margin(one: Comparison) -> float:
 def combine_comparisons(comparisons: Sequence[Comparison]) -> str:
     """The state of a column.
 
-    It is void if the paper's own numbers contradict the claim there. Otherwise one comparison that disagrees decides,
-    then one that is not run or undecided. If all others agree, a method at chance makes it void.
+    It is void if the paper's own numbers contradict the claim there. Otherwise it disagrees if one comparison does, and
+    it is not run or undecided if one comparison is. If all others agree, a method at chance makes the column void.
     """
     if any(one.void == CONTRADICTION for one in comparisons):
         return VOID
@@ -255,7 +255,7 @@ def combine_comparisons(comparisons: Sequence[Comparison]) -> str:
 
 
 def combine_columns(columns: Iterable[str], quantifier: str) -> str:
-    """The state of a claim: of the columns that are neither void nor not run all must agree, or most of them.
+    """The state of a claim. All, or most, of the columns that were run and are not void must agree.
 
     Args:
         columns: States of its columns.
@@ -275,10 +275,10 @@ CONTRADICTION = "the paper's own numbers contradict the claim"
 
 
 def judge_claims(frames: Mapping[str, pd.DataFrame], specs: Mapping[str, Mapping[str, Any]]) -> list[Claim]:
-    """Judge the claims of a paper, each for every reading that has runs.
+    """Find the verdicts on a paper's claims, each for every reading that has runs.
 
     Args:
-        frames: Table → its frame, or its CSV read back.
+        frames: Table → its frame, or the frame that was read from its CSV.
         specs: Table → its completed settings.
     """
     cells = {name: _read_cells(frame) for name, frame in frames.items()}
@@ -351,7 +351,7 @@ def _judge_claim(
 
 
 def _judge(one: Comparison, spread: Spread, compared: int) -> Comparison:
-    """Add the interval."""
+    """Add the interval to a comparison."""
     if not one.differences or one.void == CONTRADICTION:
         return one
     swings = [sum(term.cell.swings[seed] ** 2 for term in one.terms) for seed in one.seeds]
@@ -432,7 +432,7 @@ def _find_limits(claim: Mapping[str, Any], methods: Sequence[str]) -> tuple[list
 def _compare_along(
     rows: pd.DataFrame, claim: Mapping[str, Any], find_cell: Callable[[Column, str], Cell]
 ) -> Iterator[tuple[Column, list[Comparison]]]:
-    """By data set and by the part that does not vary."""
+    """Yield the comparisons of a claim `widens`, by data set and by the part of the setting that does not vary."""
     along: Sequence[str] = claim["along"]
     axis = "noise" if set(along) & set(rows["noise"]) else "partition"
     for ids, block in rows.groupby([name for name in COLUMN if name != axis], sort=False):
@@ -462,7 +462,7 @@ def _compare_along(
 
 
 def _make_comparison(terms: Sequence[Term], lowest: float, highest: float) -> Comparison:
-    """The comparison, void where the paper contradicts it or a run of ours collapsed."""
+    """Make a comparison. It is void if the paper's numbers contradict the claim or one of our runs collapsed."""
     is_peak = any(term.what == "peak" for term in terms)
     paper = math.nan if is_peak else round(sum(term.weight * term.cell.paper for term in terms), 9)
     one = Comparison(tuple(terms), lowest, highest, paper, ())
@@ -483,10 +483,10 @@ def _holds_in_paper(comparisons: Sequence[Comparison]) -> bool | None:
 
 
 def list_comparisons(claims: Iterable[Claim]) -> pd.DataFrame:
-    """List every comparison of claims, with all that its verdict rests on.
+    """List every comparison of claims, with all inputs of its verdict.
 
     Args:
-        claims: Judged ones.
+        claims: The claims, with verdicts.
 
     Returns:
         A row for each comparison, and one for a claim that has none.
@@ -552,8 +552,8 @@ def format_by_seed(values: Mapping[int, float]) -> str:
 def measure_lead(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> float:
     """Measure our lead of a method over another in points.
 
-    It is over the seeds that both have, as runs with the same seed share clients and wrong labels. If they share none,
-    or a mean is NaN, it is that of the means over each one's own seeds.
+    The lead is measured over the seeds that both have, since runs with the same seed share clients and wrong labels. If
+    they share no seed, or a mean is NaN, it is the difference of the means over each method's own seeds.
 
     Args:
         first: Row of a reproduction table.
@@ -563,7 +563,7 @@ def measure_lead(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> float:
     values, others = (_by_seed(row["ours_by_seed"], float) for row in (first, second))
     if (shared := sorted(values.keys() & others.keys())) and not any(map(math.isnan, means)):
         means = fmean(values[seed] for seed in shared), fmean(others[seed] for seed in shared)
-    return round(means[0] - means[1], 9)  # equal means are equal, whatever their sums
+    return round(means[0] - means[1], 9)  # so that equal means give 0 despite rounding
 
 
 def _select_rows(frame: pd.DataFrame, claim: Mapping[str, Any]) -> pd.DataFrame:

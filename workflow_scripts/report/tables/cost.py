@@ -35,7 +35,7 @@ SHOWN = {
 class CostSettings(RunSelection):
     """Cost of a run of each method: rounds, work, traffic, parameters, time, memory; means over settings, seeds.
 
-    Time and memory are of the runs on CPUs or of those on GPUs, whichever are more.
+    Time and memory are taken from the runs on CPUs or the runs on GPUs, whichever are more numerous.
     """
 
 

@@ -1,4 +1,4 @@
-"""Diagnostics tables: what the clean labels say about a method's verdicts."""
+"""Diagnostics tables: the quality of a method's verdicts, measured with the clean labels."""
 
 import math
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ ESTIMATES = {
 
 
 class DiagnosticsSettings(RunSelection):
-    """Quality of each method's verdicts after the last round, by the clean labels; "unknown" if there are none."""
+    """Quality of each method's verdicts after the last round, by the clean labels. "unknown" without clean labels."""
 
     digits: Annotated[int, Field(ge=0, le=4, description="Decimals shown.")] = 3
 
@@ -61,7 +61,7 @@ def _diagnostics_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
                 "marks": merge_marks(group["marks"]),
                 "clean_known": int(group["clean_known"].all()),
                 "seeds": len(group),
-                **frames.summarize_values(group, ["noise_rate"]),  # of the given labels: training has no part in it
+                **frames.summarize_values(group, ["noise_rate"]),  # of the given labels, independent of training
                 **frames.summarize_finite(group, list(ESTIMATES)),
                 **{f"{key}_n": int(group[key].notna().sum()) for key in ESTIMATES},
                 "epsilon": group["epsilon"].max(),
@@ -72,12 +72,12 @@ def _diagnostics_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
 
 
 def _lay_out_diagnostics(frame: pd.DataFrame, spec: Spec) -> Grid:
-    """A block a setting, headed by its realised noise rate, mean of the seeds. What has no estimate is left out."""
+    """Lay out a block per setting, headed by its mean realised noise rate over seeds. Empty estimates are left out."""
     digits, has_truth = spec["digits"], frame["clean_known"] == 1
     unknown, frame = frame[~has_truth], frame[has_truth].copy()
     same = (frame["target_noise_rate_mean"] - frame["noise_rate_mean"]).abs() < 1e-6  # targets never changed
     frame.loc[same, "target_noise_rate_mean"] = math.nan
-    clean = frame["noise_rate_mean"] == 0  # nothing to find: a precision there says nothing
+    clean = frame["noise_rate_mean"] == 0  # without wrong labels a precision has no meaning
     frame = frame if clean.all() else frame[~clean]
     estimates = [key for key in ESTIMATES if frame[f"{key}_mean"].notna().any()] or list(ESTIMATES)
     says = frame[[f"{key}_mean" for key in estimates]].notna().any(axis=1) | (frame.get("diverged", 0) > 0)
@@ -116,9 +116,9 @@ def _lay_out_diagnostics(frame: pd.DataFrame, spec: Spec) -> Grid:
 
 
 def _format_estimate(row: pd.Series, name: str, digits: int) -> str:
-    """A number of the diagnostics, and of how many seeds it is if not of all.
+    """Format a number of the diagnostics, with the count of seeds if some seeds lack it.
 
-    Some have none, such as the ranking of noisy clients where every client is noisy, or none is.
+    For instance, the ranking of noisy clients does not exist if all clients or no clients are noisy.
     """
     text, n = mean_std(row[f"{name}_mean"], row[f"{name}_std"], digits, True), row.get(f"{name}_n", row["seeds"])
     return f"{text} (n = {n:.0f})" if 0 < n < row["seeds"] else text

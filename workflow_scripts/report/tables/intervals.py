@@ -1,4 +1,4 @@
-"""The interval of a difference between a few runs, which says whether a claim about them is decided.
+"""The interval of a difference between a few runs, which decides a claim about them.
 
 The variance of a difference of one seed is the largest of three estimates: that of a two-way layout of methods and
 seeds (seeds are blocks), pooled over the columns of a paper's tables; the sample variance of the difference itself; and
@@ -24,25 +24,25 @@ cpu, seed 0) were run on two kinds and differed by 0.8 and 1.0 points.
 
 
 class Spread(NamedTuple):
-    """Variance of one run about its method and its seed, in points², and its degrees of freedom; 0: not known."""
+    """Variance of one run about its method and its seed, in points², and its degrees of freedom, 0 if not known."""
 
     variance: float
     freedom: int
 
 
 def measure_swing(values: Sequence[float], metric: str) -> float:
-    """The standard error that the swing between evaluations gives a metric.
+    """Estimate the standard error of a metric that comes from the swing between evaluations.
 
-    Of `last` it is the standard deviation of an evaluation about a local line, from the second differences of the last
-    ten (Gasser et al., 1986), and of `last10_mean` that over √10. Of `best` it is the standard deviation of the ten
-    highest evaluations, about as large as that of the highest of a hundred normal draws or fewer.
+    For `last` it is the standard deviation of an evaluation about a local line, from the second differences of the last
+    ten (Gasser et al., 1986). For `last10_mean` it is the same divided by √10. For `best` it is the standard deviation
+    of the ten highest evaluations, which is about that of the maximum of at most a hundred normal draws.
 
     Args:
         values: Accuracies of all evaluations, in %.
         metric: "best", "last" or "last10_mean".
 
     Returns:
-        In points; 0 for fewer than three evaluations.
+        The standard error in points. 0 for fewer than three evaluations.
     """
     if len(values) < 3:
         return 0.0
@@ -94,14 +94,14 @@ def find_interval(
     """The interval of a mean difference.
 
     Args:
-        differences: One a seed, in points.
-        weights: Of the runs in a difference, such as 1 and -1.
-        swings: Of each seed the variance that the swing between evaluations gives the difference (`measure_swing`).
-        spread: Of the paper's runs.
-        comparisons: How many the claim makes, which share the level (Bonferroni).
+        differences: One difference per seed, in points.
+        weights: Weights of the runs in a difference, such as 1 and -1.
+        swings: One variance per seed, of the difference due to the swing between evaluations (`measure_swing`).
+        spread: Spread of the paper's runs (`pool_spread`).
+        comparisons: Number of comparisons of the claim, which share the level (Bonferroni).
 
     Returns:
-        Its ends; infinite where no method has two seeds, as then nothing is known of the spread.
+        The ends of the interval. They are infinite if no method has two seeds, as the spread is then unknown.
     """
     mean, squares = float(np.mean(differences)), sum(weight**2 for weight in weights)
     if not spread.freedom:

@@ -24,14 +24,14 @@ class TableKind:
 
     Attributes:
         settings: Model of its settings. The first paragraph of its docstring says what the table is.
-        frame: Makes the numbers, one row a cell, from the chosen runs and the settings. They are written as CSV.
+        frame: Makes the numbers, one row per cell, from the chosen runs and the settings. They are written as CSV.
         layout: Makes the table that is shown from that CSV and the settings.
         example: Settings for the one-line example on the reference page.
         texts: Columns of text in its frame, beside those of `csv_files.TEXT`. Every other column must be numbers.
-        context: What the workflow tells of the study beside the settings, and what stands where it tells nothing.
+        context: The facts of the study that the workflow adds to the settings, with their defaults.
         without_runs: Whether it reads no run at all.
-        of_a_paper: Whether it shows the cells of a paper, also where nothing was run.
-        of_accuracy: Whether it says so of data sets without trusted test labels.
+        of_a_paper: Whether it shows the cells of a paper, even those that were not run.
+        of_accuracy: Whether it shows accuracies, so that it has a note on data sets without trusted test labels.
     """
 
     settings: type[Settings]

@@ -9,8 +9,8 @@ from workflow_scripts.report.text.escape import keep_numbers_whole
 from workflow_scripts.report.text.escape import latex_text as tex
 
 SPREAD = " ± "
-NARROW = 3  # columns of numbers that one of two columns of text has room for
-HEAD = 14  # letters at which a head is broken
+NARROW = 3  # largest number of columns for a table in one of the page's two columns
+HEAD = 14  # characters after which a head is broken
 COMMANDS = r"""% needs \usepackage{booktabs,graphicx}
 \providecommand{\best}[1]{{\fontseries{b}\selectfont #1}}% bold digits as wide as the others
 \providecommand{\fitted}[1]{\sbox0{#1}%
@@ -19,14 +19,14 @@ COMMANDS = r"""% needs \usepackage{booktabs,graphicx}
 
 
 def render_latex(table: Grid, label: str) -> str:
-    """A table as LaTeX. Needs booktabs and graphicx.
+    """Render a table as LaTeX. The document needs booktabs and graphicx.
 
-    One of few columns stands in one column of the text, others over both (`table*`), in letters of 8 pt. One that is
-    wider or higher than the page is shrunk to it.
+    A table with few columns takes one column of the text. Other tables take both (`table*`). The font size is 8 pt. A
+    table that is wider or higher than the page is shrunk to fit.
 
     Args:
-        table: What `registry.lay_out_table` made.
-        label: Behind `tab:`, for references.
+        table: The result of `registry.lay_out_table`.
+        label: The part after `tab:`, for references.
     """
     environment = "table" if table.width <= NARROW else "table*"
     spread = [any(row.cells and SPREAD in row.cells[c].text for row in table.rows) for c in range(table.width)]
@@ -88,7 +88,7 @@ def _body_rows(rows: Sequence[GridRow], spread: Sequence[bool]) -> list[str]:
 
 
 def _render_cell(cell: Cell, with_spread: bool) -> str:
-    """A cell, in a column for the mean and one for the spread where its column has `with_spread`."""
+    """Render a cell. With `with_spread` it takes two columns, for the mean and the spread."""
     parts = [rf"\best{{{tex(part)}}}" if cell.bold else tex(part) for part in cell.text.split(SPREAD)]
     if not with_spread:
         return parts[0]
@@ -98,6 +98,6 @@ def _render_cell(cell: Cell, with_spread: bool) -> str:
 
 
 def _render_stub(row: GridRow) -> str:
-    r"""A row's first cell: after the \\ of the row above, LaTeX would take a [ or * for that command's argument."""
+    r"""Render a row's first cell. LaTeX would read a [ or * after the \\ of the row above as an argument of \\."""
     text = {"printed": r"\quad %s", "own": r"\textbf{%s}"}.get(row.style, "%s") % tex(row.stub)
     return f"{{}}{text}" if text[:1] in ("[", "*") else text

@@ -1,4 +1,4 @@
-"""Leaderboards: a row a method with its rank, place and gain over the baseline, over the settings or by setting."""
+"""Leaderboards: one row per method with rank, place and gain over the baseline, over all settings or by setting."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -44,7 +44,7 @@ OVERALL = (
 class LeaderboardSettings(RunSelection):
     """Mean rank of every method and its gain over a baseline, with intervals and the places that tests leave open.
 
-    docs/leaderboard.md says how these numbers are made.
+    docs/leaderboard.md explains how these numbers are calculated.
     """
 
     metric: Annotated[Metric, Field(description="Best round, last round, or mean of the last ten evaluations.")] = (
@@ -77,7 +77,7 @@ def _leaderboard_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
 
 
 def _summarize_methods(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row a method: numbers over all settings, in how many it is ahead or not, and seeds of a setting."""
+    """Make one row per method: numbers over all settings, counts of settings by outcome, and seeds per setting."""
     by_method = frame.groupby("method", sort=False)
     rows = by_method[["method_label", "marks", *OVERALL]].first()
     rows = rows.assign(seeds=by_method["seeds"].max(), fewest_seeds=by_method["seeds"].min())

@@ -7,12 +7,12 @@ from workflow_scripts.report.text.escape import markdown_text as md
 
 
 def render_markdown(table: Grid) -> str:
-    """A table in GitHub Markdown, with its caption and notes. No text of the settings becomes markup.
+    """Render a table in GitHub Markdown, with its caption and notes. Texts from settings are escaped.
 
-    Header lines are joined by commas, since Markdown has one header line.
+    Header lines are joined by commas, since Markdown has only one header line.
 
     Args:
-        table: What `registry.lay_out_table` made.
+        table: The result of `registry.lay_out_table`.
     """
     heads = [
         ", ".join(word for word in parts if word)

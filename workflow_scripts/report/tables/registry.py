@@ -1,6 +1,6 @@
-"""Tables of every kind: from runs to a frame, which is written as CSV, and from that CSV to the table that is shown.
+"""Tables of every kind. Runs become a frame, which is written as CSV, and the shown table is made from this CSV.
 
-The shown table is made from the CSV, never beside it, so the two cannot differ. Each kind has a file of its own.
+The shown table and the CSV therefore cannot differ. Each kind has its own file.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from workflow_scripts.report.tables.markdown import render_markdown
 from workflow_scripts.report.text.cells import Grid
 from workflow_scripts.report.text.footnotes import explain_marks
 
-# kind → where its TableKind is. Strings, so that the code hash of one kind's tables does not hold the others.
+# kind → the place of its TableKind. Strings, so that the code hash of one kind does not include the other kinds.
 TABLES: dict[str, str | TableKind] = {
     "accuracy": "workflow_scripts.report.tables.accuracy:KIND",
     "cost": "workflow_scripts.report.tables.cost:KIND",
@@ -50,7 +50,7 @@ def complete_tables(study: Mapping[str, Any]) -> dict[str, Any]:
     """Fill in the defaults of a study's tables.
 
     Args:
-        study: What its page is made from (`Study.page_metadata`).
+        study: The metadata of its page (`Study.page_metadata`).
     """
     return {**study, "tables": {name: complete_spec(spec) for name, spec in study.get("tables", {}).items()}}
 
@@ -98,7 +98,7 @@ def lay_out_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     """Lay out a table, with its caption and notes.
 
     Args:
-        frame: What `build_table` made, or its CSV read back.
+        frame: The result of `build_table`, or the frame that was read from its CSV.
         spec: As for `complete_spec`.
     """
     kind = find_kind(spec)
@@ -137,7 +137,7 @@ def write_table(listed: Sequence[ListedRun], spec: Mapping[str, Any], prefix: st
         The shown table.
     """
     write_csv(f"{prefix}.csv", build_table(listed, spec))
-    layout = lay_out_table(read_table(f"{prefix}.csv", spec), spec)  # what is shown is what is in the file
+    layout = lay_out_table(read_table(f"{prefix}.csv", spec), spec)  # from the file, so that both are equal
     for ending, text in (("md", render_markdown(layout)), ("tex", render_latex(layout, name))):
         with open_atomic(f"{prefix}.{ending}") as file:
             file.write(text)

@@ -1,6 +1,6 @@
-"""A paper's table beside ours: every cell that the paper or the study has, both numbers, and what they say together.
+"""A paper's table beside ours: every cell of the paper or the study, with both numbers and the verdict on them.
 
-The frame is one row a cell, under the ids of the paper's scale; `reproduction_layout.py` shows it.
+The frame has one row per cell, with the ids of the paper's scale. `reproduction_layout.py` lays it out.
 """
 
 import math
@@ -93,19 +93,19 @@ class ReproductionSettings(RunSelection):
 def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """Every cell of the study (`cells`) or the paper (`reference`): `paper_*`, `ours_*` in %, `difference`, `verdict`.
 
-    `ours_low` and `ours_high`: the 95 % bootstrap interval of the mean over at least three seeds; `ours_by_seed`: the
-    value of each seed.
+    `ours_low` and `ours_high` are the ends of the 95 % bootstrap interval of the mean over at least three seeds.
+    `ours_by_seed` has the value of each seed.
 
-    `*_gain`: points above the `baseline` of the same column, over the seeds that both have; `*_rank`: among the methods
-    of the column that we and the paper have. For the intervals of claims, by seed: `ours_swing_by_seed`
-    (`measure_swing`), `ours_peak_by_seed` (the highest mean of ten successive ones), and
-    `runs` (the end of a run's folder). `collapsed`: seeds whose run was at chance.
+    `*_gain` has the points above the `baseline` of the same column, over the seeds that both have. `*_rank` is the rank
+    among the methods of the column that both we and the paper have. The intervals of claims need values by seed:
+    `ours_swing_by_seed` (`measure_swing`), `ours_peak_by_seed` (the highest mean of ten successive evaluations), and
+    `runs_by_seed` (the end of a run's folder). `collapsed` has the seeds whose run was at chance.
 
-    At another scale than `paper` there is no difference, and the verdict is `run`. `paper` says of a cell without a
-    number why: `unreadable`, or `absent` (the paper has no such cell).
+    At scales other than `paper` there is no difference, and the verdict is `run`. For a cell without a number of the
+    paper, `paper` has the reason: `unreadable`, or `absent` (the paper has no such cell).
 
     Args:
-        runs: Those of the table.
+        runs: The runs of the table.
         spec: Its completed settings.
 
     Raises:
@@ -119,7 +119,7 @@ def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     method_counts = {name: len({key[3] for key in cells if key[1] == name}) for name in {key[1] for key in cells}}
     noisy = max((count for name, count in method_counts.items() if name not in clean), default=0)
     rows = []
-    for key in cells:  # in the order of the table's lists; what the paper alone has comes last
+    for key in cells:  # in the order of the table's lists; cells that only the paper has come last
         dataset, noise, method = key[0], key[1], key[3]
         ours = measured.get((substitutes.get(dataset, dataset), *key[1:]), {})
         row = {
@@ -172,7 +172,7 @@ def _judge_cell(row: Mapping[str, Any], absent: bool) -> str:
         return "not run (data absent)" if absent else "not run"
     if row["diverged"]:
         return "diverged"
-    if math.isnan(row["ours_mean"]):  # runs, but none with a number of this metric
+    if math.isnan(row["ours_mean"]):  # there are runs, but without a number of this metric
         return "no number"
     if row["scale"] != "paper":
         return "run"
@@ -182,7 +182,7 @@ def _judge_cell(row: Mapping[str, Any], absent: bool) -> str:
 
 
 def _read_paper_numbers(spec: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:
-    """The paper's numbers by cell. A row without a method cannot be placed; the layout tells of it."""
+    """Read the paper's numbers by cell. Rows without a method are left out, and the layout has a note on them."""
     path, table = spec["reference"]["file"], spec["reference"].get("table")
     rows = read_texts(resolve_user_file(path))
     missing = [name for name in ("table", *KEYS, "mean", "std", "note") if name not in rows.columns]
@@ -204,7 +204,7 @@ def _read_paper_numbers(spec: Mapping[str, Any]) -> dict[tuple[str, ...], dict[s
 
 
 def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:
-    """Ours by cell, under the ids of the runs."""
+    """Collect our numbers by cell, with the ids of the runs."""
     if not runs:
         return {}
     metric = spec["metric"]
@@ -244,7 +244,7 @@ def _describe_series(series: Mapping[int, Sequence[float]], metric: str, classes
 
 
 def _by_client(runs: Sequence[RecordedRun], metric: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """The same columns, a row for every client's own model."""
+    """Make the same columns with one row for each client's own model."""
     accuracies = frames.load_metric(runs, client=None)
     accuracies = accuracies[(accuracies["client"] >= 0) & (accuracies["round"] > 0)].sort_values("round", kind="stable")
     groups = accuracies.groupby([*frames.IDS, "seed", "client"], sort=False)["value"]

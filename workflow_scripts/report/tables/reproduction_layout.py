@@ -1,4 +1,4 @@
-"""Tables of papers as they are shown: each cell with the paper's number, ours, and what the two say together."""
+"""Layout of papers' tables: each cell has the paper's number, our number, and the verdict on them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ Key = tuple[str, ...]  # a setting, and a client's number or ""
 
 
 def lay_out_reproduction(frame: pd.DataFrame, spec: Spec) -> Grid:
-    """Ours and the paper's, a line each; at the paper's scale also the difference with the verdict.
+    """Lay out one line for our number and one for the paper's. The paper's scale has a third one with the verdict.
 
     Below them are the rank correlations.
 
     Args:
-        frame: What `reproduction.reproduction_frame` made, or its CSV read back.
+        frame: The result of `reproduction.reproduction_frame`, or the frame that was read from its CSV.
         spec: Its completed settings.
     """
     digits, paper_scale = spec["digits"], bool((frame["scale"] == "paper").all())
@@ -76,16 +76,16 @@ def _method_rows(
     rows = [by_column.get(key) for key in columns]
     ours, verdicts = ([word(row, digits) for row in rows] for word in (format_ours, _format_verdict))
     lines, paper = [GridRow(label, [*map(Cell, ours)], style)], [format_paper(row, digits) for row in rows]
-    if {*paper} == {MISSING}:  # a row of this study alone
+    if {*paper} == {MISSING}:  # the paper has no such row
         return lines
     lines.append(GridRow("paper", [*map(Cell, paper)], "printed"))
-    if not paper_scale or verdicts == ours:  # "not run" everywhere: said already
+    if not paper_scale or verdicts == ours:  # "not run" everywhere, which our line already says
         return lines
     return [*lines, GridRow("verdict", [*map(Cell, verdicts)], "printed")]
 
 
 def format_ours(row: pd.Series | None, digits: int) -> str:
-    """Our number in a row of the frame, with its deviation and, in brackets, the seeds."""
+    """Format our number in a row of the frame, with its deviation and, in brackets, the number of seeds."""
     if row is None:
         return MISSING
     if not row["seeds"]:
@@ -108,7 +108,7 @@ def _format_verdict(row: pd.Series | None, digits: int) -> str:
 
 
 def _rank_row(main: pd.DataFrame, columns: Sequence[Key]) -> GridRow:
-    """Spearman's ρ of each column, with the number of methods that it is of."""
+    """Make a row with Spearman's ρ of each column and its number of methods."""
     ranks = column_ranks(main)
     cells = []
     for key in columns:

@@ -1,4 +1,4 @@
-"""A paper's numbers beside ours: the verdict on a cell, and for a table the cells by verdict and rank correlations."""
+"""Comparison of a paper's numbers with ours: verdicts on cells, and for a table their counts and rank correlations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 from workflow_scripts.report.tables.claims import NOT_RUN, STATES, Claim
 from workflow_scripts.report.text.cells import MISSING, format_number
 
-POINTS = 2.0  # of %: closer than that is near, whatever the spread
+POINTS = 2.0  # percentage points; smaller differences count as near, whatever the spread
 KEYS = ["dataset", "noise", "partition", "method", "member"]
 JUDGED = ("within 2 σ", "within 2 points", "apart")
 VERDICTS = (
@@ -25,17 +25,17 @@ VERDICTS = (
     "not run",
     "not run (data absent)",
 )
-LEAST_RANKED = 3  # methods: two can only agree or not
+LEAST_RANKED = 3  # methods; two would give a rank correlation of only 1 or -1
 
 
 def compare_numbers(ours: tuple[float, float], paper: tuple[float, float]) -> str:
     """Compare two numbers: "within 2 σ", else "within 2 points", else "apart".
 
-    σ² is the sum of both variances, where both are known. Equal means within rounding are never apart.
+    σ² is the sum of both variances, if both are known. Means that are equal within rounding are never apart.
 
     Args:
-        ours: Mean and standard deviation in %; NaN where the latter is unknown.
-        paper: The same of the paper's.
+        ours: Our mean and standard deviation in %. An unknown deviation is NaN.
+        paper: Mean and standard deviation of the paper, in the same form.
     """
     apart, spread = abs(ours[0] - paper[0]), math.hypot(ours[1], paper[1])  # NaN if one is unknown
     if apart <= 2 * spread:
@@ -45,7 +45,7 @@ def compare_numbers(ours: tuple[float, float], paper: tuple[float, float]) -> st
 
 @dataclass(frozen=True)
 class Score:
-    """cells: of those that the paper has, how many have which verdict (VERDICTS).
+    """Summary of a table. cells: number of the paper's cells by verdict (VERDICTS).
 
     ranks: Spearman's ρ of each column that has one.
     """
@@ -62,7 +62,7 @@ class Score:
         return sum(count for name, count in self.cells.items() if not name.startswith("not run"))
 
     def ranks_words(self) -> str:
-        """The median over the columns, from the lowest to the highest, and of how many."""
+        """Describe the rank correlations: median, lowest and highest, and the number of columns."""
         if not self.ranks:
             return MISSING
         if len(self.ranks) == 1:
@@ -81,7 +81,7 @@ def states_words(claims: Iterable[Claim]) -> str:
     """Count the claims in each state and give their numbers, as a sentence.
 
     Args:
-        claims: Judged ones, maybe of several tables.
+        claims: The claims, with verdicts. They may be of several tables.
     """
     chosen = [claim for claim in claims if not claim.reading]
     counts = count_states(chosen)
@@ -100,7 +100,7 @@ def score_table(frame: pd.DataFrame) -> Score:
     """Summarize a reproduction table.
 
     Args:
-        frame: Of the table, or its CSV read back.
+        frame: The table's frame, or the frame that was read from its CSV.
     """
     correlations = [value for value, _ in column_ranks(frame).values() if not math.isnan(value)]
     return Score(count_verdicts(frame), correlations)
@@ -122,8 +122,8 @@ def column_ranks(frame: pd.DataFrame) -> dict[tuple[str, ...], tuple[float, int]
         frame: Of a reproduction table.
 
     Returns:
-        (data set, noise, partition, member) -> Spearman's ρ (Spearman, 1904), and of how many methods. ρ is NaN
-        for fewer than LEAST_RANKED methods, or if all means of ours or of the paper's are equal.
+        (data set, noise, partition, member) -> Spearman's ρ (Spearman, 1904), and the number of methods. ρ is NaN
+        for fewer than LEAST_RANKED methods, or if all of our means or all of the paper's means are equal.
     """
     ranks = {}
     columns = [key for key in KEYS if key != "method"]

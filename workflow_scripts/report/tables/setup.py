@@ -13,7 +13,7 @@ from workflow_scripts.report.runs.selection import OutputTitle
 from workflow_scripts.report.tables.kind import HeadWords, Spec, TableKind
 from workflow_scripts.report.text.cells import MISSING, Cell, Grid, GridRow
 
-TOLD = ("parameter", "key", "factor", "noise", "method")  # columns that are not shown: they say what a row is
+TOLD = ("parameter", "key", "factor", "noise", "method")  # columns that define a row and are not shown
 
 
 class SetupSettings(OutputTitle):
@@ -31,7 +31,7 @@ class SetupSettings(OutputTitle):
 
 
 def _setup_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
-    """One row a cell of the paper's table: `parameter`, `column`, `paper` (its words), `ours`.
+    """Make one row per cell of the paper's table: `parameter`, `column`, `paper` (its words), `ours`.
 
     `ours` is empty where the study has no such setting. Raises ArtifactError for a file without the column `parameter`.
     """
@@ -54,7 +54,7 @@ def _setup_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
 
 
 def _lay_out_setup(frame: pd.DataFrame, spec: Spec) -> Grid:
-    """The paper's words; "ours" beside them wherever the study has another value."""
+    """Lay out the paper's words, with "ours" beside them if the study has another value."""
     heads = list(dict.fromkeys(frame["column"]))
     rows = []
     for parameter, group in frame.groupby("parameter", sort=False):
@@ -87,8 +87,8 @@ def is_same_value(paper: str, ours: str) -> bool:
     """Return True if the paper's text is our value, or we have none.
 
     Args:
-        paper: As printed.
-        ours: As text, or "".
+        paper: The paper's text.
+        ours: Our value as text, or "".
     """
     try:
         return not ours or float(paper) == float(ours)

@@ -1,4 +1,4 @@
-"""A table as it is shown, cell by cell, and the words that its kinds share."""
+"""The cells of shown tables, and the words that several kinds of tables share."""
 
 import math
 from collections.abc import Sequence
@@ -67,11 +67,11 @@ def settings_of(frame: pd.DataFrame) -> list[tuple[str, ...]]:
 
 
 def in_setting(frame: pd.DataFrame, key: Sequence[str]) -> pd.Series:
-    """Which rows of a frame are of a setting.
+    """Mark the rows of a frame that belong to a setting.
 
     Args:
         frame: With the columns of `PARTS`.
-        key: Ids of data set, noise and partition, and whatever follows.
+        key: Ids of data set, noise and partition. Further items are ignored.
     """
     return (frame["dataset"] == key[0]) & (frame["noise"] == key[1]) & (frame["partition"] == key[2])
 
@@ -96,7 +96,7 @@ def method_words(group: pd.DataFrame) -> str:
 
 
 def marked_method(row: pd.Series) -> str:
-    """A method's label with its marks and how many of its runs diverged, for tables whose cells have no room for it.
+    """A method's label with its marks and its number of diverged runs, for tables that do not show it in cells.
 
     Args:
         row: With the columns `method_label` and `marks`, and those of `diverged_words`.
@@ -132,8 +132,8 @@ def mean_std(mean: float, std: float, digits: int, hide_zero: bool = False) -> s
 def format_number(value: float, digits: int) -> str:
     """A number with so many decimals and thin spaces between thousands; MISSING for NaN.
 
-    It is rounded to six decimals first. A mean that lies halfway is then the same number in figures and tables, which
-    sum in different orders.
+    It is rounded to six decimals first. Figures and tables sum in different orders, and a mean halfway between two
+    shown numbers would otherwise be rounded differently in them.
 
     Args:
         value: The number.
@@ -180,7 +180,7 @@ def levels_of(frame: pd.DataFrame, settings: Sequence[tuple[str, ...]]) -> tuple
         last = p == (varying or [1])[-1]
         heads = [
             tuple(key[q] for q in varying if q <= p) for key in settings
-        ]  # a head spans what shares the ones above
+        ]  # a head spans the columns with equal heads above them
         spans = [1] * len(heads) if last else [len(list(group)) for _, group in groupby(heads)]
         starts = np.cumsum([0, *spans[:-1]])
         levels.append([(labels[p][settings[start][p]], span) for start, span in zip(starts, spans, strict=True)])
@@ -198,7 +198,7 @@ def format_signed(value: float, digits: int) -> str:
 
 
 def format_interval(row: pd.Series, key: str, *, signed: bool = True) -> str:
-    """A number with its interval, if it has one: "+1.5 [+0.2, +2.8]". A narrow one has a decimal more.
+    """A number with its interval, if it has one: "+1.5 [+0.2, +2.8]". A narrow interval has one more decimal.
 
     Args:
         row: With the column `key`, and `<key>_low` and `<key>_high` for the ends, NaN if there are none.

@@ -4,8 +4,8 @@ import re
 import textwrap
 import unicodedata
 
-# LaTeX's own utf8 knows Latin letters with accents, and none of what follows. A test looks for what is not here.
-VARIANTS = {"EPSILON": "varepsilon", "PHI": "varphi", "LAMDA": "lambda"}  # others are called as Unicode calls them
+# LaTeX's own utf8 has accented Latin letters, but not the following characters. A test finds missing ones.
+VARIANTS = {"EPSILON": "varepsilon", "PHI": "varphi", "LAMDA": "lambda"}  # other letters have their Unicode names
 GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ"
 MATHS = {
     "±": r"\pm",
@@ -86,9 +86,9 @@ def one_line(text: str) -> str:
 
 
 def keep_numbers_whole(text: str) -> str:
-    """Replace spaces before numbers, and around a sign between two, by ones at which no line ends.
+    """Replace spaces before numbers, and around a sign between two, by no-break spaces.
 
-    So "α = 0.3" stays on a line.
+    So "α = 0.3" stays on one line.
 
     Args:
         text: One line or several.
@@ -101,8 +101,8 @@ def wrap_text(text: str, letters: int, break_long_words: bool = True) -> str:
 
     Args:
         text: One paragraph.
-        letters: Letters of a line at most.
-        break_long_words: Whether a longer word is cut.
+        letters: Largest number of characters in a line.
+        break_long_words: Whether longer words are broken.
     """
     broken = textwrap.fill(keep_numbers_whole(text), letters, break_long_words=break_long_words, break_on_hyphens=False)
     return broken.replace("\xa0", " ")

@@ -1,4 +1,4 @@
-"""The marks beside a method's name: what it was given, or what its accuracy is, that others' are not."""
+"""The marks beside a method's name. They show special knowledge of the method, or a special kind of accuracy."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MARKS = {
     POOLED: "no federation: trained in one place on everybody's samples, as a reference",
 }
 SIGNS = {mark: mark for mark in MARKS}
-# in figures, which have no footnotes, in place of the marks
+# words that replace the marks in figures, which have no footnotes
 WORDS = {
     ORACLE: "told the noise rate",
     PRIVATE: "label privacy",
     PERSONAL: "personal models",
     POOLED: "pooled data",
 }
-# Not compared with the others, and never set in bold: no federation can have what they have.
+# Methods with these marks have knowledge that no federation can have. They are not compared, and never set in bold.
 NO_MEMBERS = (ORACLE, POOLED)
 
 
@@ -43,10 +43,10 @@ def marks_of(summary: Mapping[str, Any]) -> str:
 
 
 def merge_marks(mark_texts: Iterable[Any]) -> str:
-    """Every mark of any of several texts, once, in order.
+    """Merge the marks of several texts, each once, in order.
 
     Args:
-        mark_texts: Texts of marks. A cell that a CSV left empty, which is no text, has none.
+        mark_texts: Texts of marks. An empty cell of a CSV, which is not a text, has no marks.
     """
     texts = "".join(text for text in mark_texts if isinstance(text, str))
     return "".join(mark for mark in MARKS if mark in texts)
@@ -78,7 +78,7 @@ def explain_marks(frame: pd.DataFrame, signs: Mapping[str, str] = SIGNS) -> list
 
     Args:
         signs: Beginning of the sentence of each mark.
-        frame: With the column `marks`. If it has the column `epsilon`, the sentence on ‡ says the values.
+        frame: With the column `marks`. If it has the column `epsilon`, the sentence on ‡ names the values.
     """
     epsilons = frame["epsilon"].dropna() if "epsilon" in frame else ()
     values = ", ".join(dict.fromkeys(f"{value:.3g}" for value in sorted(epsilons)))
@@ -87,10 +87,10 @@ def explain_marks(frame: pd.DataFrame, signs: Mapping[str, str] = SIGNS) -> list
 
 
 def explain_true_rates(frame: pd.DataFrame) -> list[str]:
-    """A sentence about the methods whose own rate happens to be that of the setting. They stand beside an oracle there.
+    """Return a sentence on the methods whose own rate happens to be that of the setting, as if they were oracles.
 
     Args:
-        frame: With the column `as_told`. The setting's words are in the column `setting`, else the noise's are taken.
+        frame: With the column `as_told`. The setting's words are in the column `setting`, else the noise's are used.
     """
     if "as_told" not in frame or not frame["as_told"].any():
         return []

@@ -39,7 +39,7 @@ from workflow_scripts.report.runs.ranking import find_baseline
 from workflow_scripts.report.runs.run import RecordedRun
 from workflow_scripts.report.text.cells import count_words, format_signed
 
-LOW, FAR = 30.0, 20.0  # % and points at which a colour is that of all that is lower, or farther
+LOW, FAR = 30.0, 20.0  # ends of the colour scales: lowest accuracy in %, and largest difference in points
 CELL = 13.5  # points: the width of a cell with a number
 NAMED = 40  # classes with a tick each
 GAP: dict[str, Any] = {"color": "white", "linewidth": 4}
@@ -48,9 +48,9 @@ GAP: dict[str, Any] = {"color": "white", "linewidth": 4}
 class ClassesSettings(FigureSettings):
     """Gain of every method over FedAvg on every class, mean of the last ten evaluations, as a heat map.
 
-    One panel a setting. FedAvg's own accuracies are at the top, without colour. Without FedAvg all numbers are
-    accuracies. The method with the highest mean over all classes comes first, and what no federation can have is under
-    a line. The mean over the classes stands first.
+    There is one panel per setting. FedAvg's own accuracies are at the top, without colour. Without FedAvg all numbers
+    are accuracies. The first column is the mean over the classes, and the method with the highest mean comes first.
+    Methods that no federation can have are below a line.
     """
 
 
@@ -113,9 +113,9 @@ def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settin
 def _draw_panel(
     axis: Axes, values: pd.DataFrame, base: str | None, numbers: bool, fair: int, unfair: Sequence[bool]
 ) -> AxesImage:
-    """Draw a setting's heat map. Numbers begin with their mean. Below the baseline's row they are gains.
+    """Draw a setting's heat map. The first column is the mean. The rows below the baseline's row are gains.
 
-    A gap is under the `fair` rows that are compared. The mean of an `unfair` row above it is in brackets.
+    There is a gap below the `fair` rows that are compared. The mean of an `unfair` row above the gap is in brackets.
     """
     if numbers:
         values.insert(0, "mean", values.mean(axis=1))

@@ -30,7 +30,7 @@ from workflow_scripts.report.text.footnotes import (
     merge_marks,
 )
 
-WIDE = 10  # largest over smallest value from which on an axis is logarithmic
+WIDE = 10  # smallest ratio of largest to smallest value for a logarithmic axis
 
 
 def score_methods(runs: Sequence[RecordedRun], metric: str) -> pd.DataFrame:
@@ -41,8 +41,8 @@ def score_methods(runs: Sequence[RecordedRun], metric: str) -> pd.DataFrame:
         metric: One of `run.METRICS`.
 
     Returns:
-        A row a method and setting, in percent: over `n` runs their `mean`, `std` (sample standard deviation), `low` and
-        `high`, all NaN where a run diverged.
+        One row per method and setting, in percent: `mean`, `std` (sample standard deviation), `low` and `high` over `n`
+        runs. All are NaN if a run diverged.
     """
     grouped = frames.tabulate_results(runs).groupby([*frames.IDS, "method_label"], sort=False)
     values = grouped[metric]
@@ -59,8 +59,8 @@ def smooth_accuracies(runs: Sequence[RecordedRun], settings: AccuracySettings) -
         settings: `metric` says which accuracy it is.
 
     Returns:
-        The frame of `frames.by_round`, and words for the mean ("" if it is over one evaluation, as it is where the
-        metric is that of the last round).
+        The frame of `frames.by_round`, and words for the mean. They are "" if the mean is over one evaluation, as for
+        the accuracy of the last round.
     """
     frame = frames.by_round(runs, 1 if settings.metric == "last" else None)
     least, most = int(frame["window"].min()), int(frame["window"].max())
@@ -80,10 +80,10 @@ def metric_words(settings: AccuracySettings) -> str:
 
 
 def find_common_time(runs: Sequence[RecordedRun]) -> tuple[str, str]:
-    """Choose the time by which runs are compared.
+    """Choose the kind of time by which runs are compared.
 
-    It is CPU seconds where every run ran on a CPU and recorded them, since what else the machine does lengthens the
-    wall time. Else it is the wall time.
+    It is CPU seconds if every run was on a CPU and recorded them, because other processes lengthen the wall time.
+    Otherwise it is the wall time.
 
     Args:
         runs: The runs, of `list_timed`.
@@ -102,11 +102,11 @@ def split_clean_settings(
 
     Args:
         runs: The runs.
-        several_apart: If several methods ran on clean labels, count these settings among the first, since several
-            dotted lines could not be told apart.
+        several_apart: If several methods ran on clean labels, give these settings panels, since several dotted lines
+            could not be distinguished.
 
     Returns:
-        Settings with a panel, and those on clean labels, which are drawn into the others (if there are any).
+        The settings with a panel, and the settings on clean labels, which are drawn into the panels of the others.
     """
     unspoilt = [run for run in runs if is_noiseless(run.spec.get("noise", {}))]
     several = several_apart and len({run.listed.method for run in unspoilt}) > 1
@@ -141,7 +141,7 @@ def rank_methods(table: pd.DataFrame, apart: Collection[tuple[Setting, str]] = (
 
     Args:
         table: Of `score_methods`.
-        apart: Of `not_compared`: methods that are compared in none of the table's settings come last.
+        apart: Result of `not_compared`. Methods that are compared in none of the table's settings come last.
 
     Returns:
         Ids of the methods.
@@ -159,7 +159,7 @@ def find_best(table: pd.DataFrame, apart: Collection[tuple[Setting, str]]) -> di
         apart: Of `not_compared`.
 
     Returns:
-        The method of each setting in which one has a mean.
+        The method of each setting in which a method has a mean.
     """
     fair = table[[ids not in apart for ids in list_ids(table)]].dropna(subset=["mean"])
     return dict(reversed(list_ids(fair.sort_values("mean", ascending=False, kind="stable"))))
@@ -179,7 +179,7 @@ def legend_labels(runs: Sequence[RecordedRun]) -> dict[str, str]:
     """Name the methods in the legend.
 
     Returns:
-        Id of a method → its label, what its marks mean, and how many of its runs diverged.
+        Id of a method → its label with the meaning of its marks and its number of diverged runs.
     """
     labels = {run.listed.method: append_words(run.label, marks_of(run.summary)) for run in runs}
     for method in labels:
@@ -189,11 +189,11 @@ def legend_labels(runs: Sequence[RecordedRun]) -> dict[str, str]:
 
 
 def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]], str]:
-    """Find the methods that take no part in a setting.
+    """Find the methods that are not compared with the others in a setting.
 
     Returns:
-        Settings with methods, and the words of the legend, or "": what no federation can have, and what goes by the
-        setting's own noise rate.
+        Pairs of setting and method, and words for the legend ("" without such pairs). A method is not compared if no
+        federation can have it, or if its own noise rate is that of the setting.
     """
     frame = frames.tabulate_results(runs)
     unfair = {
@@ -202,30 +202,30 @@ def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]],
         if assumes_rate or not is_compared([mark])
     }
     why = "not a fair comparison"
-    if frame["as_told"].any():  # which no label says
+    if frame["as_told"].any():  # labels do not show it
         marked = [WORDS[mark] for mark in NO_MEMBERS if mark in merge_marks(frame["marks"])]
         why += f": {' or '.join([*marked, 'assumes the true noise rate'])}"
     return unfair, why if unfair else ""
 
 
 def sign_handles(why: str, **sign: Any) -> list[Line2D]:
-    """Make the legend's entry for what is not compared.
+    """Make the legend's entry for methods that are not compared.
 
     Args:
-        why: Of `not_compared`.
+        why: The words from `not_compared`.
         sign: Keyword arguments of the entry's line, if not a hollow dot.
     """
     return [Line2D([], [], label=why, **(sign or HOLLOW))] if why else []
 
 
 def annotate_point(axis: Axes, text: str, point: tuple[float, float], shift: float, **look: Any) -> None:
-    """Write a number beside a point, on white, so that no line crosses it.
+    """Write a number beside a point, on a white background that hides lines.
 
     Args:
-        axis: Where to.
+        axis: The panel.
         text: The number.
-        point: In data units.
-        shift: Points from there to the right.
+        point: The point in data units.
+        shift: Distance to the right in typographic points.
         look: Keyword arguments of the text.
     """
     ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
@@ -241,15 +241,15 @@ def name_rows(
     apart: Collection[tuple[Setting, str]] = (),
     places: Sequence[float] | None = None,
 ) -> None:
-    """Write the methods' names beside the rows of a panel in place of an axis, those of the study's own in bold.
+    """Write the methods' names beside the rows of a panel instead of an axis. The study's own methods are bold.
 
     Args:
         axis: The panel.
         names: The name of each row.
-        order: The method of each.
+        order: The method of each row.
         runs: The runs of the figure.
-        apart: Of `not_compared`: in these settings a method has no part in the comparison.
-        places: Where the rows stand. Default: 0, 1, ….
+        apart: Result of `not_compared`: pairs of setting and method that are not compared.
+        places: The positions of the rows. Default: 0, 1, ….
     """
     axis.set_yticks(range(len(names)) if places is None else places, names)
     own_methods = {
@@ -262,11 +262,11 @@ def name_rows(
 
 
 def spread_x_axis(axes: Sequence[Axes], values: Iterable[float]) -> None:
-    """Make the x axis logarithmic where values lie far apart, with a place for those of nothing.
+    """Make the x axis logarithmic if values are far apart. A value of 0 still has a place on the axis.
 
     Args:
         axes: The panels.
-        values: What is drawn along x.
+        values: The values along x.
     """
     ordered = sorted(values)
     above = [value for value in ordered if value > 0]
@@ -299,7 +299,7 @@ def finish_panels(
         ends: Line ends of each panel.
 
     Returns:
-        The caption's sentence about what the axes leave out.
+        The caption's sentence about lines that the axes leave out.
     """
     set_titles(axes, heads)
     starts = set_y_ranges(axes, datasets, ends)
@@ -324,22 +324,22 @@ def finish_figure(
     which: str = "",
     unit: str = "%",
 ) -> Drawn:
-    """Put a figure together: add its footnotes, and write a text for those who cannot see it.
+    """Finish a figure: add its footnotes, and write its alternative text.
 
     Args:
         figure: The figure.
-        table: What was drawn.
+        table: The drawn data.
         settings: The figure's settings, with `metric` if `which` is not given.
         title: Title on the page.
         caption: What the figure shows.
-        end: The column `mean` says who is highest and lowest in each setting.
+        end: A frame whose column `mean` ranks the methods in each setting.
         runs: The runs that are shown.
         names: Words of the settings.
-        ceiling: Settings on clean labels, of which no winner is named.
+        ceiling: Settings on clean labels, for which no best method is named.
         dotted: Whether dotted lines show the same method on clean labels.
         shape: What is drawn, in words.
         which: Which accuracy `mean` is, in words.
-        unit: Its unit. Every number but a percentage has a sign.
+        unit: The unit of `mean`. Numbers other than percentages have a sign.
     """
     results = frames.tabulate_results(runs)
     common = names.common(runs[0].listed.setting)
@@ -373,10 +373,10 @@ def finish_figure(
 
 
 def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str, metric: str) -> str:
-    """Name the highest of a setting's methods, by the rule of the tables where `metric` is shown, and the lowest.
+    """Name the highest and the lowest method of a setting. If `metric` is shown, the rule of the tables decides.
 
-    Those that are not compared stand apart. group: what is drawn of the setting, a row a method. results:
-    `tabulate_results` of its runs.
+    Methods that are not compared are named separately. group: the drawn data of the setting, one row per method.
+    results: `tabulate_results` of its runs.
     """
     marks, assumes_rate = (dict(zip(results["method"], results[key], strict=True)) for key in ("marks", "as_told"))
     group = group.sort_values("mean", ascending=False, kind="stable").drop_duplicates("method").set_index("method")

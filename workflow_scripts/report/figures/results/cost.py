@@ -44,17 +44,17 @@ from workflow_scripts.report.text.cells import count_words, format_number
 from workflow_scripts.report.text.escape import wrap_text
 
 TRAFFIC = "megabytes"
-ALIKE = 1.1  # times the least traffic: up to it all send the same, and bars of it would be equal
-ROOM = 1.22  # times the longest bar: the axis's end, so that its number has room
+ALIKE = 1.1  # ratio to the least traffic up to which all traffic counts as equal, and is not drawn
+ROOM = 1.22  # ratio of the axis's end to the longest bar, which leaves room for its number
 BOX: dict[str, Any] = {**HOLLOW, "marker": "s"}  # of a hollow bar
 
 
 class CostSettings(AccuracySettings):
-    """Accuracy, time and traffic of every method, a row a method, means over the settings shown.
+    """Accuracy, time and traffic of every method, one row per method, means over the settings shown.
 
-    Only the settings in which the most methods have runs count. The method with the highest accuracy is at the top, and
-    what no federation can have at the bottom, with hollow bars. Traffic is left out where all methods send about the
-    same. Times are of the runs on CPUs or of those on GPUs, whichever are more.
+    Only the settings in which the most methods have runs count. The method with the highest accuracy is at the top.
+    Methods that no federation can have are at the bottom, with hollow bars. Traffic is left out if all methods send
+    about the same. Times are those of the runs on CPUs or of the runs on GPUs, whichever are more.
     """
 
 
@@ -101,7 +101,7 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
 
 
 def _keep_common(table: pd.DataFrame, panels: Sequence[Setting]) -> tuple[pd.DataFrame, list[Setting]]:
-    """The rows of the settings that the most methods have, and these settings: a mean over others would favour some."""
+    """Keep the settings with the most methods, so that means are over equal settings. Returns their rows, and them."""
     methods = {setting: set(of_setting(table, setting)["method"]) for setting in panels}
     most = max(methods.values(), key=len)
     common = [setting for setting in panels if methods[setting] == most]
@@ -109,7 +109,7 @@ def _keep_common(table: pd.DataFrame, panels: Sequence[Setting]) -> tuple[pd.Dat
 
 
 def _draw_bars(axis: Axes, values: pd.Series, colours: Sequence[str], fair: Iterable[bool]) -> None:
-    """Draw a bar a row with its number behind it. A method that diverged has none."""
+    """Draw one bar per row with its number behind it. A method that diverged has no bar."""
     lengths = values.fillna(0)
     faces = [colour if full else "white" for colour, full in zip(colours, fair, strict=True)]
     axis.barh(range(len(values)), lengths, color=faces, edgecolor=colours, height=0.62, zorder=2)
@@ -125,7 +125,7 @@ def _draw_bars(axis: Axes, values: pd.Series, colours: Sequence[str], fair: Iter
 def _mean_costs(
     runs: Sequence[RecordedRun], timed: Sequence[RecordedRun], settings: CostSettings, time: str
 ) -> pd.DataFrame:
-    """A row a method and setting: accuracy (`score_methods`), mean `time` (its key) and `megabytes` of a run."""
+    """Make one row per method and setting: accuracy (`score_methods`), and a run's mean `time` and `megabytes`."""
     timed_runs = {run.listed for run in timed}
     rows: list[dict[str, Any]] = [
         {

@@ -41,8 +41,8 @@ from workflow_scripts.report.runs.ranking import find_baseline
 from workflow_scripts.report.runs.run import RecordedRun, Setting
 from workflow_scripts.report.text.cells import count_words, format_number
 
-FEW = 5  # lines of a panel that have bands, and all a colour and a name; of more, none could be followed
-BEST = 3  # of more methods so many have a colour
+FEW = 5  # most lines of a panel that all have bands, colours and names; more would be confusing
+BEST = 3  # if there are more methods, so many of the best have a colour
 FULL, OWN = 1.3, 2.2  # points: the width of the lines of FedAvg and of the best, and of the study's own methods
 THIN: dict[str, Any] = {"linewidth": 0.9, "alpha": 0.6}  # neither own, nor best, nor FedAvg
 PALE: dict[str, Any] = {"color": "#949494", "linestyle": "-", "linewidth": 0.8}
@@ -52,13 +52,13 @@ Looks = Mapping[str, Mapping[str, Any]]
 class CurvesSettings(AccuracySettings):
     """Test accuracy over rounds or work, with values and names beside each panel; clean runs are dotted.
 
-    One panel a setting. The value is the `metric` that the tables have. What is drawn is the mean of the last ten
-    evaluations, or of a quarter of them if these are fewer than 40; with the metric last it is the rounds themselves.
-    Up to five methods of a panel have bands from the lowest to the highest seed. Of more methods the three best over
-    the settings, FedAvg and the study's own have a colour and a name, the others are grey. The study's own are thick;
-    all but these, FedAvg and the best of a panel are thin. A line stops at a cross before the first evaluation of which
-    a seed has no finite number. What no federation can have has hollow markers and stands last, but for the study's
-    own.
+    There is one panel per setting. The value is the `metric` of the tables. A line shows the mean of the last ten
+    evaluations, or of a quarter of all evaluations if these are fewer than 40. With the metric last it shows single
+    evaluations. Up to five methods of a panel have bands from the lowest to the highest seed. With more methods, only
+    the three best over the settings, FedAvg and the study's own have a colour and a name, and the others are grey. The
+    study's own methods are thick lines. All others except FedAvg and the best of a panel are thin. A line stops at a
+    cross before the first evaluation for which a seed has no finite number. What no federation can have is
+    last and has hollow markers, except the study's own.
     """
 
     x: Annotated[Literal["round", "work"], Field(description="work: passes over samples, in rounds of FedAvg.")] = (
@@ -128,10 +128,10 @@ def _style_lines(
 
 
 def _mean_curves(runs: Sequence[RecordedRun], settings: CurvesSettings) -> tuple[pd.DataFrame, str]:
-    """A row a method, setting and evaluated round, and over how many evaluations `drawn` is the mean, in words.
+    """Make one row per method, setting and evaluated round. Also returns the window of the mean `drawn` in words.
 
-    Columns: `x`; over the `n` seeds, in %, mean and std of that evaluation; mean (`drawn`), spread, low and high of the
-    last so many up to it.
+    Columns over the `n` seeds, in %: `x`; mean and std of the evaluation; mean (`drawn`), spread, low and high of the
+    trailing mean.
     """
     each, window = smooth_accuracies(runs, settings)
     grouped = each.groupby([*frames.IDS, "method_label", "round"], sort=False)
@@ -149,7 +149,7 @@ def _mean_curves(runs: Sequence[RecordedRun], settings: CurvesSettings) -> tuple
 
 
 def _pale_methods(at_end: pd.DataFrame, panels: Sequence[Setting], highlighted: Collection[str | None]) -> list[str]:
-    """Of many methods those that are neither `highlighted` nor among the best in the mean over the settings."""
+    """List the methods that are neither `highlighted` nor among the best in the mean over the settings, if many."""
     order = rank_methods(in_settings(at_end, panels))
     return [method for method in order[BEST:] if method not in highlighted] if len(order) > FEW else []
 
@@ -164,7 +164,7 @@ def _draw_lines(
     best: str | None,
     apart: Collection[str],
 ) -> list[LineEnd]:
-    """Draw the methods of one panel; the ends of those that are named. One that diverged has no value at its end."""
+    """Draw the methods of one panel. Returns the ends of named lines. A diverged method has no value at its end."""
     ends = []
     for method, points in table.groupby("method", sort=False):
         style, line = styles[str(method)], points.dropna(subset=["drawn"])
@@ -185,9 +185,9 @@ def _draw_lines(
 
 
 def _line_end(line: pd.DataFrame, name: str, style: Mapping[str, Any], value: float) -> LineEnd:
-    """The end of a line, at the value that the tables have.
+    """Return the end of a line, at the value of the tables.
 
-    Without a value (it diverged) the end is where the line stops.
+    Without a value (the method diverged) the end is the last point of the line.
     """
     if line.empty:
         return LineEnd(math.nan, name, dict(style))

@@ -1,4 +1,4 @@
-"""Test accuracy of every method in every setting: a dot a mean, a tick a seed."""
+"""Test accuracy of every method in every setting. Each dot is a mean, and each tick a seed."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -48,14 +48,15 @@ from workflow_scripts.report.text.cells import count_words, format_number
 from workflow_scripts.report.text.escape import wrap_text
 
 TICK: dict[str, Any] = {"marker": "|", "linestyle": "none", "markersize": 7, "markeredgewidth": 1.1}
-LEAST = 0.4  # inches: what one short row leaves for its axis is else nothing
+LEAST = 0.4  # inches: smallest height of a panel, since the axis of one short row needs room
 
 
 class DotsSettings(AccuracySettings):
-    """Test accuracy of every method, a row a method, a dot the mean, a tick a seed; FedAvg and clean runs are lines.
+    """Test accuracy of every method. Each row is a method, each dot a mean, each tick a seed, FedAvg a line.
 
-    One panel a setting. The highest mean over the settings is at the top. The highest of a panel has its number. What
-    no federation can have is a hollow dot.
+    Runs on clean labels are lines, too. There is one panel per setting. The method with the highest mean over the
+    settings is at the top. The highest mean of a panel has its number. Methods that no federation can have are hollow
+    dots.
     """
 
 
@@ -74,7 +75,7 @@ def _draw_dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
             method, values = row["method"], list(seeds.loc[[(*setting, row["method"])]])
             point, colour = (row["mean"], places[method]), looks[method].colour
             _draw_method(axis, point, values, colour, (setting, method) in apart, low)
-            if method == best.get(setting) and row["mean"] >= low:  # the axis may end behind it
+            if method == best.get(setting) and row["mean"] >= low:  # the axis may start after it
                 annotate_point(axis, format_number(row["mean"], 1), (min(values), point[1]), -5, ha="right")
             if method == base:
                 axis.axvline(row["mean"], **BASELINE)
@@ -100,7 +101,7 @@ def _place_rows(
     apart: Collection[tuple[Setting, str]],
     settings: DotsSettings,
 ) -> tuple[Figure, list[Axes], dict[str, float]]:
-    """Make the panels, with a row a method from above; where each row is."""
+    """Make the panels, with one row per method from the top. Returns also the position of each row."""
     width, labels = width_inches(settings), legend_labels(runs)
     method_labels = [wrap_text(labels[m], 26 if width > 5 else 17) for m in order]
     sizes = np.array([0.05 + (word.count("\n") + 1) * SIZE * 1.3 / 72 for word in method_labels])  # inches
@@ -119,9 +120,9 @@ def _place_rows(
 
 
 def _set_x_range(axes: Sequence[Axes], table: pd.DataFrame, panels: Sequence[Setting], top: float) -> float:
-    """Start the x axes where most means stand apart, and cut off no seed of these; end them at `top` or later.
+    """Start the x axes so that most means can be distinguished and none of their seeds is cut off. End them at `top`.
 
-    Returns where they start, or -inf if they leave nothing out.
+    They end later if a value is above `top`. Returns the start, or -inf if nothing is left out.
     """
     if not table["mean"].notna().any():
         return -np.inf
@@ -138,7 +139,7 @@ def _set_x_range(axes: Sequence[Axes], table: pd.DataFrame, panels: Sequence[Set
 def _draw_method(
     axis: Axes, point: tuple[float, float], ticks: Sequence[float], colour: str, hollow: bool, low: float
 ) -> None:
-    """Draw a method's mean as a dot, and several values as ticks; below the axis, which starts at `low`, a number."""
+    """Draw a method's mean as a dot, and several values as ticks. A mean below the axis's start `low` is a number."""
     mean, y = point
     if mean < low:
         text = f"◂\u202f{mean:.0f}"

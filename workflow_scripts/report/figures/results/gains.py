@@ -1,4 +1,4 @@
-"""Gains over a baseline in a paper's table: the paper's, and where ours is."""
+"""Gains over a baseline in a paper's table: the paper's gains and ours."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -37,7 +37,7 @@ TIPS: dict[bool, dict[str, Any]] = {True: {"marker": "D", "markersize": 4}, Fals
 
 
 def compare_gains(frame: pd.DataFrame) -> pd.DataFrame:
-    """Select the cells of a reproduction table of which both have a gain, ours and the paper's.
+    """Select the cells of a reproduction table for which both we and the paper have a gain.
 
     Args:
         frame: Of `reproduction_frame`.
@@ -51,9 +51,9 @@ def compare_gains(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 class GainsSettings(FigureSettings):
-    """The gain of every method over the `baseline` of a paper's table, the paper's and ours.
+    """The gain of every method over the `baseline` of a paper's table, in the paper and in our runs.
 
-    One panel a column that was run: a ring for the paper's gain, and a line to ours.
+    There is one panel per column that was run. A ring shows the paper's gain, and a line leads to ours.
     """
 
     table: Annotated[str, Field(description="Id of the table, of kind `reproduction`. Its lists choose the runs.")]
@@ -118,14 +118,14 @@ def _finish_gains(figure: Any, rows: pd.DataFrame, settings: GainsSettings, labe
 
 
 def _column_head(rows: pd.DataFrame, key: Sequence[str]) -> str:
-    """A column in words: the parts that vary, or all."""
+    """Describe a column by the parts that vary, or by all parts if none varies."""
     parts = [part for part in KEYS[:3] if rows[part].nunique() > 1] or KEYS[:3]
     row = rows[(rows[KEYS[:3]] == list(key)).all(axis=1)].iloc[0]
     return " · ".join(str(row[f"{part}_label"]) for part in parts)
 
 
 def _draw_gain(axis: Axes, y: int, row: pd.Series) -> None:
-    """From the paper's gain to ours, with ours as a number above the mark."""
+    """Draw a line from the paper's gain to ours, with our gain as a number above the mark."""
     paper, ours, same = row["paper_gain"], row["ours_gain"], bool(row["same"])
     colour = OURS[same]
     axis.plot([paper, ours], [y, y], color=colour, linewidth=1.4, zorder=2)

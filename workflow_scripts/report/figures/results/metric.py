@@ -1,4 +1,4 @@
-"""Any number that methods report round by round, such as the accuracy that they watch."""
+"""Any metric that methods report by round, such as the accuracy that they monitor."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -104,7 +104,7 @@ def _mean_by_round(runs: Sequence[RecordedRun], name: str) -> pd.DataFrame:
 def _draw_lines(
     axis: Axes, table: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str]
 ) -> list[LineEnd]:
-    """Draw the methods of one panel; their ends. Methods with equal values share a line, and have a name each."""
+    """Draw the methods of one panel, and return the ends. Methods with equal values share a line with several names."""
     alike: dict[tuple[float, ...], list[str]] = {}
     for method, line in table.groupby("method", sort=False):
         alike.setdefault((*line["round"], *line["mean"]), []).append(str(method))
@@ -118,7 +118,7 @@ def _draw_lines(
 
 
 def _run_values(run: RecordedRun, name: str) -> pd.DataFrame:
-    """A run's values by round: of all clients together, or the mean over those that report one."""
+    """Return a run's values by round: those of all clients together, or the mean over the reporting clients."""
     means = []
     for frame in (run.metrics, run.diagnostics):
         rows = frame[frame["metric"] == name]
@@ -140,7 +140,7 @@ def _in_order(each: pd.DataFrame) -> Any:
 def _draw_phases(
     axis: Axes, runs: Sequence[RecordedRun], looks: Mapping[str, Look], labels: Mapping[str, str]
 ) -> dict[tuple[str, str], None]:
-    """Draw where next phases of the methods begin, means over seeds; each method's label with its phase in words."""
+    """Draw the starts of the methods' next phases, as means over seeds. Returns each method's label and phase."""
     rounds_by_phase: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         frame = run.metrics

@@ -1,4 +1,4 @@
-"""Gain of every method over the baseline, a dot a pair of runs with the same setting and seed."""
+"""Gain of every method over the baseline. Each dot is a pair of runs with the same setting and seed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -40,17 +40,18 @@ from workflow_scripts.report.runs.run import RecordedRun, Setting
 from workflow_scripts.report.text.cells import count_words
 from workflow_scripts.report.text.escape import wrap_text
 
-NARROW = 3.9  # inches: the letters of a first picture must be readable on a telephone's 320 pixels, too
-MANY = 15  # methods of which each has a line a setting; of more, the figure would be too tall to be seen at once
+NARROW = 3.9  # inches, so that the text is readable even on a phone with 320 pixels
+MANY = 15  # most methods that have one line per setting; with more the figure would be too tall
 LINE = 0.075  # inches between the lines of two settings
-LEFT = 1.2  # the axis goes as far to the left of 0 as to the right, times this; what is worse stands there as a number
+LEFT = 1.2  # largest ratio of the axis's left part to its right part; worse gains are shown as numbers
 
 
 class PairedGainsSettings(AccuracySettings):
-    """Gain of every method over a baseline, a row a method, a dot a pair of runs with the same setting and seed.
+    """Gain of every method over a baseline. Each row is a method, each dot a pair of runs with equal setting and seed.
 
-    One panel for all settings, whose dots differ in shape. The method that gains in most pairs is at the top. The
-    number of these pairs stands at the right. What no federation can have is a hollow dot, with the number in brackets.
+    There is one panel for all settings, whose dots differ in shape. The method with gains in the most pairs is at the
+    top. The number of these pairs is at the right. Hollow dots, with the number in brackets, mark methods that no
+    federation can have.
     """
 
     baseline: Annotated[
@@ -91,7 +92,7 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
         count = f"{table.loc[method, 'won']:.0f} of {table.loc[method, 'of']}"
         count = count if table.loc[method, "compared"] else f"({count})"
         axis.annotate(count, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center")
-    axis.axhline(table["compared"].sum() - 0.5, color=QUIET, linewidth=0.6)  # below it what is not compared
+    axis.axhline(table["compared"].sum() - 0.5, color=QUIET, linewidth=0.6)  # methods below are not compared
     panel_runs = [run for run in runs if run.listed.setting in panels]
     apart, why = not_compared(panel_runs)
     name_rows(axis, method_labels, list(order), runs, apart)
@@ -139,9 +140,9 @@ def _find_gains(runs: Sequence[RecordedRun], settings: PairedGainsSettings) -> t
 def _draw_row(
     axis: Axes, place: int, colour: str, gains: pd.DataFrame, panels: Sequence[Setting], spread: bool
 ) -> None:
-    """Draw a method's dots, a line a setting if they are spread.
+    """Draw a method's dots, with one line per setting if they are spread.
 
-    A dot left of the axis stands at its start, before its number.
+    A dot beyond the left end of the axis is drawn at this end, with its number.
     """
     low = axis.get_xlim()[0]
     step = 0.8 / max(2, len(panels)) if spread else 0.0

@@ -33,7 +33,8 @@ FAMILY_WORDS = ("server", "loss", "selected samples", "corrected labels", "trans
 class RanksSettings(AccuracySettings):
     """Mean rank of every method of a leaderboard with a bootstrap interval over settings and seeds; the best on top.
 
-    Hollow: not told apart from the baseline by the table's tests. The vertical line is at the baseline's rank.
+    A hollow dot shows that the table's tests find no difference from the baseline. The vertical line is at the
+    baseline's rank.
     """
 
     baseline: Annotated[str, Field(description="The method that has a run in every block of runs that are ranked.")] = (

@@ -1,4 +1,4 @@
-"""A paper's claims at a glance: a sign for each column of the paper's table, ours above the paper's own."""
+"""Overview of a paper's claims: a sign for each column of the paper's table, our result above the paper's own."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def table_frames(
 
 
 class ScoreboardSettings(FigureSettings):
-    """A paper's claims that were run: a sign for each column of its table, ours above the paper's own.
+    """A paper's claims that were run: a sign for each column of its table, our result above the paper's own.
 
     Claims without a verdict are counted in the caption.
     """
@@ -122,7 +122,7 @@ def _describe_boards(boards: Sequence[_Board]) -> tuple[str, str]:
 
 @dataclass
 class _Board:
-    """A table's claims, and where the signs of its columns stand."""
+    """A table's claims, and the positions of the signs of its columns."""
 
     title: str
     frame: pd.DataFrame = field(repr=False)
@@ -152,7 +152,7 @@ class _Board:
 
 
 def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
-    """Draw a panel a table, below each other. width: inches."""
+    """Draw one panel per table, below each other. width: inches."""
     if not boards:
         figure = make_canvas(width, 0.5)
         figure.text(0.5, 0.5, "No claim was run.", ha="center", va="center", color=QUIET)
@@ -198,7 +198,7 @@ def _draw_claim(axis: Axes, board: _Board, claim: Claim, middle: float, step: fl
             size = (72 * step - 2.5) * (1 if SIGNS[state]["marker"] == "s" else 0.7)
             sign = {"linestyle": "none", "markersize": size, "alpha": 1 if y < middle else 0.5, **SIGNS[state]}
             axis.plot([column], [y], **sign)
-            if state == DISAGREES:  # in a grey print the stroke tells the two colours apart
+            if state == DISAGREES:  # the stroke distinguishes the two colours in a grey print
                 axis.plot([column], [y], **{**sign, **STROKE})
 
 
@@ -210,12 +210,12 @@ def _state_words(claim: Claim, narrow: bool) -> str:
 
 
 def _tables_beside(name: str, table: Mapping[str, Any]) -> list[str]:
-    """The tables whose columns a table's claims are about: others first."""
+    """List the tables whose columns a table's claims are about, other tables first."""
     return [*dict.fromkeys(claim["beside"] for claim in table["claims"] if "beside" in claim), name]
 
 
 def _head_heights(board: _Board, step: float) -> list[tuple[bool, float]]:
-    """Of each level of heads whether the words stand upright, as they have no room along, and its inches."""
+    """Return for each level of heads whether its words are vertical, because they are too wide, and its inches."""
     heights = []
     for level in board.heads:
         inches = [len(label) * LETTER for label, _ in level]
@@ -226,7 +226,7 @@ def _head_heights(board: _Board, step: float) -> list[tuple[bool, float]]:
 
 
 def _draw_heads(axis: Axes, board: _Board, step: float) -> None:
-    """Over the signs the words of their columns, a level above the other, and above them the table's title."""
+    """Draw the heads of the columns above the signs, in levels, and above them the table's title."""
     heights = _head_heights(board, step)
     above = sum(height for _, height in heights)
     axis.set_title(f"The paper’s {board.title}", fontweight="bold", pad=3 + 72 * above)

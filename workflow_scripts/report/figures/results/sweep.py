@@ -40,16 +40,17 @@ from workflow_scripts.report.text.cells import count_words, format_number
 from workflow_scripts.report.text.footnotes import append_words, marks_of
 
 AXIS_WORDS = {"epsilon": "privacy budget ε (the smaller, the more private)", NOISE_RATE: "wrong labels, %"}
-FEW = 5  # lines of a panel that have bars; of more, none could be told apart
+FEW = 5  # most lines of a panel that have bars; more could not be distinguished
 PANEL = ["dataset", "panel", "partition"]  # columns that name a panel
 
 
 class SweepSettings(AccuracySettings):
     """Test accuracy against the values of a field that methods `sweep`, or against the noise rate.
 
-    One panel a setting. A line is a method with its other swept fields at one value each. Methods without the field are
-    level lines. Up to five lines have bars from the lowest to the highest seed. With the field `noise.rate` a panel is
-    a data set, a kind of noise and a partition. Clean runs are at 0. What no federation can have has hollow markers.
+    There is one panel per setting. A line is a method with fixed values of its other swept fields. Methods without the
+    field are horizontal lines. Up to five lines have bars from the lowest to the highest seed. With the field
+    `noise.rate` a panel is a data set, a kind of noise and a partition, and clean runs are at 0. Hollow markers
+    are for methods that no federation can have.
     """
 
     field: Annotated[
@@ -68,7 +69,7 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
         table, panel_names = _line_frame(scores, field, runs), names
         words, ceiling, (apart, why) = field_words(field), {}, (set(), "")
     order = [text for text in dict.fromkeys(table["value"]) if text]
-    numbers = pd.to_numeric(pd.Series(order, order), errors="coerce")  # words are no numbers: they stand in their order
+    numbers = pd.to_numeric(pd.Series(order, order), errors="coerce")  # words are placed in their order
     places = numbers if numbers.notna().all() else pd.Series(np.arange(len(order), dtype=float), order)
     table["x"] = table["value"].map(places)
     panels = [Setting(*ids) for ids in table[PANEL].drop_duplicates().itertuples(index=False, name=None)]
@@ -99,7 +100,7 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
             value = format_number(finite.iloc[-1], 1) if len(finite) else ""
             line_ends.append(LineEnd(finite.iloc[-1] if value else math.nan, name, style, value, apart=hollow[-1]))
         ends.append(line_ends)
-        axis.update_datalim([(x, 0) for x in table["x"].dropna()], updatey=False)  # also of what diverged
+        axis.update_datalim([(x, 0) for x in table["x"].dropna()], updatey=False)  # even for diverged runs
         axis.margins(x=0.06)
     if numbers.notna().all() and field != NOISE_RATE:
         spread_x_axis(axes, numbers)
@@ -136,7 +137,7 @@ def _line_frame(table: pd.DataFrame, field: str, runs: Sequence[RecordedRun]) ->
 def _rate_frame(
     scores: pd.DataFrame, runs: Sequence[RecordedRun], labels: Mapping[str, str]
 ) -> tuple[pd.DataFrame, Names]:
-    """The same with the noise rate in %, clean runs in every panel of theirs; and the names of the panels."""
+    """Make the same frame with the noise rate in %, and clean runs in all matching panels. Also names the panels."""
     kinds = label_without_rate({run.listed.noise: run.spec.get("noise", {}) for run in runs})
     rates: dict[Setting, list[float]] = {}
     for run in runs:

@@ -28,10 +28,10 @@ from workflow_scripts.report.figures.style import (
 )
 from workflow_scripts.report.runs.settings import SettingArtifacts
 
-CHANCE = "#dcdcdc"  # where a client's rate may lie by chance alone
+CHANCE = "#dcdcdc"  # colour of the range of rates by chance alone
 MEAN: dict[str, Any] = {"color": FAINT, "linewidth": 1.0, "linestyle": (0, (1.2, 1.6))}
-FEW = 5  # samples: of fewer a rate says little
-NAMED = 150  # clients up to which they stand in their own order
+FEW = 5  # samples below which a client's rate is unreliable
+NAMED = 150  # largest number of clients that are shown in the order of their numbers
 
 
 class ClientsSettings(FigureSettings):
@@ -87,7 +87,7 @@ def _draw_setting(axes: Sequence[Axes], setting: SettingArtifacts, frame: pd.Dat
 
 
 def _draw_rates(axis: Axes, mean: float, frame: pd.DataFrame, width: float) -> None:
-    """Draw the rates, their mean, and where equal clients' rates would lie by chance."""
+    """Draw the rates, their mean, and the range by chance if all clients had equal rates."""
     x = np.arange(len(frame))
     axis.axhline(mean, zorder=1, **MEAN)
     spread = 1.96 * np.sqrt(mean * (1 - mean) / np.maximum(frame["samples"], 1))

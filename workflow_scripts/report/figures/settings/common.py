@@ -11,11 +11,11 @@ from workflow_scripts.report.figures.kind import Drawn, FigureSettings
 from workflow_scripts.report.runs.settings import SettingArtifacts
 from workflow_scripts.report.text.cells import PARTS
 
-NUMBERS = 20  # classes up to which a heat map has room for numbers
+NUMBERS = 20  # largest number of classes for which a heat map has room for numbers
 
 
 def label_classes(axis: Any, setting: SettingArtifacts) -> None:
-    """Label an axis of classes with their names where they fit, else with every so many numbers.
+    """Label an axis of classes with their names if they fit, else with some of the class numbers.
 
     Args:
         axis: The x or y axis of a panel.
@@ -25,7 +25,7 @@ def label_classes(axis: Any, setting: SettingArtifacts) -> None:
         axis.set_major_locator(MaxNLocator(6, integer=True))
         return
     names = [shorten_text(name, 14) for name in setting.names]
-    if len(set(names)) < len(names):  # cut short, they would all be the same
+    if len(set(names)) < len(names):  # shortened names are equal
         names = [str(k) for k in range(setting.classes)]
     axis.set_ticks(range(setting.classes), names)
     if axis.axis_name == "x" and max(map(len, names)) > 2:
@@ -56,7 +56,7 @@ def panel_title(
 
 
 def settings_caption(panels: Sequence[SettingArtifacts]) -> str:
-    """Write the end of a caption: what all settings of a figure share, and the seed that is shown.
+    """Write the end of a caption: the parts that all settings of a figure share, and the seed.
 
     Args:
         panels: All settings of the figure.
@@ -84,7 +84,7 @@ def finish_figure(
 
     Args:
         figure: The figure.
-        frames: What was drawn, a frame a panel. Without any the figure's CSV says "unknown".
+        frames: The drawn data, one frame per panel. Without frames the figure's CSV says "unknown".
         settings: The figure's settings.
         title: Title on the page.
         texts: `caption` and `alt` (see `Drawn`).

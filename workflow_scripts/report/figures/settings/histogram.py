@@ -35,15 +35,15 @@ from workflow_scripts.report.figures.style import (
 )
 from workflow_scripts.report.runs.settings import SettingArtifacts
 
-CLIENTS, DOTS = 100, 4000  # clients and dots of a panel at most: of more, none can be told from the next
-DUST = {"samples": 4, "mislabelled": 1.2}  # square points: a smaller dot could not be seen
+CLIENTS, DOTS = 100, 4000  # most clients and dots in a panel; more could not be distinguished
+DUST = {"samples": 4, "mislabelled": 1.2}  # square points: smallest visible dots
 COLOURS = {"given": FILL, "clean": QUIET}
 
 
 class HistogramSettings(FigureSettings):
     """Samples per client and class by given or clean labels, as dots sized by count (FedDPCont, figures 3 and 4).
 
-    The dot inside is the share of them that is mislabelled.
+    The inner dot shows the mislabelled share of them.
     """
 
     show: Annotated[
@@ -101,7 +101,7 @@ def _place_panels(
     clients = min(clients, CLIENTS, DOTS // classes)
     cell = 72 * np.array([wide / clients, (tall - 0.55) / classes])
     samples = pd.concat([frame for _, _, frame in panels])["samples"]
-    scale = 0.95 * min(*cell, 16) / np.sqrt(samples.quantile(0.9))  # one for all panels; few dots outgrow their cell
+    scale = 0.95 * min(*cell, 16) / np.sqrt(samples.quantile(0.9))  # for all panels; few dots exceed their cell
     return figure, axes, _Dots(clients, cell, scale, samples)
 
 
@@ -115,7 +115,7 @@ def _draw_panel(axis: Axes, panel: _Panel, dots: _Dots) -> None:
         areas = np.maximum(dots.scale**2 * frame[key], DUST[key]) * (frame[key] > 0)
         axis.scatter(x, frame["class"], areas, colour, alpha=alpha, linewidths=0)
     greatest = dots.scale * np.sqrt(frame["samples"].max()) / 2
-    edge = np.maximum(0.7, 0.1 + greatest / dots.cell)  # the greatest are not cut
+    edge = np.maximum(0.7, 0.1 + greatest / dots.cell)  # room for the largest dots
     axis.set_xlim(-edge[0], len(chosen) - 1 + edge[0])
     axis.set_ylim(setting.classes - 1 + edge[1], -edge[1])  # class 0 at the top, as in a transition matrix
     label_classes(axis.yaxis, setting)
@@ -161,7 +161,7 @@ def _describe_histogram(
 
 
 def _count_samples(setting: SettingArtifacts, labels: str) -> pd.DataFrame:
-    """A row a client and class that it has samples of, by the clean or given labels."""
+    """Make one row per client and class with samples, by the clean or given labels."""
     y = setting.labels.noisy if labels == "given" else setting.labels.clean
     assert y is not None  # else it has no panel
     counts, wrong = setting.split.histogram(y, setting.classes), np.zeros((setting.split.clients, setting.classes), int)

@@ -16,9 +16,9 @@ from workflow_scripts.report.runs.settings import SettingArtifacts
 
 
 class SamplesSettings(FigureSettings):
-    """Training images of the first setting named, with the given label and, where that is wrong, the clean one.
+    """Training images of the first setting named, with the given label and, if it is wrong, the clean label.
 
-    Half of them are wrong, if there are so many.
+    Half of the images have wrong labels, if there are enough of them.
     """
 
     count: Annotated[int, Field(ge=1, le=64, description="Images shown; up to half of them mislabelled.")] = 16
@@ -37,7 +37,7 @@ def _draw_samples(panels: Sequence[SettingArtifacts], settings: SamplesSettings)
         axis.set_axis_off()
     for (head, rows), start in zip(groups.items(), starts, strict=False):
         for axis in axes[start]:
-            axis.set_title("\n ", loc="center")  # keeps room for the head, which is wider than an image
+            axis.set_title("\n ", loc="center")  # reserves space for the head, which is wider than an image
         place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom"}
         axes[start, 0].annotate(head, (0, 1), (0, 6 + 1.3 * SIZE), in_layout=False, **place)
         for axis, row in zip(axes[start:].flat, rows.to_dict("records"), strict=False):
@@ -61,7 +61,7 @@ def _group_head(setting: SettingArtifacts, wrong: Any) -> str:
 
 
 def _sample_frame(setting: SettingArtifacts, index: np.ndarray) -> pd.DataFrame:
-    """A row an image. Columns of what is unknown are empty."""
+    """Make one row per image. Unknown values are empty."""
     labels, unknown = setting.labels, [""] * len(index)
     clean = unknown if labels.clean is None else labels.clean[index].astype(int)
     wrong = unknown if labels.wrong is None else labels.wrong[index].astype(int)
@@ -71,7 +71,7 @@ def _sample_frame(setting: SettingArtifacts, index: np.ndarray) -> pd.DataFrame:
 
 
 def _draw_sample(axis: Axes, setting: SettingArtifacts, row: Mapping[Any, Any]) -> None:
-    """Draw an image with the given label above, and below, where it is wrong, what it is."""
+    """Draw an image with the given label above it, and, if this is wrong, the clean label below it."""
     axis.imshow(setting.image(row["sample"]), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
     label_text = _label_words("given", shorten_text(setting.names[row["given"]]))
     axis.text(0.5, 1.06, label_text, ha="center", va="bottom", transform=axis.transAxes)
@@ -82,7 +82,7 @@ def _draw_sample(axis: Axes, setting: SettingArtifacts, row: Mapping[Any, Any]) 
 
 
 def _label_words(word: str, name: str) -> str:
-    """A label with the word before it, where an image's width has room for both."""
+    """Put a word before a label if both fit into an image's width."""
     return f"{word} {name}" if len(name) <= 5 else name
 
 

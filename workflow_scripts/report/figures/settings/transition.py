@@ -1,4 +1,4 @@
-"""Transition matrices of the labels: as asked for, and the difference of the realised one."""
+"""Transition matrices of the labels: the requested one, and the difference between the realised and the requested."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,20 +34,20 @@ from workflow_scripts.report.runs.noise_rate import is_noiseless
 from workflow_scripts.report.runs.settings import SettingArtifacts
 
 MINUS = "realised minus nominal"
-CELL, NAMED = 18, 9  # points: the width of a cell with a number, of one with its class's name
-FEW = 2  # noises that stand one above the other; of more, pairs stand side by side
+CELL, NAMED = 18, 9  # points: smallest width of a cell with a number, and with its class's name
+FEW = 2  # largest number of noises that are shown below each other; with more, pairs are side by side
 HEADS = {"nominal": "requested", MINUS: "realised − requested", "realised": "realised", "": ""}
 SHORT = {MINUS: "difference"}  # where a matrix is narrower than LONG inches
 LONG = 1.4
-HEADED = ("dataset", "noise")  # parts of a setting that stand over its matrix
-LEAST = 0.05  # the end of the differences' colours is no smaller
+HEADED = ("dataset", "noise")  # parts of a setting in the head of its matrix
+LEAST = 0.05  # smallest end of the colour scale of differences
 
 
 class TransitionSettings(FigureSettings):
     """P(given label | clean class), nominal, and realised minus nominal, as heat maps, with numbers where they fit.
 
-    Where nothing was asked for, the realised matrix stands alone. Partitions of one noise share their labels, which
-    are drawn once. Up to FEW noises stand below each other. Of more, pairs of matrices stand side by side.
+    Without a nominal matrix only the realised one is shown. Partitions with the same noise share their labels, which
+    are drawn once. Up to FEW noises are below each other. With more, pairs of matrices are side by side.
     """
 
 
@@ -83,7 +83,7 @@ def _place_panels(
 ) -> tuple[Figure, list[Axes], float]:
     """Figure, axes with their titles, and the side of a matrix in inches.
 
-    Of several noises the name stands over the `wide` matrices of each.
+    If there are several noises, the name of each is above its `wide` matrices.
     """
     side = (width_inches(settings) - 0.8) / columns
     heads = [HEADS[kind] if side > LONG else SHORT.get(kind, HEADS[kind]) for _, kind, _ in grid]
@@ -95,7 +95,7 @@ def _place_panels(
     figure, axes = make_panels(len(grid), settings, side + 0.14 * (lines + 1) + 0.4, columns)
     for axis, name, head in zip(axes, names, heads, strict=True):
         axis.set_title(head)
-        axis.set_title("\n" * lines + " ", loc="center")  # keeps room for the name, which may be wider than the matrix
+        axis.set_title("\n" * lines + " ", loc="center")  # space for the name, which may be wider than the matrix
         if name:
             above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom"}
             axis.annotate(name, (0, 1), (0, 6 + 1.2 * SIZE), in_layout=False, **above)
@@ -117,7 +117,7 @@ def _draw_matrix(axis: Axes, panel: _Panel, most: float, cell: float) -> AxesIma
     for edge in (axis.xaxis, axis.yaxis):
         if cell >= NAMED:
             label_classes(edge, setting)
-        else:  # which way it goes, and how many classes there are
+        else:  # shows the direction and the number of classes
             edge.set_ticks([0, setting.classes - 1], [shorten_text(setting.names[end], 6) for end in (0, -1)])
     return image
 
@@ -155,7 +155,7 @@ def _list_matrices(setting: SettingArtifacts) -> list[tuple[str, np.ndarray | No
 
 
 def _nominal_matrix(setting: SettingArtifacts) -> np.ndarray | None:
-    """T as asked for, [K, K]; of client-level noise the mean, a client's rows weighted by its samples of the class."""
+    """The nominal T [K, K]. For client-level noise the mean, with a client's rows weighted by its samples per class."""
     matrix = setting.labels.T_nominal
     if matrix is None or matrix.ndim == 2:
         return matrix
