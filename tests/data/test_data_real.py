@@ -23,6 +23,8 @@ def test_npz_and_raw_files_give_the_arrays_bit_for_bit(source, tmp_path):
     raw = tmp_path / "raw"  # the same folder without the npz files
     raw.mkdir()
     top = load_source(source).raw[0].split("/")[0]
+    if not (folder / top).exists():
+        pytest.skip("the folder has no raw files")
     (raw / top).symlink_to(folder / top)
     arrays = sources.read({"source": source}, [raw], tmp_path / "cache")
     packed = sources.read({"source": source}, [folder], tmp_path / "cache")
