@@ -33,7 +33,7 @@ class FedDPCont(FedAvg):
         Literal["global", "local", "uniform"],
         Field(
             description="Source of contrastive labels. global: all clients' labels, by `release`. local: the client's "
-            "own labels (the control in section 8.3 of the paper). uniform: all classes equally. The last two send nothing."
+            "own labels (the control in section 8.3). uniform: all classes equally. The last two send nothing."
         ),
     ] = "global"
     dp: Annotated[
