@@ -179,7 +179,7 @@ def _check_result(result: Any, place: str, n: int, K: int, clients: Sequence[np.
         if shape not in ((K, K), (C, K, K)):
             raise SpecError(f"{place}: T_nominal is {list(shape)}; [{K}, {K}] or one such matrix a client is needed")
     if result.level is not None and C and np.shape(result.level) != (C,):
-        raise SpecError(f"{place}: level is {list(np.shape(result.level))}; a number a client is needed")
+        raise SpecError(f"{place}: level is {list(np.shape(result.level))}; one number per client is needed")
 
 
 def _donor_images(donor: Any, spec: Mapping[str, Any]) -> np.ndarray:

@@ -52,7 +52,7 @@ def test_the_inputs_of_a_noise_model_are_read_only(monkeypatch: pytest.MonkeyPat
         (lambda y: NoiseResult(y.copy(), EYE * np.nan), "T_nominal: entries must be numbers"),
         (lambda y: NoiseResult(y.copy(), 2 * EYE), "T_nominal: rows must sum to 1"),
         (lambda y: NoiseResult(y.copy(), np.stack([EYE] * 3)), r"T_nominal is \[3, 5, 5\]"),
-        (lambda y: NoiseResult(y.copy(), EYE, np.zeros(3)), r"level is \[3\]; a number a client"),
+        (lambda y: NoiseResult(y.copy(), EYE, np.zeros(3)), r"level is \[3\]; one number per client"),
     ],
 )
 def test_a_wrong_result_of_a_noise_model_is_named(

@@ -76,7 +76,7 @@ def example_artifacts(tmp_path_factory: pytest.TempPathFactory) -> list[SettingA
     artifacts: list[SettingArtifacts] = []
     for noise_spec, partition_spec in pairs:
         folder = tmp_path_factory.mktemp("example")
-        classes = len(noise_spec.get("rows", range(10)))  # a matrix has one row a class
+        classes = len(noise_spec.get("rows", range(10)))  # a matrix has one row per class
         images = np.random.default_rng(0).integers(0, 256, (20_000, 4, 4), np.uint8)
         y = np.arange(len(images)) % classes
         arrays = Arrays(images, y, images[:9], y[:9], classes, (0.5,), (0.25,), x_public=images[:50])

@@ -133,7 +133,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     add_runs_arguments(parser)
     parser.add_argument("--out", required=True, help="metrics.json to write")
-    parser.add_argument("--headline", required=True, help="JSON of the number a method")
+    parser.add_argument("--headline", required=True, help="JSON of one number per method")
     parser.add_argument("--accuracy", required=True, help="CSV of accuracies to write")
     parser.add_argument("--curves", required=True, help="CSV of curves to write")
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""Figures of results, one file a kind. They are drawn from run folders."""
+"""Figures of results, one file per kind. They are drawn from run folders."""
 
 __all__ = ["RESULT_FIGURES"]
 

@@ -102,7 +102,7 @@ def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settin
     caption += f"; below {labels[base]} what the others have more or less than it." if base else "; darker is higher."
     end = table.groupby([*frames.IDS, "method_label"], sort=False)["mean"].mean().reset_index()
     alt_parts: dict[str, Any] = {
-        "shape": "heat maps, a row a method, a column a class",
+        "shape": "heat maps, one row per method and one column per class",
         "which": "mean over the classes",
     }
     return finish_figure(

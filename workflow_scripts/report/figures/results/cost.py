@@ -96,7 +96,7 @@ def _draw_cost(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     device = ", ".join(sorted({str(run.cost.get("device", "unknown")) for run in timed}))
     caption += f" Device: {device}."
     caption += " Times are without runs on another kind of device." if len(timed) < len(runs) else ""
-    shape = "bars of accuracy and cost, a row a method"
+    shape = "bars of accuracy and cost, one row per method"
     return finish_figure(figure, table, settings, "Accuracy and cost", caption, table, runs, names, {}, shape=shape)
 
 

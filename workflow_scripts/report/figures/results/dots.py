@@ -90,7 +90,7 @@ def _draw_dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     caption += "Sorted by the mean over the settings." if len(panels) > 1 else "Sorted by the mean."
     caption += f" The axes start at {low:.3g}; ◂ marks a mean below it." if np.isfinite(low) else ""
     caption += " No dot: no accuracy." if scores["mean"].isna().any() else ""
-    title, shape = "Accuracy of every method", "dots, a row a method"
+    title, shape = "Accuracy of every method", "dots, one row per method"
     return finish_figure(figure, scores, settings, title, caption, scores, runs, names, clean, shape=shape)
 
 

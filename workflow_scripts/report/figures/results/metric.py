@@ -44,7 +44,7 @@ TURN: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (1.2, 1.6))}
 class MetricSettings(FigureSettings):
     """Any metric that methods report by round (metrics.parquet, diagnostics.parquet), and where their phases start.
 
-    One panel a setting, mean of the seeds.
+    One panel per setting, mean of the seeds.
     """
 
     metric: Annotated[
@@ -93,7 +93,7 @@ def _draw_metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
 
 
 def _mean_by_round(runs: Sequence[RecordedRun], name: str) -> pd.DataFrame:
-    """A row a method, setting and round: the `mean` of the metric over `n` seeds."""
+    """One row per method, setting and round: the `mean` of the metric over `n` seeds."""
     each = pd.concat([_run_values(run, name) for run in runs], ignore_index=True)
     if each.empty:
         raise SpecError(f"metric: none of the runs reports {name!r} by round; {_reported_words(runs)}")

@@ -116,7 +116,7 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
     columns = [*frames.RUN, "method_label", "baseline", settings.metric, "gain", "compared"]
     end = gains.groupby([*frames.IDS, "method_label"], sort=False)["gain"].mean().rename("mean").reset_index()
     end["mean"] = end["mean"].where(np.isfinite(end["mean"]))
-    alt_parts: dict[str, Any] = {"shape": "dots, a row a method", "which": f"gain over {label}", "unit": "points"}
+    alt_parts: dict[str, Any] = {"shape": "dots, one row per method", "which": f"gain over {label}", "unit": "points"}
     return finish_figure(
         figure, gains[columns], settings, f"Gain over {label}", caption, end, runs, names, {}, **alt_parts
     )

@@ -1,4 +1,4 @@
-"""Figures of settings, one file a kind. They are drawn from artifacts, so no run is needed."""
+"""Figures of settings, one file per kind. They are drawn from artifacts, so no run is needed."""
 
 __all__ = ["SETTING_FIGURES"]
 
