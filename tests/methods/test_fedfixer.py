@@ -1,7 +1,6 @@
-"""FedFixer, in our reading, against a second implementation in float64."""
+"""FedFixer against a second implementation in float64, which follows the order of the authors' code."""
 
-import math
-
+import pytest
 import torch
 import toy
 import toy64
@@ -10,85 +9,97 @@ from torch.nn import functional as F
 from fednoise_core.methods.fedfixer import pass_sieve
 
 
-def test_without_choice_and_regulariser_it_is_ditto_bit_for_bit():
-    """Warm-up to the end, beta = 0: the averaged model is FedAvg's, the personal ones Ditto's."""
-    ours = toy.play("fedfixer", method={"warmup": 9, "confidence": 0.0, "strength": 0.7}).outcome.state
-    theirs = toy.play("ditto", method={"strength": 0.7}).outcome.state
-    assert torch.equal(ours.server["model"].flat, theirs.server["model"].flat)
-    assert set(ours.clients) == set(theirs.clients)
-    for c in ours.clients:
-        assert torch.equal(ours.clients[c]["personal"].flat, theirs.clients[c]["personal"].flat)
-
-
 def test_the_sieve_by_hand():
-    """p = (.7, .2, .1): mean CE over classes = (.357 + 1.609 + 2.303) / 3 = 1.423; only class 0 is below. A
-    uniform prediction passes no sample.
-    """
-    z = torch.log(torch.tensor([[0.7, 0.2, 0.1]] * 3 + [[1 / 3, 1 / 3, 1 / 3]], dtype=torch.float64))
-    assert pass_sieve(z, torch.tensor([0, 1, 2, 0])).tolist()[:3] == [1, 0, 0]
+    """p = (.7, .2, .1): mean CE over classes = (.357 + 1.609 + 2.303) / 3 = 1.423; only class 0 is below."""
+    z = torch.log(torch.tensor([[0.7, 0.2, 0.1]] * 3, dtype=torch.float64))
+    assert pass_sieve(z, torch.tensor([0, 1, 2])).tolist() == [1, 0, 0]
     z = torch.log(torch.tensor([[0.45, 0.45, 0.1]] * 3, dtype=torch.float64))
     assert pass_sieve(z, torch.tensor([0, 1, 2])).tolist() == [1, 1, 0]
-    assert pass_sieve(torch.zeros(1, 4), torch.tensor([2])).tolist() == [0]
+    assert pass_sieve(torch.zeros(1, 4), torch.tensor([2])).tolist() == [1]  # equal: a uniform prediction passes
 
 
-def naive_client(theta, v, batches, prior, choose, beta, strength, lr):
-    """(model, personal) after these batches; both choose by their state before the step."""
-    broadcast, model, personal = theta, toy64.module_of(theta), toy64.module_of(v)
-    picked = 0
-    for x, y in batches:
-        chosen, new = [], []
-        for m in (model, personal):
-            log_p = torch.log_softmax(m(x), 1).detach()
-            chosen.append([n for n in range(len(y)) if not choose or -log_p[n, y[n]] < -log_p[n].sum() / 5])
-        picked += len(chosen[0]) + len(chosen[1])
-        for m, selected, pull in ((model, chosen[1], 0.0), (personal, chosen[0], strength)):
-            flat = torch.nn.utils.parameters_to_vector(m.parameters())
-            loss = pull / 2 * (flat - broadcast).square().sum()
-            z = m(x)
-            for n in selected:
-                each = [F.cross_entropy(z[n : n + 1], torch.tensor([k])) for k in range(5)]
-                against = sum(prior[k] * each[k] for k in range(5) if each[k] < -math.log(1e-8))  # else a constant
-                loss = loss + (F.cross_entropy(z[n : n + 1], y[n : n + 1]) - beta * against) / len(selected)
-            grads = torch.autograd.grad(loss, list(m.parameters()))
-            new.append([(p - lr * g).detach() for p, g in zip(m.parameters(), grads, strict=True)])
-        for m, values in zip((model, personal), new, strict=True):
-            for p, value in zip(m.parameters(), values, strict=True):
-                p.data = value
-    return toy64.vector(model), toy64.vector(personal), picked
+@pytest.mark.parametrize(
+    ("warmup", "epochs", "expected"),
+    [
+        # a fifth of five rounds is one: two epochs of 0, then ten values from 0 to 2
+        (5, 2, [0, 0, *[2 * k / 9 for k in range(10)], 2, 2]),
+        # a fifth of four is none: four values from the first epoch on
+        (4, 1, [0, 2 / 3, 4 / 3, 2, 2, 2]),
+        (1, 1, [0, 2, 2]),
+    ],
+)
+def test_beta_by_epoch(warmup, epochs, expected):
+    fed, method, state = toy.started("fedfixer", {"warmup": warmup}, train={"epochs": epochs, "rounds": 8})
+    found = []
+    for state.round in range(1, len(expected) // epochs + 1):
+        (facts,) = fed.run_on_clients(
+            state, [3], lambda client, _: [method._plan_epoch(client, e).facts for e in range(epochs)], {}
+        )
+        assert {fact["choose"] for fact in facts} == {state.round > warmup}
+        found += [fact["beta"] for fact in facts]
+    assert found == pytest.approx(expected)
+
+
+def naive_client(theta, batches, betas, choose, strength, steps, lr):
+    """(model, number of samples that it was trained on) after these batches, each with its beta."""
+    model, personal, picked = toy64.module_of(theta), toy64.module_of(theta), 0
+
+    def select(m, x, y):
+        p = torch.softmax(m(x), 1).detach()
+        return [n for n in range(len(y)) if not choose or -p[n, y[n]].log() <= -(p[n] + 1e-8).log().mean()]
+
+    def loss(m, x, y, samples, beta):
+        total = 0.0 * m(x).sum()
+        for n in samples:
+            p = torch.softmax(m(x)[n], 0)
+            total = total + (F.cross_entropy(m(x)[n : n + 1], y[n : n + 1]) + beta * (p + 1e-8).log().mean()) / len(
+                samples
+            )
+        return total
+
+    for (x, y), beta in zip(batches, betas, strict=True):
+        rate = lr / (1 + beta)
+        for _ in range(steps):
+            by_personal, by_model = select(personal, x, y), select(model, x, y)
+            grads = torch.autograd.grad(loss(personal, x, y, by_model, beta), list(personal.parameters()))
+            with torch.no_grad():
+                for v, w, g in zip(personal.parameters(), model.parameters(), grads, strict=True):
+                    v -= rate * (g + strength * (v - w) + 0.001 * v)
+        grads = torch.autograd.grad(loss(model, x, y, by_personal, beta), list(model.parameters()))
+        with torch.no_grad():
+            for v, w, g in zip(personal.parameters(), model.parameters(), grads, strict=True):
+                w -= strength * rate * (w - v)
+                w -= rate * g
+        picked += len(by_personal)
+    return toy64.vector(model), picked
 
 
 def test_whole_rounds_against_a_second_implementation():
-    """Four rounds in float64; the regulariser's log softmax is in float32: 1e-6."""
-    beta, strength, lr = 0.3, 0.4, 0.2
+    """Four rounds in float64."""
+    strength, steps, lr, epochs = 1.5, 3, 0.2, 2
     with toy64.doubled():
-        fields = {"warmup": 2, "confidence": beta, "strength": strength}
-        fed, state, seen, theta = toy64.rounds("fedfixer", fields, 4, lr=lr)
-        personal: dict[int, torch.Tensor] = {}
+        fields = {"warmup": 2, "confidence": 0.6, "strength": strength, "personal_steps": steps}
+        _, state, seen, theta = toy64.rounds("fedfixer", fields, 4, lr=lr, epochs=epochs)
+        ramp = [0.0, 0.2, 0.4, 0.6, 0.6, 0.6, 0.6, 0.6]  # two warm-up rounds of two epochs
         shares = []
         for round in (1, 2, 3, 4):
-            models = {}
+            models, weights = {}, {}
             for c in toy64.cohort(seen, round):
-                _, y = toy.images_of(fed.world, c)
-                prior = [float((y == k).sum()) / len(y) for k in range(5)]
-                start = personal.get(c, theta)
                 batches = seen[round, c]
-                models[c], personal[c], picked = naive_client(
-                    theta, start, batches, prior, round > 2, beta, strength, lr
-                )
-                shares.append((round, picked / sum(2 * len(y) for _, y in batches)))
-            theta = toy64.mean(models)
-        torch.testing.assert_close(state.server["model"].flat, theta, rtol=0, atol=1e-6)
-        for c, v in personal.items():
-            torch.testing.assert_close(state.clients[c]["personal"].flat, v, rtol=0, atol=1e-6)
+                half = len(batches) // epochs
+                betas = [ramp[2 * round - 2]] * half + [ramp[2 * round - 1]] * half
+                models[c], weights[c] = naive_client(theta, batches, betas, round > 2, strength, steps, lr)
+                shares.append((round, weights[c] / sum(len(y) for _, y in batches)))
+            theta = sum(weights[c] * models[c] for c in models) / sum(weights.values())
+        torch.testing.assert_close(state.server["model"].flat, theta, rtol=0, atol=1e-9)
         assert {share for round, share in shares if round < 3} == {1.0}
         assert any(0 < share < 1 for round, share in shares if round > 2)
 
 
-def test_suspects_are_judged_by_the_mean_of_both_models():
+def test_clients_without_a_selected_sample_weigh_nothing_unless_none_has_any():
     fed, method, state = toy.started("fedfixer")
-    toy.round_of(method, fed, state, [3])
-    ((wrong, proposed),) = fed.run_on_clients(state, [3], method.suspect_labels, method.make_broadcast(fed, state))
-    x, y = toy.images_of(fed.world, 3)
-    z = sum(fed.net().predict(w, x) for w in (state.server["model"], state.clients[3]["personal"])) / 2
-    torch.testing.assert_close(wrong, 1 - torch.softmax(z, 1)[torch.arange(len(y)), y])
-    assert torch.equal(proposed, z.argmax(1))
+    sizes = [float(fed.sizes[c]) for c in (1, 3)]
+    assert method.weigh_updates(fed, state, [1, 3], [{"selected": torch.tensor([n])} for n in (0.0, 4.0)]) == [0, 4]
+    assert method.weigh_updates(fed, state, [1, 3], [{"selected": torch.tensor([0.0])}] * 2) == sizes
+    _, uniform, _ = toy.started("fedfixer", {"weighting": "uniform"})
+    assert uniform.weigh_updates(fed, state, [1, 3], [{"selected": torch.tensor([n])} for n in (0.0, 4.0)]) == [1, 1]

@@ -18,7 +18,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "feddyn": {"alpha": 0.1},
     "feddyn_efc": {"mu": 0.01},
     "fedefc": {"latest": 2},
-    "fedfixer": {"warmup": 1, "strength": 0.1, "confidence": 0.2},
+    "fedfixer": {"warmup": 1, "strength": 0.5},
     "fedhnl": {"pretrain": 2, "public_batch": 4},
     "fedlsr": {"ramp": 2},  # the weight of the agreement rises from 0 over half to all
     "fedmd": {"pretrain": 2, "public": 6},
@@ -58,6 +58,7 @@ SIZES = {
     **dict.fromkeys(["model", "one", "two", "control", "shift"], MODEL),  # as large as the model
     **dict.fromkeys(NUMBERS, 8),
     "centroids": 4 * 5 * 6,  # 5 classes, 6 features
+    "selected": 4,
 }
 
 
