@@ -50,7 +50,7 @@ class FedFixer(FedAvg):
     personal_steps: Annotated[int, Field(ge=1, description="K, steps of the personal model on each batch.")] = 5
     warmup: Annotated[
         Rounds, Field(description="Rounds on all samples, or their share; 0 = a tenth of all, rounded up.")
-    ] = 0
+    ] = 10
 
     @property
     def passes(self) -> int:  # type: ignore[override]

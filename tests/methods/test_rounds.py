@@ -38,8 +38,7 @@ def test_a_number_beyond_the_last_round_makes_no_run_longer(name, key):
     assert max(end for _, end in phases(name, 3, **{key: 50})) == 3
 
 
-@pytest.mark.parametrize("name", ["dividemix", "fedfixer"])
-def test_by_default_the_warm_up_is_a_tenth_of_the_rounds_rounded_up(name):
-    lengths = [make_method({"name": name}, Train(rounds=rounds)).warm_rounds for rounds in (1, 3, 10, 11, 25, 300)]
+def test_by_default_the_warm_up_of_dividemix_is_a_tenth_of_the_rounds_rounded_up():
+    lengths = [make_method({"name": "dividemix"}, Train(rounds=r)).warm_rounds for r in (1, 3, 10, 11, 25, 300)]
     assert lengths == [1, 1, 1, 2, 3, 30]
-    assert make_method({"name": name, "warmup": 7}, Train(rounds=300)).warm_rounds == 7
+    assert make_method({"name": "dividemix", "warmup": 7}, Train(rounds=300)).warm_rounds == 7
