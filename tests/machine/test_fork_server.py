@@ -84,6 +84,22 @@ def test_a_job_does_not_outlive_its_client(served):
         assert client.stdout.read() == ""  # ends when the job, too, has closed its output
 
 
+def test_a_job_gets_sigterm_when_the_process_that_started_the_server_is_killed(served, monkeypatch):
+    code = "import time\nfrom workflow_scripts.machine.fork_client import *\n"
+    code += "server = start_server(['decimal'])\nprint(os.environ[ADDRESS], flush=True)\ntime.sleep(60)\n"
+    environment = {name: value for name, value in os.environ.items() if name != ADDRESS} | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        assert parent.stdout is not None
+        with monkeypatch.context() as patch:
+            patch.setenv(ADDRESS, parent.stdout.readline().strip())
+            with start_client("sleep") as client:
+                assert client.stdout is not None
+                client.stdout.readline()
+                parent.kill()
+    assert client.returncode == -signal.SIGTERM
+
+
 def test_without_a_server_a_step_is_a_process_of_its_own(served, monkeypatch):
     for name, value in ((ADDRESS, ""), (ADDRESS, str(served / "gone")), ("OMP_NUM_THREADS", "2")):
         with monkeypatch.context() as patch:

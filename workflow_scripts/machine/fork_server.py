@@ -4,8 +4,8 @@
 
 LISTENER is the number of an inherited socket. PARENT is the number of the process that started the server. The first
 module is loaded before the first job, and the others while no job waits. The server does not load the project's own
-code: each job reads it from its working folder. All jobs share the seed of hashes. The server ends when PARENT ends.
-`fork_client.py` sends jobs to it.
+code: each job reads it from its working folder. All jobs share the seed of hashes. When PARENT ends, the server ends,
+too, and running jobs get SIGTERM. `fork_client.py` sends jobs to it.
 """
 
 import atexit
@@ -63,8 +63,13 @@ def run_module(order: dict[str, Any], files: list[int]) -> int:
     return 0
 
 
-def attend_job(client: socket.socket) -> None:
-    """Fork a job. Send the client its process number, and later its exit status and CPU seconds."""
+def attend_job(client: socket.socket, parent_file: int) -> None:
+    """Fork a job. Send the client its process number, and later its exit status and CPU seconds.
+
+    Args:
+        client: The client's connection.
+        parent_file: pidfd of the process with which the server ends. The job is asked to stop when that process ends.
+    """
     data, files, _, _ = socket.recv_fds(client, 1 << 20, 3)
     while not data.endswith(b"\n"):
         data += client.recv(1 << 20)
@@ -84,9 +89,13 @@ def attend_job(client: socket.socket) -> None:
     ended = os.pidfd_open(pid)
     with contextlib.suppress(OSError):  # the client is gone
         client.sendall(f"{pid}\n".encode())
-    waiting: list[Any] = [ended, client]
-    if ended not in select.select(waiting, [], [])[0]:  # the client has ended, so its job must end, too
-        os.kill(pid, signal.SIGKILL)
+    waiting: list[Any] = [ended, client, parent_file]
+    while ended not in (ready := select.select(waiting, [], [])[0]):
+        if client in ready:  # it has ended, so its job must end, too
+            os.kill(pid, signal.SIGKILL)
+            break
+        os.kill(pid, signal.SIGTERM)  # nobody waits for the result any more, and a run can stop at a checkpoint
+        waiting.remove(parent_file)
     _, status, used = os.wait4(pid, 0)
     with contextlib.suppress(OSError):
         client.sendall(f"{os.waitstatus_to_exitcode(status)} {used.ru_utime + used.ru_stime:.3f}\n".encode())
@@ -117,7 +126,7 @@ def serve_jobs(listener: socket.socket, parent: int, modules: list[str]) -> None
         if os.fork() == 0:
             listener.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            attend_job(client)
+            attend_job(client, parent_file)
             os._exit(0)
         client.close()
     shutil.rmtree(os.path.dirname(listener.getsockname()), ignore_errors=True)
