@@ -1,4 +1,4 @@
-"""The code hash: comments, docstrings and formatting do not count, all other code that a step imports does."""
+"""The code hash: comments, texts and formatting do not count, all other code that a step imports does."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ PLAIN = '''
         return total
     class C:
         """A class."""
-        mu: Annotated[float, Field(ge=0)] = 1.0
+        mu: Annotated[float, Field(ge=0, description="A weight.")] = 1.0
 '''
 METHODS = "\n    METHODS = {'one': 'fednoise_core.m:One'}"
 SAME = {  # replace this by that in PLAIN
@@ -70,6 +70,8 @@ SAME = {  # replace this by that in PLAIN
     "blank lines": ("    import json", "\n\n    import json\n"),
     "brackets": ("return total", "return (total)"),
     "docstring": ("Sum.", "The sum."),
+    "error text": ("is missing", "is not there"),
+    "description of a setting": ("A weight", "The weight"),
     "line of a registry": ("import json", "import json" + METHODS.replace("}", ", 'two': 'fednoise_core.m:Two'}")),
 }
 OTHER = {
@@ -83,7 +85,7 @@ OTHER = {
     "statement goes": ("        total = 0\n", ""),
     "further import": ("import json", "import json, math"),
     "local variable": ("total", "result"),
-    "error text": ("is missing", "is not there"),
+    "type of an error": ("ValueError", "KeyError"),
 }
 
 

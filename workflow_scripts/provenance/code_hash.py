@@ -1,6 +1,7 @@
 """Hash of a step's code: its script and every project module that the script imports, directly or indirectly.
 
-The hash covers syntax trees without docstrings, so it does not depend on comments, docstrings and formatting.
+The hash covers syntax trees without docstrings, so it does not depend on comments, docstrings and formatting. Neither
+does it depend on messages of exceptions and descriptions of settings.
 
 Entries of a registry ("name": "project.module:object") do not count, so that a new method does not change the hash of
 other methods. Callers therefore name the file and object that they use as "file.py:object". They also name modules that
@@ -93,10 +94,14 @@ _open_parser = functools.cache(_Parser)
 
 
 def _remove_uncounted(tree: ast.Module) -> ast.Module:
-    """Remove docstrings, lines of registries and imports for type checkers."""
+    """Remove docstrings, messages, descriptions, lines of registries and imports for type checkers."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = node.body[ast.get_docstring(node, clean=False) is not None :]
+        elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            node.exc.args, node.exc.keywords = [], []
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Field":
+            node.keywords = [word for word in node.keywords if word.arg != "description"]
         elif isinstance(node, ast.Dict):
             pairs = [pair for pair in zip(node.keys, node.values, strict=True) if not _is_registry_line(pair[1])]
             node.keys, node.values = [key for key, _ in pairs], [value for _, value in pairs]
