@@ -160,7 +160,7 @@ def apply_openset_images(arrays: Arrays, labels: Labels, donor: Arrays | None) -
         The data set with the foreign images, or `arrays` itself if no image is replaced.
 
     Raises:
-        SpecError: The foreign images are missing.
+        SpecError: The foreign images are missing, or they are those of another donor than the labels were made with.
     """
     if labels.replaced is None:
         return arrays
@@ -169,4 +169,6 @@ def apply_openset_images(arrays: Arrays, labels: Labels, donor: Arrays | None) -
     if images is None:
         missing = "public images" if from_public else "the donor data set's arrays"
         raise SpecError(f"labels: their open-set noise needs {missing}")
+    if donor is not None and labels.spec.get("donor") not in (None, labels_digest(donor.y_train, donor.classes)):
+        raise SpecError("labels: made with another donor; pass the data set that fn.inject got")
     return dataclasses.replace(arrays, x_train=labels.replace_images(arrays.x_train, images))

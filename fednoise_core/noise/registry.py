@@ -154,6 +154,8 @@ def inject(
     if isinstance(rng, np.random.RandomState):  # the authors' code continues to draw from it
         arrays["generator"] = pack_generator(rng)
     record = {"noise": spec, "seed": seed, "nominal_rate": nominal_rate(spec, K), "notes": dict(result.notes)}
+    if needs_donor(spec):
+        record["donor"] = labels_digest(donor.y, donor.classes)
     labels = Labels.measured(result.y_noisy.copy(), y, K, source.clean_known, record, clients, **arrays)
     labels.check()
     return labels

@@ -25,6 +25,7 @@ from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError, json_digest
 from fednoise_core.label_errors.files import SITES, SUSPECTS, write_confusion
 from fednoise_core.methods.coteaching import Coteaching
+from fednoise_core.noise.registry import inject
 from fednoise_core.ops.weights import Weights
 from fednoise_core.testing.test_contract import FILES
 
@@ -328,6 +329,16 @@ def openset(donor: str):
     return dataclasses.replace(
         base, noisy=base.clean, replaced=np.array([0, 5]), donor=np.array([3, 1]), rate=2 / toy.N, spec=spec
     )
+
+
+def test_open_set_noise_refuses_another_donor_of_the_same_size():
+    """Numbers of images alone would fit, and give other images without a word."""
+    data, spec = toy.arrays(), {"kind": "openset_images", "rate": 0.1, "donor": "elsewhere"}
+    other = dataclasses.replace(data, y_train=(data.y_train + 1) % data.classes)
+    labels = inject(data, spec, 0, donor=data)
+    run_federation(data, labels, toy.toy_partition(), "fedavg", toy.TRAIN, donor=data)
+    with pytest.raises(SpecError, match=r"made with another donor; pass the data set that fn\.inject got"):
+        run_federation(data, labels, toy.toy_partition(), "fedavg", toy.TRAIN, donor=other)
 
 
 def test_open_set_noise_shows_images_of_the_donor_or_of_the_public_part():

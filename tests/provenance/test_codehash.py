@@ -153,6 +153,7 @@ def test_an_edited_module_is_parsed_again(root: Path, tmp_path: Path) -> None:
     [
         ("fednoise_core/c.py", "from fednoise_core.far import thing\n", "fednoise_core/far/thing.py"),
         ("mine.py", "import helper\n", "helper.py"),  # the user's
+        ("fednoise_core/c.py", "import helper\n", "helper.py"),  # a registered noise model that uses a file of the user
     ],
 )
 def test_a_name_that_became_a_module_is_seen(root: Path, start: str, text: str, file: str) -> None:

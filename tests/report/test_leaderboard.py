@@ -332,7 +332,7 @@ def test_a_note_names_a_method_without_a_rank_whose_rate_is_the_true_one(tmp_pat
     runs = [make_run("told", f"noise{n}", seed, 71, as_told=n == 0) for n in range(3) for seed in range(3)]
     spec = registry.complete_spec({"kind": "leaderboard", "metric": "last"})
     write_csv(tmp_path / "table.csv", registry.find_kind(spec).frame([*make_board(3), *runs], spec))
-    notes = registry.lay_out_table(read_csv(tmp_path / "table.csv"), spec).notes
+    notes = registry.lay_out_table(registry.read_table(tmp_path / "table.csv", spec), spec).notes
     assert "Without a rank, as runs are missing or may not be compared: Told." in notes
     assert any(note.startswith("The noise rate that Told assumes is the true one in “40 % of") for note in notes)
 

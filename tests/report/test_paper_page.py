@@ -24,14 +24,14 @@ from workflow_scripts.docgen.published_runs import pack_runs
 from workflow_scripts.provenance.checksums import write_sums
 from workflow_scripts.report.figures import draw, style
 from workflow_scripts.report.pages.paper_sections import _describe_gains
-from workflow_scripts.report.runs.csv_files import read_csv
 from workflow_scripts.report.tables.claims import NOT_RUN, STATES, VOID, judge_claims
-from workflow_scripts.report.tables.registry import build_table, complete_spec
+from workflow_scripts.report.tables.registry import build_table, complete_spec, read_table
 from workflow_scripts.report.tables.scorecard import JUDGED, score_table
 from workflow_scripts.study.paper_settings import settings_provenance
 from workflow_scripts.study.study import Study
 
 ROOT = Path(__file__).parents[2]
+REPRODUCTION = {"kind": "reproduction"}
 CONFIG = read_yaml(ROOT / "config/config.yaml")
 
 
@@ -117,7 +117,7 @@ def test_a_paper_is_published_as_far_as_it_was_run(config_copy: Path, capsys: py
     assert rows[0]["digest"] == json_digest(record["spec"])
     assert rows[0]["code"] == record["code"]
     assert (rows[0]["device"], rows[0]["versions"]) == ("cpu", "numpy 2.3.0, python 3.11.9, torch 2.14.1")
-    cells = read_csv(out / "table3.csv")
+    cells = read_table(out / "table3.csv", REPRODUCTION)
     fedavg = cells[(cells["dataset"] == "mnist") & (cells["method"] == "fedavg") & (cells["seeds"] == 1)]
     assert float(rows[0]["accuracy"]) == pytest.approx(fedavg["ours_mean"].iloc[0], abs=1e-3)
     assert capsys.readouterr().err == ""
@@ -164,7 +164,7 @@ def test_a_publication_counts_the_runs_of_an_earlier_one(config_copy: Path) -> N
     publish_study(later, out)
     text = (out / "README.md").read_text(encoding="utf-8")
     assert f"CPU hours, and 4 runs on a GPU; 8 of {count_runs(later)} runs; `snakemake" in text
-    assert read_csv(out / "table3.csv")["seeds"].sum() == 8
+    assert read_table(out / "table3.csv", REPRODUCTION)["seeds"].sum() == 8
     origins = read_texts(out / "origins.csv")
     assert set(origins[origins["device"] == "NVIDIA H100"]["method"]) == {"rofl-oracle", "sce"}
     assert trained < set(origins["run"])
@@ -218,7 +218,7 @@ def test_rows_of_other_scales_stand_beside_those_of_the_page_and_decide_no_claim
         rows = [line.strip("| ").split(" | ") for line in scales.splitlines() if line.startswith("| cpunarrow")]
         assert {row[1] for row in rows} == {"Fashion-MNIST · noise 0.4 · 3 classes a client"}
         assert {row[2]: row[5] for row in rows} == printed
-        cells = read_csv(out / "table4.csv")
+        cells = read_table(out / "table4.csv", REPRODUCTION)
         (ours,) = cells.loc[(cells["dataset"] == "fashion_mnist") & (cells["seeds"] > 0), "ours_mean"]  # FedAvg
         assert [row[4] for row in rows] == [f"{ours:.2f} (1)", "not run", "not run"]
         origins = read_texts(out / "origins.csv")
@@ -285,7 +285,7 @@ def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(config_copy: Path)
     study = run_paper("fedmixcon", noise=["sym40-exact"], partition=["classes3"], method=["fedavg", "sce", "fedlsr"])
     out = config_copy / "docs/results/fedmixcon"
     publish_study(study, out)
-    scores = score_table(read_csv(out / "table3.csv"))
+    scores = score_table(read_table(out / "table3.csv", REPRODUCTION))
     assert sum(scores.cells[name] for name in JUDGED) == scores.ran == 6
     text = section((out / "README.md").read_text(encoding="utf-8"), "Reproduction")
     line = next(line for line in text.splitlines() if line.startswith("| Table 3"))

@@ -10,7 +10,7 @@ from fake_runs import write_study
 from scipy import stats
 
 from fednoise_core.io import ArtifactError
-from workflow_scripts.report.runs.csv_files import read_csv, write_csv
+from workflow_scripts.report.runs.csv_files import write_csv
 from workflow_scripts.report.runs.run import listed_runs
 from workflow_scripts.report.tables import claims, intervals, latex, markdown, registry
 from workflow_scripts.report.tables.scorecard import column_ranks, compare_numbers
@@ -225,7 +225,7 @@ def build_table(root: Path, tmp_path: Path) -> Any:
         full = {**base, **spec}
         runs = [run for run in listed_runs(root / "runs.json") if (run.method, run.seed) != without]
         write_csv(tmp_path / "t.csv", registry.build_table(runs, full))
-        table = read_csv(tmp_path / "t.csv")
+        table = registry.read_table(tmp_path / "t.csv", full)
         return table, registry.lay_out_table(table, full)
 
     return build

@@ -225,6 +225,27 @@ def test_a_users_error_is_not_tried_again(workflow: Workflow) -> None:
     assert "retries" not in "".join(path.read_text() for path in workflow.path("rules").iterdir())
 
 
+def test_an_error_in_a_kind_names_the_part_of_the_study_and_the_line(workflow: Workflow) -> None:
+    """The study's tables share a kind, as may those of several studies, and addresses do not name them."""
+    table, figure = (f"workflow_scripts/report/{file}.py" for file in ("tables/accuracy", "figures/results/curves"))
+    with (
+        workflow.edited(table, "    return Grid(", "    frame['nothing']\n    return Grid("),
+        workflow.edited(figure, "    x = settings.x\n", "    x = settings.y\n"),
+    ):
+        lines = [
+            f"{path}, line {1 + workflow.path(path).read_text().split(text)[0].count(chr(10))}"
+            for path, text in ((table, "frame['nothing']"), (figure, "settings.y"))
+        ]
+        output = workflow("snakemake", "--cores", "2", "toy", check=False)
+    reasons = [line for line in output.splitlines() if line.startswith(("table: ", "figure: "))]
+    missing = "AttributeError: 'CurvesSettings' object has no attribute 'y'"
+    assert sorted(reasons) == [
+        f"figure: {STUDY}: figures.curves: {missing} ({lines[1]})",
+        f"table: {STUDY}: tables.main: KeyError: 'nothing' ({lines[0]})",
+        f"table: {STUDY}: tables.plain: KeyError: 'nothing' ({lines[0]})",
+    ]
+
+
 def test_versions_are_part_of_the_address(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under another torch all runs are new; results of accepted versions stay, and the table says which they are."""
     targets = planned(workflow, monkeypatch)

@@ -3,7 +3,8 @@
 fednoise prune [--yes]
 
 Files of all studies are kept, whether configured or not, at all scales and for all subsets. If a study cannot be
-planned, its files are not known, so nothing is listed. Below store/ and results/ no link is followed.
+planned, its files are not known, so nothing is listed. Below store/ and results/ no link is followed. If DVC has
+recorded what was moved, `fednoise record --accept store` accepts all folders that are gone.
 """
 
 import argparse

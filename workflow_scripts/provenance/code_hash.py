@@ -64,6 +64,7 @@ class _Parser:
 
     def __init__(self, root: Path) -> None:
         self.root, self.changed, self.cache = root, False, dict[str, Any]()
+        self.has_libraries = (root / "numpy").is_dir()  # true after `pip install .`
         self.find_file = functools.cache(functools.partial(module_file, root))
         with contextlib.suppress(OSError, ValueError):
             self.cache |= json.loads((root / CACHE).read_text(encoding="utf-8"))
@@ -79,7 +80,7 @@ class _Parser:
         _, digest, imports = self.cache[file]
         packages = [".".join(folders[:depth]) for depth in range(1, len(folders) + 1)]
         dotted = {name for names in (*imports, packages) for name in names if name}
-        if file.split("/")[0] in PACKAGES:  # an installed library has numpy and torch in its folder
+        if self.has_libraries and file.split("/")[0] in PACKAGES:
             dotted = {name for name in dotted if name.split(".")[0] in PACKAGES}
         return digest, [path for name in dotted if (path := self.find_file(name)) is not None]
 
@@ -100,7 +101,7 @@ def _remove_uncounted(tree: ast.Module) -> ast.Module:
             node.body = node.body[ast.get_docstring(node, clean=False) is not None :]
         elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             node.exc.args, node.exc.keywords = [], []
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Field":
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Field":
             node.keywords = [word for word in node.keywords if word.arg != "description"]
         elif isinstance(node, ast.Dict):
             pairs = [pair for pair in zip(node.keys, node.values, strict=True) if not _is_registry_line(pair[1])]

@@ -61,7 +61,7 @@ def describe_lost(folders: Iterable[Path], record: Collection[str]) -> str:
     if not lost:
         return ""
     count = f"{len(lost)} recorded folder{'s are' if len(lost) > 1 else ' is'} not here, such as {lost[0]}"
-    return f"{count}. `dvc pull` brings them back. Removed on purpose: `fednoise record --accept FOLDER`"
+    return f"{count}. `dvc pull` brings them back. Removed on purpose: `fednoise record --accept FOLDER` (all: store)"
 
 
 def find_forgeries(folders: Iterable[Path], record: Mapping[str, Mapping[str, str]]) -> dict[Path, list[str]]:

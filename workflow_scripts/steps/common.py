@@ -12,6 +12,7 @@ import argparse
 import errno
 import json
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
         help="JSON list of {dataset, noise, partition, method, seed, dir, labels, partition_file, arrays}, or "
         "a study's index.csv",
     )
+    parser.add_argument("--place", default="", help="place of the settings in the study's file, for errors")
 
 
 def make_setting_parser(artifact: str, text: str | None) -> argparse.ArgumentParser:
@@ -93,6 +95,7 @@ def run_step(name: str, work: Callable[[], str], args: argparse.Namespace, **nam
     Returns:
         The exit status.
     """
+    label = ": ".join(filter(None, (name, vars(args).get("place"))))
     try:
         if args.code:
             steps = StepCode(ROOT)
@@ -102,8 +105,22 @@ def run_step(name: str, work: Callable[[], str], args: argparse.Namespace, **nam
             write_sums(args.sums.parent)
         print(line)
     except (SpecError, ArtifactError, CodeChanged, OSError) as error:
-        return report_error(name, error)
+        return report_error(label, error)
+    except Exception as error:  # the last line names the part of the study, and the line of a user's own code
+        traceback.print_exc()
+        print(f"{label}: {type(error).__name__}: {error}{_find_line(error)}", file=sys.stderr)
+        return 1
     return 0
+
+
+def _find_line(error: Exception) -> str:
+    """Find the innermost line of the project's code that an error passed through: " (file, line 1)", or ""."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename).resolve()
+        # the project's folder may hold .venv
+        if file.is_file() and file.is_relative_to(ROOT) and "site-packages" not in file.relative_to(ROOT).parts:
+            return f" ({file.relative_to(ROOT)}, line {frame.lineno})"
+    return ""
 
 
 def report_error(name: str, error: Exception) -> int:

@@ -32,7 +32,8 @@ def plan_tables(study: Study) -> dict[str, Plan]:
         chosen, step_spec = study.select_runs(spec), {"name": name, "spec": as_whole_numbers(spec)}
         mark = json_digest(step_spec, code, _reference_digests(spec), _row_digests(chosen))
         folder = f"store/tables/{spec['kind']}/{mark}"
-        plans[name] = Plan(folder, code, _run_plans(chosen), spec=step_spec | {"runs": [run.row for run in chosen]})
+        step_spec |= {"runs": [run.row for run in chosen], "place": str(study.place / "tables" / name)}
+        plans[name] = Plan(folder, code, _run_plans(chosen), spec=step_spec)
     return plans
 
 
@@ -61,7 +62,8 @@ def plan_figures(study: Study) -> dict[str, Plan]:
             inputs = _input_plans(chosen)
             step_spec["spec"].pop("methods", None)
         folder = f"store/figures/{spec['kind']}/{json_digest(step_spec, code, _reference_digests(spec), marks)}"
-        plans[name] = Plan(folder, code, inputs, spec=step_spec | {"runs": rows})
+        step_spec |= {"runs": rows, "place": str(study.place / "figures" / name)}
+        plans[name] = Plan(folder, code, inputs, spec=step_spec)
     return plans
 
 

@@ -315,7 +315,8 @@ class Targets:
             for name in ("spec", "study", "shown"):
                 if name in plan.spec:
                     arguments += [f"--{name}", self._write_list(_json_preserving_order(plan.spec[name]), "json")]
-            arguments += ["--name", plan.spec["name"]] if "name" in plan.spec else []
+            for name in ("name", "place"):
+                arguments += [f"--{name}", plan.spec[name]] if name in plan.spec else []
         return shlex.join(arguments)
 
     def remove_lists(self) -> None:

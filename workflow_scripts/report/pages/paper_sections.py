@@ -18,13 +18,13 @@ import pandas as pd
 from workflow_scripts.report.figures.results.common import find_common_time
 from workflow_scripts.report.figures.results.gains import compare_gains
 from workflow_scripts.report.runs import frames
-from workflow_scripts.report.runs.csv_files import csv_text, read_csv
+from workflow_scripts.report.runs.csv_files import csv_text
 from workflow_scripts.report.runs.frames import RUN
 from workflow_scripts.report.runs.run import RecordedRun, list_timed
 from workflow_scripts.report.runs.statistics import LEVEL
 from workflow_scripts.report.tables.claims import DISAGREES, NOT_RUN, VOID, Claim, judge_claims, list_comparisons
 from workflow_scripts.report.tables.intervals import PROCESSOR
-from workflow_scripts.report.tables.registry import build_table, find_kind, select_table_runs
+from workflow_scripts.report.tables.registry import build_table, find_kind, read_table, select_table_runs
 from workflow_scripts.report.tables.reproduction_layout import format_ours, format_paper
 from workflow_scripts.report.tables.scorecard import JUDGED, KEYS, Score, score_table, states_words
 from workflow_scripts.report.tables.setup import is_same_value
@@ -100,7 +100,7 @@ def paper_parts(
         return None
     paper, scale = study["paper"], str(study.get("scale") or "paper")
     frames = {
-        name: read_csv(Path(root) / "tables" / f"{name}.csv")
+        name: read_table(Path(root) / "tables" / f"{name}.csv", spec)
         for name, spec in study["tables"].items()
         if find_kind(spec).of_a_paper
     }

@@ -11,37 +11,11 @@ from fednoise_core.io import ArtifactError, open_atomic, read_texts, safe_cell
 from workflow_scripts.report.text.escape import one_line
 
 TEXT = (
-    "dataset",
-    "noise",
-    "partition",
-    "dataset_label",
-    "noise_label",
-    "partition_label",
-    "method",
-    "method_label",
-    "view",
-    "device",
-    "parameters",
-    "marks",
-    "versions",
-    "metric",
-    "member",
-    "scale",
-    "paper",
-    "note",
-    "verdict",
-    "parameter",
-    "ours",
-    "ours_by_seed",
-    "ours_swing_by_seed",
-    "ours_peak_by_seed",
-    "collapsed",
-    "runs_by_seed",
-    "column",
-    "class_name",
-    "predicted_name",
+    *("dataset", "noise", "partition", "method"),
+    *("dataset_label", "noise_label", "partition_label", "method_label"),
+    *("view", "metric", "marks", "versions"),
 )
-"""Columns of a table's CSV that stay text when it is read back; all others are numbers."""
+"""Columns of text in tables of every kind. `TableKind.texts` has those of one kind."""
 
 DECIMALS = 4  # of percentages, far more precise than any spread, so that rounding does not change what is shown
 

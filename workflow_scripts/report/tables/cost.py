@@ -103,4 +103,4 @@ def _lay_out_cost(frame: pd.DataFrame, spec: Spec) -> Grid:
     )
 
 
-KIND = TableKind(settings=CostSettings, frame=_cost_frame, layout=_lay_out_cost)
+KIND = TableKind(settings=CostSettings, frame=_cost_frame, layout=_lay_out_cost, texts=["device", "parameters"])

@@ -202,4 +202,10 @@ def _gain_cell(cells: pd.DataFrame) -> Cell:
     return Cell(diverged_words(row) or format_interval(row, "gain"), bool(row["ahead"] > 0))
 
 
-KIND = TableKind(settings=LeaderboardSettings, frame=_leaderboard_frame, layout=_lay_out_leaderboard, of_accuracy=True)
+KIND = TableKind(
+    settings=LeaderboardSettings,
+    frame=_leaderboard_frame,
+    layout=_lay_out_leaderboard,
+    texts=["note"],
+    of_accuracy=True,
+)

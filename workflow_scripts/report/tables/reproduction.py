@@ -284,6 +284,7 @@ KIND = TableKind(
             {"id": "above", "says": "FedEFC is above FedAvg", "place": "table 2", "above": ["fedefc", "fedavg"]}
         ],
     },
+    texts=["member", "scale", "paper", "note", "verdict", "ours_by_seed", *BY_SEED],
     context={
         "cells": (),
         "labels": {},

@@ -101,6 +101,7 @@ KIND = TableKind(
     frame=_setup_frame,
     layout=_lay_out_setup,
     example={"file": "config/papers/tables/fedefc_table1.csv"},
+    texts=["parameter", "column", "paper", "ours", "scale"],
     context={"ours": (), "scale": "paper"},
     without_runs=True,
     of_a_paper=True,
