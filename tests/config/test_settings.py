@@ -330,6 +330,23 @@ BAD = {
         at("grid", 0, "datasets", to=["digit"]),
         "toy.yaml: grid[0].datasets: unknown data set 'digit'; did you mean 'digits'?",
     ),
+    "labels that the data lack": (
+        at("grid", 0, "noises", to=["given"]),
+        "toy.yaml: grid[0]: noise 'given': data set 'digits' has no labels as collected; choose another noise",
+    ),
+    "people's labels without the setting": (
+        lambda s: s["grid"][0].update(datasets=["cifar10"], noises=["human-worst"]),
+        "toy.yaml: grid[0]: noise 'human-worst': data set 'cifar10' has no labels as collected; choose another noise, "
+        "or write `human: true` in the data set's settings",
+    ),
+    "owners that the data lack": (
+        at("grid", 0, "partitions", to=["natural"]),
+        "toy.yaml: grid[0]: partition 'natural': data set 'digits' has no client ids; choose another partition",
+    ),
+    "owners that the user's data lack": (
+        lambda s: s["grid"][0].update(datasets=["tiny"], partitions=["natural"]),
+        "toy.yaml: grid[0]: partition 'natural': data set 'tiny' has no client ids; choose another partition",
+    ),
     "unknown noise kind": (
         at("noises", "mine", "kind", to="symetric"),
         "unknown noise 'symetric'; did you mean 'symmetric'?",
