@@ -357,6 +357,27 @@ BAD = {
         "(K-2)/(K-1). Flips between look-alike classes of CIFAR-10, which papers call asymmetric too, are kind "
         "semantic.",
     ),
+    "noise id with another rate": (
+        at("grid", 0, "noises", to=["sym50"]),
+        "toy.yaml: grid[0].noises: unknown noise 'sym50'; define it: noises: {sym50: {kind: symmetric, rate: 0.5}}",
+    ),
+    "method id with another rate": (
+        at("grid", 0, "methods", to=["coteaching-5"]),
+        "toy.yaml: grid[0].methods: unknown method 'coteaching-5'; define it: methods: {coteaching-5: {name: "
+        "coteaching, forget_rate: 0.05}}",
+    ),
+    "misspelt noise id with a rate": (
+        at("grid", 0, "noises", to=["symm40"]),
+        "toy.yaml: grid[0].noises: unknown noise 'symm40'; did you mean 'sym40'?",
+    ),
+    "number of seeds": (
+        at("seeds", to=3),
+        "toy.yaml: seeds: expected list of 1 or more different integers ≥ 0, such as [0, 1, 2], got 3",
+    ),
+    "percent": (
+        at("noises", "mine", "rate", to=40),
+        "toy.yaml: noises.mine.rate: expected number, 0 ≤ x ≤ 1, got 40; 40 % is 0.4",
+    ),
     "unknown noise id": (
         at("grid", 0, "noises", to=["mien"]),
         "toy.yaml: grid[0].noises: unknown noise 'mien'; did you mean",
@@ -483,6 +504,14 @@ def test_bad_study(folder: Path, case: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_wrong_indentation_is_named(folder: Path) -> None:
+    text = yaml.safe_dump({**STUDY, "tables": None, "main": {"kind": "accuracy"}})
+    (folder / "config/studies/toy.yaml").write_text(text)
+    problem = r"toy.yaml: tables: expected \{…\}, got null; indent the lines that belong to it, or leave it out\n"
+    with pytest.raises(SpecError, match=problem):
+        Study(project(folder), "toy")
+
+
 def test_a_study_with_another_ending_is_named(folder: Path) -> None:
     write(folder, "config/studies/mine.yml", STUDY)
     with pytest.raises(SpecError, match=r"^config/studies/mine.yml: rename it to mine.yaml$"):
@@ -528,7 +557,10 @@ def test_overrides_make_other_runs_in_a_folder_of_their_own(folder: Path) -> Non
     [
         ("train.rl=0.05", "toy.yaml with train.rl=0.05: train.rl: unknown key; did you mean 'lr'?"),
         ("train.lr=fast", 'toy.yaml with train.lr=fast: train.lr: expected number ≥ 0, got "fast"'),
-        ("seeds=3", "toy.yaml with seeds=3: seeds: expected list of 1 or more different integers ≥ 0, got 3"),
+        (
+            "seeds=3",
+            "toy.yaml with seeds=3: seeds: expected list of 1 or more different integers ≥ 0, such as [0, 1, 2], got 3",
+        ),
         ("trian.lr=1", "toy.yaml with trian.lr=1: trian: unknown key; did you mean 'train'?"),
         ("noises.sym40.rat=1", "toy.yaml with noises.sym40.rat=1: noises.sym40.rat: unknown key"),
         ("train.lr={", "config: set.train.lr: line 2: "),

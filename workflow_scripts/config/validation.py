@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import json
 import operator
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -67,8 +68,17 @@ def check_model(model: type[Settings], value: Any, place: ConfigPath) -> None:
         model.model_validate(value)
     except pydantic.ValidationError as error:
         problems = describe_problems(error, value, json_schema(model))
-        errors = [str(functools.reduce(operator.truediv, keys, place).error(problem)) for keys, problem in problems]
+        errors = [
+            str(functools.reduce(operator.truediv, keys, place).error(f"{problem}{_hint_at_indentation(problem)}"))
+            for keys, problem in problems
+        ]
         raise SpecError("\n".join(errors)) from None
+
+
+def _hint_at_indentation(problem: str) -> str:
+    """Return a hint for a key without a value, whose lines are probably not indented below it."""
+    empty = re.fullmatch(r"expected (\{|list ).*, got null", problem)
+    return "; indent the lines that belong to it, or leave it out" if empty else ""
 
 
 class Schemas:
