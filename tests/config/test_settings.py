@@ -120,6 +120,63 @@ def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(
         planned({"name": named})
 
 
+OWN_LABELS = """from typing import Annotated
+import numpy as np
+from pydantic import Field
+from fednoise_core.noise.sampling import NoiseResult, noise_model
+from fednoise_core.partition.schemes import partition_scheme
+@noise_model(example={"step": 1}, nominal_rate=lambda spec, K: 0.25)
+def ladder(y, K, rng, *, clients: list, step: Annotated[int, Field(ge=1, description="Step.")] = 1) -> NoiseResult:
+    "Labels climb."
+    return NoiseResult((y + step) % K, None)
+@partition_scheme(example={"clients": 4}, labels="clean")
+def strips(labels, C, rng) -> list:
+    "Strips."
+    return np.array_split(np.arange(len(labels)), C)
+def plain(y, K, rng): ...
+"""
+
+
+def test_a_noise_and_a_partition_of_ones_own_are_checked_and_hashed_like_any_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "own_labels.py").write_text(OWN_LABELS)
+    (folder / "fednoise_core").symlink_to(ROOT / "fednoise_core")
+    monkeypatch.syspath_prepend(folder)
+
+    def planned(noise: dict[str, Any], partition: dict[str, Any]) -> Any:
+        change = {"noises": {"own": noise}, "partitions": {"own": partition}, "figures": {}}
+        block = {**STUDY["grid"][0], "noises": ["own"], "partitions": ["own"]}
+        write(folder, "config/studies/toy.yaml", {**STUDY, **change, "grid": [block]})
+        return list(Study(project(folder), "toy").runs)[-1]
+
+    noise, partition = {"kind": "own_labels:ladder"}, {"kind": "own_labels:strips", "clients": 4}
+    spec = planned({**noise, "step": 1}, partition).spec
+    assert (spec["noise"], spec["partition"]) == (noise, partition)
+    assert spec["method"]["forget_rate"] == 0.25  # oracle_nominal
+    for family in ("noise", "partition"):
+        kind = {"noise": noise, "partition": partition}[family]["kind"]
+        assert "own_labels.py" in StepCode(folder).step_entries(family, **{family: [kind]})
+    for wrong, message in (
+        ({**noise, "step": 0}, r"step: expected integer ≥ 1, got 0"),
+        ({**noise, "stepp": 1}, "stepp: unknown key; did you mean 'step'?"),
+        ({"kind": "own_labels:plain"}, r"kind: 'own_labels:plain': write @noise_model\(…\) above the function"),
+        ({"kind": "own_labels:strips"}, r"kind: 'own_labels:strips': write @noise_model\(…\) above the function"),
+        ({"kind": "own_labels:laddr"}, "kind: 'own_labels:laddr': AttributeError"),
+        ({"kind": "nowhere:ladder"}, "kind: 'nowhere:ladder': ModuleNotFoundError"),
+        ({"kind": "ladder"}, "kind: unknown noise 'ladder'"),
+    ):
+        with pytest.raises(SpecError, match=rf"^config/studies/toy\.yaml: noises\.own\.{message}"):
+            planned(wrong, partition)
+    with pytest.raises(
+        SpecError, match=r"partitions\.own\.kind: 'own_labels:ladder': write @partition_scheme\(…\) above"
+    ):
+        planned(noise, {"kind": "own_labels:ladder"})
+    (folder / "own_labels.py").unlink()
+    with pytest.raises(SpecError, match=r"toy\.yaml: noises\.own\.kind: expected a module in the project's folder"):
+        planned(noise, partition)
+
+
 def test_every_study_of_the_repository_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     for config in [{}, *(read_yaml(path) for path in sorted((ROOT / "config/scales").glob("*.yaml")))]:

@@ -31,6 +31,9 @@ def check_setting(project: Project, dataset: str, noise: Defined, partition: Def
         SpecError: They are not compatible.
     """
     (noise_id, noise_spec, noise_place), (partition_id, partition_spec, partition_place) = noise, partition
+    for spec, where in ((noise_spec, noise_place), (partition_spec, partition_place)):
+        if ":" in spec["kind"]:
+            _find_own_code(project, spec["kind"], where / "kind")
     if noises.needs_partition(noise_spec) and partitions.needs_labels(partition_spec):
         raise place.error(
             f"noise {noise_id!r} needs the partition and partition {partition_id!r} needs the noisy labels: "
