@@ -32,7 +32,7 @@ from fednoise_core.label_errors.estimate import WRONG
 from fednoise_core.methods.own import own_method
 from fednoise_core.nets.module import Factory, with_named_nets
 from fednoise_core.noise.labels import Labels
-from fednoise_core.noise.registry import oracle_rate
+from fednoise_core.noise.registry import NOISES, oracle_rate
 from fednoise_core.settings.declare import check_keys, did_you_mean
 from fednoise_core.settings.functions import check_float, expect_type
 from fednoise_core.settings.train import Train
@@ -330,7 +330,8 @@ def _tell_rate(method: Any, labels: Any) -> Any:
     told = [key for key, value in method.items() if isinstance(value, str) and value == ORACLE]
     if not told:
         return method
-    rate = oracle_rate(labels.spec["noise"], labels.classes)
+    noise = labels.spec["noise"]  # from a file, perhaps; so a function of the user's own is not imported
+    rate = oracle_rate(noise, labels.classes) if noise["kind"] in NOISES else labels.nominal_rate
     if rate is None:
         raise SpecError(
             f"method.{told[0]}: no nominal rate of these labels is known. Give a number instead of {ORACLE}"

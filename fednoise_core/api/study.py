@@ -107,11 +107,12 @@ def study(folder: str | os.PathLike[str]) -> StudyFrame:
 
 
 def _defaults(key: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the default settings of one part of a run. A user's own method is not imported and gets no defaults."""
+    """Return the default settings of one part of a run. What is the user's own is not imported and gets no defaults."""
     if key == "train":
         return with_defaults(Train, {})
     if key == "method":
         return with_defaults(method_class(spec["name"]), {}) if spec["name"] in METHODS else {}
     if key == "dataset":
         return with_defaults(load_source(spec["source"]), {})
-    return with_defaults(resolve_kind(spec, NOISES if key == "noise" else PARTITIONS, key), {})
+    registry: Mapping[str, Any] = NOISES if key == "noise" else PARTITIONS
+    return with_defaults(resolve_kind(spec, registry, key), {}) if spec["kind"] in registry else {}

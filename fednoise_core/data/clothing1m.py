@@ -77,6 +77,11 @@ class Clothing1M(Dataset):
         return len(_read_lines(lists / TRAIN[0])), len(_read_lines(lists / NAMES)), (side, side)
 
     @classmethod
+    def missing_inputs(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> set[str]:
+        """It has no owners."""
+        return {"client_ids"}
+
+    @classmethod
     def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
         """List the lists of images and labels, but not the images themselves."""
         lists = _find_lists(spec, places)[1]

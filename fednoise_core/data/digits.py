@@ -54,3 +54,8 @@ class Digits(Dataset):
     def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
         """The published ones, less the test samples."""
         return N - int(spec.get("test", TEST)), 10, (8, 8)
+
+    @classmethod
+    def missing_inputs(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> set[str]:
+        """They have neither."""
+        return {"given", "client_ids"}

@@ -76,6 +76,12 @@ class Encoded(ImageFolder):
         return samples, classes, (1, 1)
 
     @classmethod
+    def missing_inputs(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> set[str]:
+        """Name what the images lack."""
+        source, inner = _find_source(spec, places)
+        return source.missing_inputs(inner, places)
+
+    @classmethod
     def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
         """List what is read: the user's images, and a file of weights."""
         source, inner = _find_source(spec, places)

@@ -123,6 +123,13 @@ class ImageFolder(Dataset):
         return len(listed.paths) - test_count, len(listed.names), size
 
     @classmethod
+    def missing_inputs(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> set[str]:
+        """Read the columns of the CSV."""
+        columns = rows_of(_table_path(spec, _find_root(spec, places), places))[0] if "given" in spec else []
+        collected = "label" in columns or not spec.get("clean_known", True)
+        return {name for name, there in (("given", collected), ("client_ids", "client" in columns)) if not there}
+
+    @classmethod
     def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
         """List the folders and the CSV, if there is one."""
         root = _find_root(spec, places)

@@ -92,6 +92,11 @@ class Official(Dataset):
         names = CIFAR100_COARSE_NAMES if coarse else published.names
         return published.train, len(names), (published.shape[0], published.shape[1])
 
+    @classmethod
+    def missing_inputs(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> set[str]:
+        """They have no owners, and labels as collected only with `human: true`."""
+        return {"client_ids"} if spec.get("human") else {"given", "client_ids"}
+
 
 # fmt: off
 class MNIST(Official):

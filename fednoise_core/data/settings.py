@@ -139,6 +139,16 @@ class Dataset(Settings):
         """
         return []
 
+    @classmethod
+    def missing_inputs(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> set[str]:
+        """Name what the data are known to lack: "given" (labels as collected), "client_ids" (owners of the samples).
+
+        Args:
+            spec: the settings and `source`.
+            places: folders to search.
+        """
+        return set()
+
     public: Public = 0
     subset: Annotated[
         Subset | MISSING,

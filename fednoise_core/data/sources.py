@@ -87,6 +87,16 @@ def read_facts(spec: Mapping[str, Any], places: Places = ()) -> tuple[int, int, 
     return int(spec.get("subset", {}).get("train", samples - public)), classes, sides
 
 
+def missing_inputs(spec: Mapping[str, Any], places: Places = ()) -> set[str]:
+    """Name what a data set is known to lack: "given" (labels as collected), "client_ids" (owners of the samples).
+
+    Args:
+        spec: its settings.
+        places: folders to search.
+    """
+    return load_source(spec.get("source")).missing_inputs(spec, _check_places(places))
+
+
 def list_files(spec: Mapping[str, Any], places: Places = ()) -> list[Path]:
     """List the user's own files that a data set reads. They are inputs of its rule. Published data sets have none.
 

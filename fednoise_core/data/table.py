@@ -80,6 +80,11 @@ class Table(Dataset):
         return len(labels.numbers) - test_count, len(labels.classes), (1, 1)
 
     @classmethod
+    def missing_inputs(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> set[str]:
+        """The setting `client` names the owners."""
+        return set() if "client" in spec else {"client_ids"}
+
+    @classmethod
     def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
         """List what is read: the file."""
         return [user_path(spec, places)]

@@ -104,6 +104,13 @@ class Npz(Dataset):
         return n - test_count, _count_classes(path, spec, n, _read_names(path, members), labels), sides
 
     @classmethod
+    def missing_inputs(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> set[str]:
+        """Read the names of the arrays."""
+        names = arrays_in(user_path(spec, places))
+        collected = any(map(is_given, names)) or not spec.get("clean_known", "y_train" in names)
+        return {name for name, there in (("given", collected), ("client_ids", "client" in names)) if not there}
+
+    @classmethod
     def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
         """List the npz file."""
         return [user_path(spec, places)]

@@ -55,12 +55,17 @@ class Shared:
     ] = None
 
 
-def _load_model(spec: Mapping[str, Any]) -> Any:
-    return resolve_kind(spec, NOISES, "noise")
+def load_model(spec: Mapping[str, Any]) -> Any:
+    """Find the function of a noise. Pass no spec from a file of results: "module:name" is imported.
+
+    Raises:
+        SpecError: There is none.
+    """
+    return resolve_kind(spec, NOISES, "noise", decorator="noise_model")
 
 
 def _takes_input(spec: Mapping[str, Any], name: str) -> bool:
-    return name in inspect.signature(_load_model(spec)).parameters
+    return name in inspect.signature(load_model(spec)).parameters
 
 
 def needs_partition(spec: Mapping[str, Any]) -> bool:
@@ -85,7 +90,7 @@ def needs_file(spec: Mapping[str, Any]) -> str | None:
 
 def keeps_generator(spec: Mapping[str, Any]) -> bool:
     """Return True if the labels artifact keeps the generator after the labels were drawn (`Labels.generator`)."""
-    return spec.get("noise_seed") is not None and _load_model(spec).random_state
+    return spec.get("noise_seed") is not None and load_model(spec).random_state
 
 
 def inject(
@@ -115,11 +120,11 @@ def inject(
     """
     source, donor = LabelledData.of(data), None if donor is None else LabelledData.of(donor, "donor")
     spec, seed = spec_of(spec, "kind", "noise"), seed_of(seed)
-    function, settings = parse_spec(spec, NOISES, "noise", Shared)
+    function, settings = parse_spec(spec, NOISES, "noise", Shared, decorator="noise_model")
     K, kind = source.classes, str(spec["kind"])
     noise_seed = settings.pop("noise_seed")
     if noise_seed is not None:
-        check_int(noise_seed, "noise.noise_seed", 0, RANDOM_STATE_SEEDS - 1 if _load_model(spec).random_state else None)
+        check_int(noise_seed, "noise.noise_seed", 0, RANDOM_STATE_SEEDS - 1 if load_model(spec).random_state else None)
     rng: Any = stream(seed if noise_seed is None else noise_seed, "noise")
     if keeps_generator(spec):
         rng = np.random.RandomState(noise_seed)
@@ -153,7 +158,7 @@ def inject(
     arrays = {"T_nominal": result.T_nominal, "client_level": result.level, **result.arrays}
     if isinstance(rng, np.random.RandomState):  # the authors' code continues to draw from it
         arrays["generator"] = pack_generator(rng)
-    record = {"noise": spec, "seed": seed, "nominal_rate": nominal_rate(spec, K), "notes": dict(result.notes)}
+    record = {"noise": spec, "seed": seed, "nominal_rate": _rate_of(spec, K), "notes": dict(result.notes)}
     if needs_donor(spec):
         record["donor"] = labels_digest(donor.y, donor.classes)
     labels = Labels.measured(result.y_noisy.copy(), y, K, source.clean_known, record, clients, **arrays)
@@ -198,12 +203,17 @@ def nominal_rate(spec: Mapping[str, Any], K: int) -> float | None:
         K: number of classes.
 
     Returns:
-        The rate, or None if it is unknown (human, given).
+        The rate, or None if it is unknown (human, given, a kind of the user's own, which is not imported).
     """
-    rate = spec.get("rate")
     if spec["kind"] in NOISES:
-        model = _load_model(spec)
-        rate = model.nominal_rate(with_defaults(model, spec), K)
+        return _rate_of(spec, K)
+    rate = None if ":" in spec["kind"] else spec.get("rate")
+    return None if rate is None else round(float(rate), 12)
+
+
+def _rate_of(spec: Mapping[str, Any], K: int) -> float | None:
+    model = load_model(spec)
+    rate = model.nominal_rate(with_defaults(model, spec), K)
     return None if rate is None else round(float(rate), 12)
 
 
@@ -211,11 +221,11 @@ def oracle_rate(spec: Mapping[str, Any], K: int | None) -> float | None:
     """Return the noise rate for methods with an oracle rate: the published rate, else the nominal rate.
 
     Args:
-        spec: The noise.
+        spec: The noise, not from a file of results (`load_model`).
         K: Number of classes, or None if it is not known.
 
     Returns:
         The rate, or None if it is unknown.
     """
-    published: float | None = _load_model(spec).published_rate(spec)
-    return nominal_rate(spec, K) if published is None and K is not None else published
+    published: float | None = load_model(spec).published_rate(spec)
+    return _rate_of(spec, K) if published is None and K is not None else published

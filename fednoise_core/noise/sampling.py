@@ -78,7 +78,8 @@ def noise_model(
 
     def make_model(function: M) -> M:
         model = with_settings(example=example, display_name=display_name)(function)
-        vars(model).update(nominal_rate=nominal_rate, published_rate=published_rate, random_state=random_state)
+        facts = {"nominal_rate": nominal_rate, "published_rate": published_rate, "random_state": random_state}
+        vars(model).update(facts, decorator="noise_model")
         return model
 
     return make_model

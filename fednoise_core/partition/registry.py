@@ -77,12 +77,17 @@ class OverNoisy(OverClients):
     labels: Whose = "noisy"
 
 
-def _load_scheme(spec: Mapping[str, Any]) -> Any:
-    return resolve_kind(spec, PARTITIONS, "partition")
+def load_scheme(spec: Mapping[str, Any]) -> Any:
+    """Find the function of a partition. Pass no spec from a file of results: "module:name" is imported.
+
+    Raises:
+        SpecError: There is none.
+    """
+    return resolve_kind(spec, PARTITIONS, "partition", decorator="partition_scheme")
 
 
 def _scheme_inputs(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    return inspect.signature(_load_scheme(spec)).parameters
+    return inspect.signature(load_scheme(spec)).parameters
 
 
 def shared_settings(kind: str) -> type:
@@ -90,7 +95,7 @@ def shared_settings(kind: str) -> type:
     spec = {"kind": kind}
     if "client_ids" in _scheme_inputs(spec):  # the data set says how many clients there are
         return Shared
-    return {None: OverClients, "clean": OverClean, "noisy": OverNoisy}[_load_scheme(spec).labels]
+    return {None: OverClients, "clean": OverClean, "noisy": OverNoisy}[load_scheme(spec).labels]
 
 
 def needs_labels(spec: Mapping[str, Any]) -> bool:
@@ -99,7 +104,7 @@ def needs_labels(spec: Mapping[str, Any]) -> bool:
     Args:
         spec: The partition.
     """
-    default = _load_scheme(spec).labels
+    default = load_scheme(spec).labels
     return default is not None and spec.get("labels", default) == "noisy"
 
 
@@ -124,14 +129,14 @@ def make(
     spec, seed = spec_of(spec, "kind", "partition"), seed_of(seed)
     expect_type(labels, (Labels, np.ndarray, type(None)), "labels", "pass what fn.inject(…) gives, or an array int [n]")
     kind = str(spec.get("kind"))
-    function, settings = parse_spec(spec, PARTITIONS, "partition", shared_settings(kind))
+    function, settings = parse_spec(spec, PARTITIONS, "partition", shared_settings(kind), decorator="partition_scheme")
     share, clients = settings.pop("validation"), settings.pop("clients", 0)
     settings.pop("labels", None)
     parameters = _scheme_inputs(spec)
     n = len(source.y)
 
     used, label_kind = source.y, "no"
-    if _load_scheme(spec).labels is not None:
+    if load_scheme(spec).labels is not None:
         label_kind = "clean" if source.clean_known else "given"
         if needs_labels(spec):
             if labels is None:

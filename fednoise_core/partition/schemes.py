@@ -32,7 +32,7 @@ def partition_scheme(
 
     def make_scheme(function: S) -> S:
         scheme = with_settings(example=example, display_name=display_name)(function)
-        vars(scheme).update(labels=labels)
+        vars(scheme).update(labels=labels, decorator="partition_scheme")
         return scheme
 
     return make_scheme

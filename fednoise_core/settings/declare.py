@@ -342,6 +342,11 @@ def describe_mismatch(value: Any, schema: Schema) -> str:
         `expected …, got …`.
     """
     hint = did_you_mean(value, schema["enum"], or_all=False) if "enum" in schema and isinstance(value, str) else ""
+    shares = any(
+        1 in (part.get("maximum"), part.get("exclusiveMaximum")) for part in (schema, *schema.get("anyOf", ()))
+    )
+    if shares and not isinstance(value, bool) and isinstance(value, int | float) and 5 <= value <= 100:
+        hint = f"; {value:g} % is {value / 100:g}"
     return f"expected {describe_schema(schema)}, got {short_repr(value)}{hint}"
 
 

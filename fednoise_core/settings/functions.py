@@ -69,7 +69,9 @@ def import_named(where: str, place: str) -> Any:
         raise SpecError(f"{place}: {where!r}: {type(error).__name__}: {error}") from error
 
 
-def resolve_kind(spec: Mapping[str, Any], registry: Mapping[str, str | K], place: str, key: str = "kind") -> K:
+def resolve_kind(
+    spec: Mapping[str, Any], registry: Mapping[str, str | K], place: str, key: str = "kind", decorator: str = ""
+) -> K:
     """Find the function, class or object that a spec names.
 
     Args:
@@ -77,14 +79,22 @@ def resolve_kind(spec: Mapping[str, Any], registry: Mapping[str, str | K], place
         registry: Functions and classes by name, or "module:name" to import.
         place: Beginning of the message, such as `noise`.
         key: The key that names it.
+        decorator: Decorator of a function of the user's own, "module:name", which is imported. "": registered names
+            only, as for every spec that comes from a file of results.
 
     Returns:
         The function or class.
 
     Raises:
-        SpecError: The kind is unknown. The message names the nearest known one.
+        SpecError: The kind is unknown, or the user's own function is not decorated. The message names the nearest known
+            kind.
     """
     kind = spec.get(key)
+    if decorator and isinstance(kind, str) and ":" in kind:
+        own = import_named(kind, f"{place}.{key}")
+        if getattr(own, "decorator", None) != decorator:
+            raise SpecError(f"{place}.{key}: {kind!r}: write @{decorator}(…) above the function")
+        return own
     if not isinstance(kind, str) or kind not in registry:
         raise SpecError(
             f"{place}.{key}: unknown {place.rpartition('.')[2]} {kind!r}{did_you_mean(str(kind), registry)}"
@@ -94,7 +104,7 @@ def resolve_kind(spec: Mapping[str, Any], registry: Mapping[str, str | K], place
 
 
 def parse_spec(
-    spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], place: str, *shared: type
+    spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], place: str, *shared: type, decorator: str
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Find the function of a spec and check its settings.
 
@@ -103,6 +113,7 @@ def parse_spec(
         registry: Functions by kind, or "module:name" to import.
         place: Beginning of the message, such as `noise`.
         *shared: Dataclasses whose settings the spec may hold beside those of the function.
+        decorator: Decorator of the user's own functions.
 
     Returns:
         The function, and its settings with defaults.
@@ -110,7 +121,7 @@ def parse_spec(
     Raises:
         SpecError: The kind or a key is unknown, a required key is missing, or a value does not fit.
     """
-    function = resolve_kind(spec, registry, place)
+    function = resolve_kind(spec, registry, place, decorator=decorator)
     values = {key: value for key, value in spec.items() if key != "kind"}
     return function, dict(check_value(model_of(function, *shared), values, place))
 

@@ -46,7 +46,8 @@ def describe_schema(schema: Mapping[str, Any], quote: Callable[[Any], str] = sho
     if kind == "array":
         size = _describe_size(schema, "Items")
         plural = re.sub(r"^(integer|number|text|list)\b", r"\1s", describe_schema(schema.get("items", {}), quote))
-        return f"list of {size}{'different ' * bool(schema.get('uniqueItems'))}{plural}"
+        example = f", such as {quote(schema['examples'][0])}" if "examples" in schema else ""
+        return f"list of {size}{'different ' * bool(schema.get('uniqueItems'))}{plural}{example}"
     if kind == "object":
         names = [*schema.get("properties", schema.get("required", []))]
         keys = "{" + ", ".join(names if "properties" in schema else [*names, "…"]) + "}"

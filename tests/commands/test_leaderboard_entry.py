@@ -164,8 +164,15 @@ def test_earlier_tuned_settings_stay(tmp_path: Path) -> None:
 
 def test_published_runs_that_are_not_those_of_their_checksum_are_refused(tmp_path: Path) -> None:
     (tmp_path / "runs.json.xz.sha256").write_text("0" * 64 + "  runs.json.xz\n")
-    with pytest.raises(ArtifactError, match=r"runs.json.xz: not the file that runs.json.xz.sha256 is of"):
+    for may_be_missing in (False, True):
+        with pytest.raises(ArtifactError, match=r"runs.json.xz: not the file that runs.json.xz.sha256 is of"):
+            read_packed(tmp_path / "runs.json.xz", may_be_missing=may_be_missing)
+
+
+def test_a_missing_file_of_published_runs_is_an_error_unless_it_may_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"runs.json.xz: missing\. Name a file runs\.json\.xz of docs/results$"):
         read_packed(tmp_path / "runs.json.xz")
+    assert read_packed(tmp_path / "runs.json.xz", may_be_missing=True) == {}
 
 
 @pytest.mark.parametrize(

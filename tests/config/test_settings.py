@@ -120,6 +120,63 @@ def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(
         planned({"name": named})
 
 
+OWN_LABELS = """from typing import Annotated
+import numpy as np
+from pydantic import Field
+from fednoise_core.noise.sampling import NoiseResult, noise_model
+from fednoise_core.partition.schemes import partition_scheme
+@noise_model(example={"step": 1}, nominal_rate=lambda spec, K: 0.25)
+def ladder(y, K, rng, *, clients: list, step: Annotated[int, Field(ge=1, description="Step.")] = 1) -> NoiseResult:
+    "Labels climb."
+    return NoiseResult((y + step) % K, None)
+@partition_scheme(example={"clients": 4}, labels="clean")
+def strips(labels, C, rng) -> list:
+    "Strips."
+    return np.array_split(np.arange(len(labels)), C)
+def plain(y, K, rng): ...
+"""
+
+
+def test_a_noise_and_a_partition_of_ones_own_are_checked_and_hashed_like_any_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "own_labels.py").write_text(OWN_LABELS)
+    (folder / "fednoise_core").symlink_to(ROOT / "fednoise_core")
+    monkeypatch.syspath_prepend(folder)
+
+    def planned(noise: dict[str, Any], partition: dict[str, Any]) -> Any:
+        change = {"noises": {"own": noise}, "partitions": {"own": partition}, "figures": {}}
+        block = {**STUDY["grid"][0], "noises": ["own"], "partitions": ["own"]}
+        write(folder, "config/studies/toy.yaml", {**STUDY, **change, "grid": [block]})
+        return list(Study(project(folder), "toy").runs)[-1]
+
+    noise, partition = {"kind": "own_labels:ladder"}, {"kind": "own_labels:strips", "clients": 4}
+    spec = planned({**noise, "step": 1}, partition).spec
+    assert (spec["noise"], spec["partition"]) == (noise, partition)
+    assert spec["method"]["forget_rate"] == 0.25  # oracle_nominal
+    for family in ("noise", "partition"):
+        kind = {"noise": noise, "partition": partition}[family]["kind"]
+        assert "own_labels.py" in StepCode(folder).step_entries(family, **{family: [kind]})
+    for wrong, message in (
+        ({**noise, "step": 0}, r"step: expected integer ≥ 1, got 0"),
+        ({**noise, "stepp": 1}, "stepp: unknown key; did you mean 'step'?"),
+        ({"kind": "own_labels:plain"}, r"kind: 'own_labels:plain': write @noise_model\(…\) above the function"),
+        ({"kind": "own_labels:strips"}, r"kind: 'own_labels:strips': write @noise_model\(…\) above the function"),
+        ({"kind": "own_labels:laddr"}, "kind: 'own_labels:laddr': AttributeError"),
+        ({"kind": "nowhere:ladder"}, "kind: 'nowhere:ladder': ModuleNotFoundError"),
+        ({"kind": "ladder"}, "kind: unknown noise 'ladder'"),
+    ):
+        with pytest.raises(SpecError, match=rf"^config/studies/toy\.yaml: noises\.own\.{message}"):
+            planned(wrong, partition)
+    with pytest.raises(
+        SpecError, match=r"partitions\.own\.kind: 'own_labels:ladder': write @partition_scheme\(…\) above"
+    ):
+        planned(noise, {"kind": "own_labels:ladder"})
+    (folder / "own_labels.py").unlink()
+    with pytest.raises(SpecError, match=r"toy\.yaml: noises\.own\.kind: expected a module in the project's folder"):
+        planned(noise, partition)
+
+
 def test_every_study_of_the_repository_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     for config in [{}, *(read_yaml(path) for path in sorted((ROOT / "config/scales").glob("*.yaml")))]:
@@ -330,6 +387,23 @@ BAD = {
         at("grid", 0, "datasets", to=["digit"]),
         "toy.yaml: grid[0].datasets: unknown data set 'digit'; did you mean 'digits'?",
     ),
+    "labels that the data lack": (
+        at("grid", 0, "noises", to=["given"]),
+        "toy.yaml: grid[0]: noise 'given': data set 'digits' has no labels as collected; choose another noise",
+    ),
+    "people's labels without the setting": (
+        lambda s: s["grid"][0].update(datasets=["cifar10"], noises=["human-worst"]),
+        "toy.yaml: grid[0]: noise 'human-worst': data set 'cifar10' has no labels as collected; choose another noise, "
+        "or write `human: true` in the data set's settings",
+    ),
+    "owners that the data lack": (
+        at("grid", 0, "partitions", to=["natural"]),
+        "toy.yaml: grid[0]: partition 'natural': data set 'digits' has no client ids; choose another partition",
+    ),
+    "owners that the user's data lack": (
+        lambda s: s["grid"][0].update(datasets=["tiny"], partitions=["natural"]),
+        "toy.yaml: grid[0]: partition 'natural': data set 'tiny' has no client ids; choose another partition",
+    ),
     "unknown noise kind": (
         at("noises", "mine", "kind", to="symetric"),
         "unknown noise 'symetric'; did you mean 'symmetric'?",
@@ -339,6 +413,27 @@ BAD = {
         "toy.yaml: noises.mine: the key 'sparsity' is missing: Share of the off-diagonal entries that are 0, at most "
         "(K-2)/(K-1). Flips between look-alike classes of CIFAR-10, which papers call asymmetric too, are kind "
         "semantic.",
+    ),
+    "noise id with another rate": (
+        at("grid", 0, "noises", to=["sym50"]),
+        "toy.yaml: grid[0].noises: unknown noise 'sym50'; define it: noises: {sym50: {kind: symmetric, rate: 0.5}}",
+    ),
+    "method id with another rate": (
+        at("grid", 0, "methods", to=["coteaching-5"]),
+        "toy.yaml: grid[0].methods: unknown method 'coteaching-5'; define it: methods: {coteaching-5: {name: "
+        "coteaching, forget_rate: 0.05}}",
+    ),
+    "misspelt noise id with a rate": (
+        at("grid", 0, "noises", to=["symm40"]),
+        "toy.yaml: grid[0].noises: unknown noise 'symm40'; did you mean 'sym40'?",
+    ),
+    "number of seeds": (
+        at("seeds", to=3),
+        "toy.yaml: seeds: expected list of 1 or more different integers ≥ 0, such as [0, 1, 2], got 3",
+    ),
+    "percent": (
+        at("noises", "mine", "rate", to=40),
+        "toy.yaml: noises.mine.rate: expected number, 0 ≤ x ≤ 1, got 40; 40 % is 0.4",
     ),
     "unknown noise id": (
         at("grid", 0, "noises", to=["mien"]),
@@ -466,6 +561,14 @@ def test_bad_study(folder: Path, case: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_wrong_indentation_is_named(folder: Path) -> None:
+    text = yaml.safe_dump({**STUDY, "tables": None, "main": {"kind": "accuracy"}})
+    (folder / "config/studies/toy.yaml").write_text(text)
+    problem = r"toy.yaml: tables: expected \{…\}, got null; indent the lines that belong to it, or leave it out\n"
+    with pytest.raises(SpecError, match=problem):
+        Study(project(folder), "toy")
+
+
 def test_a_study_with_another_ending_is_named(folder: Path) -> None:
     write(folder, "config/studies/mine.yml", STUDY)
     with pytest.raises(SpecError, match=r"^config/studies/mine.yml: rename it to mine.yaml$"):
@@ -511,7 +614,10 @@ def test_overrides_make_other_runs_in_a_folder_of_their_own(folder: Path) -> Non
     [
         ("train.rl=0.05", "toy.yaml with train.rl=0.05: train.rl: unknown key; did you mean 'lr'?"),
         ("train.lr=fast", 'toy.yaml with train.lr=fast: train.lr: expected number ≥ 0, got "fast"'),
-        ("seeds=3", "toy.yaml with seeds=3: seeds: expected list of 1 or more different integers ≥ 0, got 3"),
+        (
+            "seeds=3",
+            "toy.yaml with seeds=3: seeds: expected list of 1 or more different integers ≥ 0, such as [0, 1, 2], got 3",
+        ),
         ("trian.lr=1", "toy.yaml with trian.lr=1: trian: unknown key; did you mean 'train'?"),
         ("noises.sym40.rat=1", "toy.yaml with noises.sym40.rat=1: noises.sym40.rat: unknown key"),
         ("train.lr={", "config: set.train.lr: line 2: "),

@@ -66,6 +66,8 @@ def test_every_example_validates_and_is_made(source, tmp_path, monkeypatch, caps
     assert arrays.spec == spec
     assert sources.read_facts(spec, [tmp_path]) == (arrays.n, arrays.classes, arrays.x_train.shape[1:3])
     assert arrays.clean_known is (source not in ("clothing1m", "npz", "table"))
+    absent = {"given": arrays.clean_known and not arrays.given, "client_ids": arrays.client is None}
+    assert sources.missing_inputs(spec, [tmp_path]) == {name for name, missing in absent.items() if missing}
     files = sources.list_files(spec, [tmp_path])
     assert bool(files) is (source in ("clothing1m", "npz", "imagefolder", "table", "encoded"))
     assert all(path.exists() for path in files)

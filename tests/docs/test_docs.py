@@ -8,6 +8,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -43,14 +44,33 @@ def test_the_messages_of_the_page_are_those_of_the_code() -> None:
 def test_the_method_of_the_page_equals_fedprox(monkeypatch: pytest.MonkeyPatch) -> None:
     import toy
 
-    (code,) = blocks(ROOT / "docs/add_a_method.md")
+    code, schedule = blocks(ROOT / "docs/add_a_method.md")
     module = types.ModuleType("page_fedprox")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(methods.METHODS, "printed", "page_fedprox:FedProx")
     exec(compile(code, "docs/add_a_method.md", "exec"), module.__dict__)
-    ends = [toy.play(name, method={"mu": 0.5}).outcome.state for name in ("printed", "fedprox")]
+    ends = [toy.play(name, {"mu": 0.5}, train={"rounds": 2}).outcome.state for name in ("printed", "fedprox")]
     assert toy.same_state(*ends)
-    assert not toy.same_state(ends[0], toy.play("fedavg").outcome.state)
+    assert not toy.same_state(ends[0], toy.play("fedavg", train={"rounds": 2}).outcome.state)
+
+    from fednoise_core.engine.api import Work
+
+    scope: dict[str, Any] = {"Work": Work}
+    exec(compile(schedule, "docs/add_a_method.md", "exec"), scope)
+
+    class Fading(module.FedProx):
+        prepare_fit = scope["prepare_fit"]
+
+        def correct_gradient(self, grad: Any, w: Any, broadcast: Any, client_state: Any) -> None:
+            grad.add_(w.trained.detach() - broadcast["model"].trained, alpha=client_state["mu"])
+
+    runs = [(fed := toy.toy_federation(), kind(mu=0.5, train=fed.train)) for kind in (Fading, module.FedProx)]
+    states = [method.init_state(fed) for fed, method in runs]
+    for number in (1, 2):
+        for (fed, method), state in zip(runs, states, strict=True):
+            state.round = number
+            method.run_round(fed, state)
+        assert toy.same_state(*states) is (number == 1)
 
 
 def test_the_shapes_of_a_round_and_a_step_run_as_printed() -> None:
@@ -101,7 +121,7 @@ def test_a_page_to_add_something_is_short_and_ruff_accepts_its_modules(page: Pat
     assert text.partition("## Reference")[0].count("\n") <= 60
     before, *modules = re.split(r'```python\n(?=""")', text)
     for module in modules:
-        place = re.findall(r"`((?:fednoise_core|workflow_scripts)/[\w/]+\.py)`", before)[-1]
+        place = re.findall(r"`([\w/]+\.py)`", before)[-1]
         check = ["ruff", "check", "--no-cache", "--output-format=concise", f"--stdin-filename={place}", "-"]
         result = subprocess.run(check, input=module.partition("```")[0], text=True, cwd=ROOT, capture_output=True)
         assert result.returncode == 0, result.stdout

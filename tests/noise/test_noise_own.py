@@ -1,6 +1,8 @@
 """The user's own noise models and partitions: their results are checked, and their inputs are read-only."""
 
+import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,11 +12,15 @@ import toy
 from pydantic import Field
 
 import fednoise_core as fn
+from fednoise_core.api import study
+from fednoise_core.api.run import _tell_rate
 from fednoise_core.io import SpecError
 from fednoise_core.noise.registry import NOISES, nominal_rate
 from fednoise_core.noise.sampling import NoiseResult, noise_model
 from fednoise_core.partition.registry import PARTITIONS
 from fednoise_core.partition.schemes import partition_scheme
+from fednoise_core.settings.functions import resolve_kind
+from workflow_scripts.report.runs.names import describe_spec
 
 EYE = np.eye(5)
 
@@ -138,3 +144,21 @@ def test_noise_per_client_is_refused_for_other_clients() -> None:
     for clients in (others, toy.toy_partition()):
         with pytest.raises(SpecError, match="labels: their noise was drawn for other clients; pass this partition"):
             fn.run(data, labels, clients, method, train)
+
+
+def test_a_function_named_in_a_file_of_results_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hostile.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = {"kind": "hostile:it", "rate": 0.4}
+    with pytest.raises(SpecError, match=r"noise\.kind: 'hostile:it': SystemExit: imported"):
+        fn.inject(toy.arrays(), spec)
+    labels = dataclasses.replace(toy.toy_labels(), spec={**toy.toy_labels().spec, "noise": spec, "nominal_rate": 0.3})
+    labels.save(tmp_path / "labels.npz")
+    method = {"name": "coteaching", "forget_rate": "oracle_nominal"}
+    assert _tell_rate(method, fn.Labels.load(tmp_path / "labels.npz")) == {**method, "forget_rate": 0.3}
+    assert nominal_rate(spec, 5) is None
+    for key in ("noise", "partition"):
+        assert study._defaults(key, spec) == {}
+    assert describe_spec(spec, "") == "it 40 %"
+    with pytest.raises(SpecError, match="unknown noise 'hostile:it'"):
+        resolve_kind(spec, NOISES, "noise")

@@ -19,20 +19,19 @@ from fednoise_core.settings.functions import resolve_kind
 PAGE = Path(__file__).parents[2] / "docs" / "add_a_noise_model.md"
 
 
-def run_page(page: Path, name: str, kinds: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """Register the page's module under a name, and run the page's other code."""
+def run_page(page: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """Import the page's module under a name, and run the page's other code."""
     module_code, *trials = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    module = types.ModuleType(f"page_{name}")
+    module = types.ModuleType(name)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile(module_code, str(page), "exec"), module.__dict__)
-    monkeypatch.setitem(kinds, name, f"{module.__name__}:{name}")
     names: dict[str, object] = {}
     exec(compile("".join(trials), str(page), "exec"), names)
     return names
 
 
 def test_the_page_s_code_runs(monkeypatch, capsys) -> None:
-    labels = run_page(PAGE, "background", registry.NOISES, monkeypatch)["labels"]
+    labels = run_page(PAGE, "background", monkeypatch)["labels"]
     assert isinstance(labels, Labels)
     # classes 0..8 have rates .1 + .4·i/9, class 9 becomes itself
     rates = np.where(labels.clean < 9, 0.1 + 0.4 * labels.clean / 9, 0)
@@ -50,7 +49,7 @@ def test_the_page_names_every_input() -> None:
 
 def test_the_partition_page_s_code_runs(monkeypatch) -> None:
     page = PAGE.with_name("add_a_partition.md")
-    partition = run_page(page, "blocks", partitions.PARTITIONS, monkeypatch)["partition"]
+    partition = run_page(page, "blocks", monkeypatch)["partition"]
     assert isinstance(partition, Partition)
     parts = [partition.of(c) for c in range(4)]
     assert [sum(np.diff(part) > 1) <= 1 for part in parts] == [True] * 4  # two blocks of neighbours

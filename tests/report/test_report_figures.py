@@ -303,7 +303,9 @@ def test_a_method_with_the_true_rate_of_a_setting_is_not_compared_in_its_figure(
 
 
 def test_the_caption_says_which_rounds_were_evaluated(root: Path, tmp_path: Path) -> None:
-    assert "Test accuracy after every round, the mean of the last 3" in draw_study(root, kind="curves").caption
+    drawing = draw_study(root, kind="curves")
+    assert "Test accuracy after every round, the mean of the last 3 evaluations" in drawing.caption
+    assert drawing.figure.axes[0].get_ylabel() == "test accuracy, %,\nmean of 3 evaluations"
     write_study(tmp_path, grid=[{**GRID[0], "methods": ["fedavg"]}], rounds=6, eval_every=3)
     assert "Test accuracy after every 3 rounds, n = 2" in draw_study(tmp_path, kind="curves").caption
 

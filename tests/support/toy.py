@@ -50,16 +50,20 @@ def settings(name: str = "fedavg", **train: Any) -> tuple[dict[str, Any], dict[s
     return dict(case.method), {**case.train, **train}
 
 
-def play(name: str, **options: Any) -> FinishedRun:
-    """A whole run of a method on the small world. options: see Subject.play."""
-    return subject(name).play(**options)
+def play(
+    name: str, method: dict[str, Any] | None = None, train: dict[str, Any] | None = None, **options: Any
+) -> FinishedRun:
+    """A whole run of a method on the small world. options: see Subject.play, where training settings are options."""
+    return subject(name).play(method=method, **(train or {}), **options)
 
 
-def started(name: str, fields: dict[str, Any] | None = None, **options: Any) -> tuple[Federation, Any, State]:
-    """Federation, method and first state on the small world. options: of `federation`."""
-    fed = toy_federation(**options)
-    method = make_method({"name": name, **(fields or {})}, fed.train)
-    return fed, method, method.init_state(fed)
+def started(
+    name: str, method: dict[str, Any] | None = None, train: dict[str, Any] | None = None, **options: Any
+) -> tuple[Federation, Any, State]:
+    """Federation, method and first state on the small world. options: of `toy_world`."""
+    fed = toy_federation(train=train, **options)
+    made = make_method({"name": name, **(method or {})}, fed.train)
+    return fed, made, made.init_state(fed)
 
 
 def public_images() -> Tensor:

@@ -191,7 +191,7 @@ def list_settings(study: Study) -> set[tuple[str, str, str]]:
     Args:
         study: The study leaderboard.
     """
-    digests = set(map(settings_digest, read_packed(find_published(study.project)).values()))
+    digests = set(map(settings_digest, read_packed(find_published(study.project), may_be_missing=True).values()))
     planned = [run for run in study.runs if run.method == BASELINE and run.noise != CLEAN]
     return {
         (run.dataset, run.noise, run.partition) for run in planned if not digests or json_digest(run.spec) in digests
@@ -351,7 +351,8 @@ def show_entry(study: Study, out: Path) -> str:
     """
     published = find_published(study.project)
     planned = {json_digest(run.spec) for run in study.runs if run.method == BASELINE}
-    packed = {name: run for name, run in read_packed(published).items() if settings_digest(run) in planned}
+    earlier = read_packed(published, may_be_missing=True)
+    packed = {name: run for name, run in earlier.items() if settings_digest(run) in planned}
     with tempfile.TemporaryDirectory() as folder:
         listed = finished_runs(study, unpack_runs(packed, Path(folder)), {BASELINE})
         theirs = [run for run in listed if run.method == BASELINE and Path(folder) in run.dir.parents]

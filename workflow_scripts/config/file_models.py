@@ -12,7 +12,7 @@ from workflow_scripts.report.runs.selection import Ids, RunLists
 
 Title = Annotated[str, Field(min_length=1, max_length=500)]
 Definitions = dict[str, dict[str, Any]]
-Seeds = Annotated[Distinct[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+Seeds = Annotated[Distinct[Annotated[int, Field(ge=0)]], Field(min_length=1, examples=[[0, 1, 2]])]
 SweptValues = Annotated[Distinct[bool | int | float | str | None], Field(min_length=1, max_length=50)]
 
 

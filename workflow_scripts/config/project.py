@@ -275,6 +275,13 @@ class Project:
             raise self._dataset_place(dataset).error("test and public images leave none to train on")
         return samples, classes, min(sides)
 
+    @functools.cache  # noqa: B019
+    def missing_inputs(self, dataset: str) -> set[str]:
+        """Name what a data set is known to lack (`sources.missing_inputs`). Nothing is known if its path is missing."""
+        if self._path_is_missing(dataset):
+            return set()
+        return sources.missing_inputs(self.datasets[dataset], self._data_folders)
+
     def _with_scale(self, config: dict[str, Any], files: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Add the overlay and the file of the scale to config and files.
 

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import json
 import operator
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from jsonschema.exceptions import ValidationError
 
 from fednoise_core.index import FAMILIES
 from fednoise_core.io import Problems, SpecError, canonical_json
+from fednoise_core.noise import registry as noises
+from fednoise_core.partition import registry as partitions
 from fednoise_core.settings.declare import (
     Settings,
     describe_mismatch,
@@ -67,8 +70,17 @@ def check_model(model: type[Settings], value: Any, place: ConfigPath) -> None:
         model.model_validate(value)
     except pydantic.ValidationError as error:
         problems = describe_problems(error, value, json_schema(model))
-        errors = [str(functools.reduce(operator.truediv, keys, place).error(problem)) for keys, problem in problems]
+        errors = [
+            str(functools.reduce(operator.truediv, keys, place).error(f"{problem}{_hint_at_indentation(problem)}"))
+            for keys, problem in problems
+        ]
         raise SpecError("\n".join(errors)) from None
+
+
+def _hint_at_indentation(problem: str) -> str:
+    """Return a hint for a key without a value, whose lines are probably not indented below it."""
+    empty = re.fullmatch(r"expected (\{|list ).*, got null", problem)
+    return "; indent the lines that belong to it, or leave it out" if empty else ""
 
 
 class Schemas:
@@ -119,18 +131,18 @@ class Schemas:
         problems.raise_all()
 
     def load_kind(self, family: str, kind: str) -> Schema:
-        """Load the description and settings of a kind. For a user's method, "module:Class", the class provides them.
+        """Load the description and settings of a kind. The user's own class or function, "module:name", provides them.
 
         Args:
             family: The name of the schema.
             kind: A known kind.
 
         Raises:
-            SpecError: The class cannot be imported, or has no description.
+            SpecError: The class or function cannot be imported, or has no description.
             TypeError: The class is no dataclass.
             NameError: The type of a setting is unknown.
         """
-        return _describe_own_method(kind) if _is_own(family, kind) else self.load(family)[kind]
+        return _describe_own(family, kind) if _is_own(family, kind) else self.load(family)[kind]
 
     def kind_flags(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """Read the flags of a table's or figure's kind, such as `without_runs`; none for a bare selection."""
@@ -174,16 +186,21 @@ class Schemas:
 
 
 def _is_own(family: str, kind: str) -> bool:
-    return family == "method" and ":" in kind
+    return family in ("method", "noise", "partition") and ":" in kind
 
 
 @functools.cache
-def _describe_own_method(name: str) -> Schema:
+def _describe_own(family: str, name: str) -> Schema:
+    if str(ROOT) not in sys.path:  # as in the step that uses it
+        sys.path.insert(0, str(ROOT))
+    if family == "noise":
+        return describe_kind(family, name, noises.load_model({"kind": name}), noises.Shared)
+    if family == "partition":
+        scheme = partitions.load_scheme({"kind": name})
+        return describe_kind(family, name, scheme, partitions.shared_settings(name))
     from fednoise_core.methods import method_class, own
 
-    if str(ROOT) not in sys.path:  # as in the step that trains it
-        sys.path.insert(0, str(ROOT))
-    return describe_kind("method", name, own.check_class(method_class(name)))
+    return describe_kind(family, name, own.check_class(method_class(name)))
 
 
 def _describe_unknown_kind(family: str, kind: str, kinds: Mapping[str, Any]) -> str:

@@ -151,7 +151,7 @@ def publish_study(
     commit = software_commit()  # before this function changes files of the repository
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        earlier = read_packed(published or out / RUNS)
+        earlier = read_packed(published or out / RUNS, may_be_missing=True)
         folders = unpack_runs(earlier, root / "earlier")
         boards = [registry.complete_spec(spec) for spec in study.tables.values() if spec["kind"] == "leaderboard"]
         # the published runs of a leaderboard's baseline are the reference of all gains

@@ -25,20 +25,25 @@ NUMBERS = ("metrics", "diagnostics")  # parquet files in a run's folder, CSV in 
 Packed = dict[str, dict[str, str]]  # folder of a run in the store -> name -> text
 
 
-def read_packed(file: Path) -> Packed:
+def read_packed(file: Path, *, may_be_missing: bool = False) -> Packed:
     """Read the runs of an earlier publication.
 
     Args:
-        file: A file that `pack_runs` wrote. It may be missing.
+        file: A file that `pack_runs` wrote.
+        may_be_missing: Whether a missing file stands for no runs.
 
     Raises:
-        ArtifactError: The file is damaged, or does not match its `.sha256` file.
+        ArtifactError: The file is missing or damaged, or does not match its `.sha256` file.
     """
     sums = file.with_name(f"{file.name}.sha256")
     if sums.exists() and not (file.exists() and sums.read_text(encoding="utf-8").startswith(sha256_file(file))):
         raise ArtifactError(f"{file}: not the file that {sums.name} is of. Take both from git again")
+    if not file.exists():
+        if may_be_missing:
+            return {}
+        raise ArtifactError(f"{file}: missing. Name a file {RUNS} of docs/results")
     try:
-        runs: Packed = json.loads(lzma.decompress(file.read_bytes())) if file.exists() else {}
+        runs: Packed = json.loads(lzma.decompress(file.read_bytes()))
         for address, parts in runs.items():
             if not address.startswith("store/runs/") or ".." in address or {*parts} != {*TEXTS, *NUMBERS}:
                 raise ValueError(f"{address!r} is no run")

@@ -28,7 +28,7 @@ REGISTRIES = {
 
 
 def user_module_path(folder: str | Path, named: str) -> str:
-    """Find the file of the user's own method or net factory.
+    """Find the file of the user's own method, net factory, noise model or partition.
 
     Args:
         folder: The project's folder.
@@ -89,7 +89,7 @@ class StepCode:
 
         Args:
             step: The name of its module.
-            names: Family of REGISTRIES → names. A method or net may be the user's own, "module:Class".
+            names: Family of REGISTRIES → names. A name may be the user's own, "module:name".
 
         Raises:
             SpecError: The file of a class or factory is not in the project's folder.

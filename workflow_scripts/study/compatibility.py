@@ -14,6 +14,8 @@ from workflow_scripts.study.file_at_scale import Defined
 
 ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate
 
+LABELS_OF_DATA = ("given", "human")  # kinds of noise that are labels of the data set
+
 
 def check_setting(project: Project, dataset: str, noise: Defined, partition: Defined, place: ConfigPath) -> None:
     """Check that a data set, a noise and a partition are compatible.
@@ -29,6 +31,9 @@ def check_setting(project: Project, dataset: str, noise: Defined, partition: Def
         SpecError: They are not compatible.
     """
     (noise_id, noise_spec, noise_place), (partition_id, partition_spec, partition_place) = noise, partition
+    for spec, where in ((noise_spec, noise_place), (partition_spec, partition_place)):
+        if ":" in spec["kind"]:
+            _find_own_code(project, spec["kind"], where / "kind")
     if noises.needs_partition(noise_spec) and partitions.needs_labels(partition_spec):
         raise place.error(
             f"noise {noise_id!r} needs the partition and partition {partition_id!r} needs the noisy labels: "
@@ -38,6 +43,14 @@ def check_setting(project: Project, dataset: str, noise: Defined, partition: Def
     if donor is not None:
         project.find_dataset(donor, noise_place / "donor")
     samples = project.facts(dataset)[0]
+    if noise_spec["kind"] in LABELS_OF_DATA and "given" in project.missing_inputs(dataset):
+        settings = project.schemas.load("dataset")[project.datasets[dataset]["source"]]["properties"]
+        cure = "choose another noise" + (", or write `human: true` in the data set's settings" * ("human" in settings))
+        raise place.error(f"noise {noise_id!r}: data set {dataset!r} has no labels as collected; {cure}")
+    if partition_spec["kind"] == "natural" and "client_ids" in project.missing_inputs(dataset):
+        raise place.error(
+            f"partition {partition_id!r}: data set {dataset!r} has no client ids; choose another partition"
+        )
     clients = partition_spec.get("clients", 0)
     if samples is not None and clients > samples:
         raise (partition_place / "clients").error(

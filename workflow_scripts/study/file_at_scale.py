@@ -67,7 +67,7 @@ class FileAtScale:
             return name, definitions[name], self.place / key / name
         if name in shared:
             return name, shared[name], ConfigPath(CATALOGUE, (key, name))
-        hint = did_you_mean(name, [*definitions, *shared])
+        hint = _suggest_definition(key, name, {**shared, **definitions}) or did_you_mean(name, [*definitions, *shared])
         kinds = self.project.schemas.load(FAMILY_OF_KEY[key])
         if name in kinds:
             definition = format_flow({name: kinds[name]["example"]})
@@ -241,3 +241,16 @@ def _check_at_scale(project: Project, place: ConfigPath, data: dict[str, Any]) -
         study = FileAtScale(project, place, apply_tuned(study))
         study.check_contents()
     return study
+
+
+def _suggest_definition(key: str, name: str, known: Mapping[str, Mapping[str, Any]]) -> str:
+    """Suggest how to define `sym50` where `sym80` is known. Without a known id that differs only in a rate: ""."""
+    stem = name.rstrip("0123456789")
+    digits = name.removeprefix(stem)
+    for other, definition in known.items() if len(digits) in (1, 2) else ():
+        number = other.removeprefix(stem)
+        rate = int(number) / 100 if number.isdecimal() else None
+        if other.startswith(stem) and rate in definition.values():
+            changed = {k: int(digits) / 100 if v == rate else v for k, v in definition.items() if k != "label"}
+            return f"; define it: {key}: {format_flow({name: changed})}"
+    return ""

@@ -98,7 +98,7 @@ def _format_name(spec: Mapping[str, Any]) -> tuple[str, set[str]]:
         name = name.split(",")[0]
         in_name = _named_settings(name)
     if not name or not in_name <= values.keys():
-        return str(spec.get("kind", "")).replace("_", " "), set()
+        return str(spec.get("kind", "")).rpartition(":")[2].replace("_", " "), set()
     texts = {key: _value_words(values[key], _find_shown(fields, key)) for key in in_name}
     return name.format_map(texts | ({"rate": _format_rate(values["rate"])} if "rate" in in_name else {})), in_name
 

@@ -288,6 +288,7 @@ def finish_panels(
     datasets: Sequence[str],
     x: str,
     ends: Sequence[Sequence[LineEnd]],
+    window: str = "",
 ) -> str:
     """Set titles, ranges of y (equal for panels of a data set) and words at the axes, and name the lines.
 
@@ -297,13 +298,15 @@ def finish_panels(
         datasets: Data set of each panel.
         x: What the x axis shows.
         ends: Line ends of each panel.
+        window: Words for the mean that the lines show, of `smooth_accuracies`.
 
     Returns:
         The caption's sentence about lines that the axes leave out.
     """
     set_titles(axes, heads)
     starts = set_y_ranges(axes, datasets, ends)
-    label_outer_axes(axes, x, "test accuracy, %")
+    mean = window.removeprefix("the ").replace("the last ", "").partition(",")[0]  # as long as a panel is high
+    label_outer_axes(axes, x, f"test accuracy, %,\n{mean}" if mean else "test accuracy, %")
     label_line_ends(axes, ends)
     below = any(end.y < axis.get_ylim()[0] for axis, panel_ends in zip(axes, ends, strict=True) for end in panel_ends)
     return cut_axis_words(starts, below)

@@ -102,7 +102,7 @@ def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=x == "round"))
         axis.set_xlim(0, 1.01 * float(table["x"].max() or 1))
     heads = [names.title(key) for key in panels]
-    cut = finish_panels(axes, heads, [key.dataset for key in panels], axis_label, ends)
+    cut = finish_panels(axes, heads, [key.dataset for key in panels], axis_label, ends, window)
     add_legend_below(figure, sign_handles(why))
     caption = _describe_curves(runs, table, settings, window, band) + cut
     if pale:
