@@ -137,3 +137,23 @@ def test_intervals_hold_at_sites_of_a_few_hundred_samples() -> None:
             wrong = (labels != classes)[site == row["client"]].sum()
             covered.append(row["wrong_low"] <= wrong <= row["wrong_high"])
     assert np.mean(covered) >= 0.9
+
+
+def test_no_site_has_to_be_clean() -> None:
+    """One site labels most of a class as another, and the two others have random errors."""
+    covered, found = [], []
+    for seed in (1, 2):
+        random = np.random.default_rng(seed)
+        centres, classes, site = random.normal(size=(4, 16)) * 1.5, *random.integers(0, 4, (2, 1200)) % [[4], [3]]
+        x = (centres[classes] + random.normal(size=(1200, 16))).astype(np.float32)
+        wrong = random.random(1200) < np.array([0.1, 0.4, 0.0])[site]
+        labels = np.where(wrong, (classes + random.integers(1, 4, 1200)) % 4, classes)
+        labels[(site == 2) & (classes == 2) & (random.random(1200) < 0.6)] = 3
+        suspects = fn.find_label_errors(x, labels, site, progress=False)
+        verdict = suspects.set_index("sample")["verdict"].sort_index()
+        found.append((verdict == "wrong")[(site == 2) & (labels != classes)].mean())
+        for row in suspects.attrs["sites"]:
+            count = (labels != classes)[site == row["client"]].sum()
+            covered.append(row["wrong_low"] <= count <= row["wrong_high"])
+    assert all(covered)
+    assert min(found) > 0.9
