@@ -260,7 +260,7 @@ def estimate_held_out(
     held_p = 1.0 - _pick_columns(posterior, y)
     learnt = has_plateau(held_out.max(1), held_out.argmax(1) == y, site)
     counts = count_wrong(held_out, y, site, held_p, learnt)
-    if by_all is not held_out:
+    if by_all is not held_out or confidence is not None:  # for the order within a site, votes add to the confidence
         posterior = fit_sites(by_all, y, site)
     by_matrix, by_model = 1.0 - _pick_columns(posterior, y), 1.0 - np.exp(_pick_columns(by_all, y))
     if not learnt:  # EM assumes that confident predictions are right. Instead use 1 - p(given) with halved log-odds

@@ -15,6 +15,7 @@ from fednoise_core.methods.fedavg import FedAvg, HeldOut
 from fednoise_core.ops.discriminant import add_sums, choose_ridge, fit_discriminant, sum_classes
 
 MISLABELLED = 0.5  # share of a class with one other label above which votes are ignored, because most of them are wrong
+NEARLY_ALL = 0.8  # the same if it holds for most classes, since the models may be wrong about a client
 ADDED = 0.2  # smallest share of this class among the samples with that label, to exclude errors of the models
 
 
@@ -169,9 +170,12 @@ def find_mislabelled(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
 
     Returns:
         bool [K]: True if more than `MISLABELLED` of the samples predicted as the class have one other label, and if
-        they are more than `ADDED` of the samples with this label.
+        they are more than `ADDED` of the samples with this label. If it would be True for most classes, the share must
+        exceed `NEARLY_ALL`.
     """
     counts = torch.bincount(predicted * classes + labels, minlength=classes**2).view(classes, classes)
     size, labelled = counts.sum(1), counts.sum(0)
     count, label = counts.fill_diagonal_(0).max(1)
-    return (count > MISLABELLED * size) & (count > ADDED * labelled[label])
+    added = count > ADDED * labelled[label]
+    mislabelled = added & (count > MISLABELLED * size)
+    return mislabelled if 2 * mislabelled.sum() <= classes else added & (count > NEARLY_ALL * size)

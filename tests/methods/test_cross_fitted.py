@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 import torch
 import toy
 
@@ -12,7 +13,7 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.world import World
 from fednoise_core.label_errors.scope import find_near_copies, measure_distances, score_scope
-from fednoise_core.methods.cross_fitted import CrossFitted
+from fednoise_core.methods.cross_fitted import CrossFitted, find_mislabelled
 from fednoise_core.ops.discriminant import choose_ridge, fit_discriminant, sum_classes
 
 TRAIN = {**toy.TRAIN, "fraction": 1.0, "rounds": 2}
@@ -127,6 +128,16 @@ def test_a_class_that_one_site_labels_as_another_is_found_there() -> None:
     for row in suspects.attrs["sites"]:
         wrong = (labels != classes)[site == row["client"]].sum()
         assert abs(row["wrong"] - wrong) < 0.15 * wrong
+
+
+@pytest.mark.parametrize(("share", "classes", "expected"), [(60, 1, 1), (40, 1, 0), (60, 3, 0), (90, 3, 3)])
+def test_votes_are_ignored_for_classes_that_are_mostly_mislabelled(share: int, classes: int, expected: int) -> None:
+    """If these are most classes, nearly all labels must differ, since the models may be wrong about the client."""
+    predicted = torch.arange(4).repeat_interleave(100)
+    labels = predicted.clone()
+    for k in range(classes):
+        labels[100 * k : 100 * k + share] = (k + 1) % 4
+    assert find_mislabelled(predicted, labels, 4).tolist() == [k < expected for k in range(4)]
 
 
 def test_intervals_hold_at_sites_of_a_few_hundred_samples() -> None:
