@@ -13,7 +13,9 @@ within the site.
 
 With `--datasets cifar10 gaussian` errors are planted at random into labels of such embeddings and of points around ten
 centres. The sites are equally noisy, clean or unlike. In other kinds the first site has the hardest images and no
-error, or labels one class as another. `few` has 450 samples at three sites (PLANTED).
+error, or labels one class as another. `few` has 450 samples at three sites (PLANTED). No site is clean with
+`systematic`, where the first site labels 60 % of one class as another, or with `next`, where labels move to the next
+class. `--datasets gaussian4` has these two kinds with points around four centres that lie farther apart.
 Kind `equal` of Fashion-MNIST is the ordinary case: 6,000 images, three sites, 12 % wrong at random.
 
 With `--second-turn` every verdict `wrong` is accepted, and the corrected labels are checked again.
@@ -69,11 +71,16 @@ PLANTED = {  # share of wrong labels at each site, and whether they move to the 
     "hard": ((0.0, 0.18, 0.06, 0.10), False),
     "few": ((0.2, 0.2, 0.2), False),
     "class": ((0.1, 0.1, 0.1), False),
+    "systematic": ((0.0, 0.4, 0.1), False),
+    "next": ((0.1, 0.1, 0.1), True),
 }
+MISTAKEN = 0.6  # with kind systematic: share of the last class that the first site labels as class 0
+POINTS = {"gaussian": (1500, 10, 32, 0.62), "gaussian4": (1200, 4, 16, 1.5)}  # samples, classes, features, spread
 KINDS_OF = {
     **dict.fromkeys(LOOKS, KINDS),
     **dict.fromkeys(PEOPLE, ("embeddings", "pixels")),
     **dict.fromkeys(("cifar10", "gaussian"), tuple(PLANTED)),
+    "gaussian4": ("systematic", "next"),
 }
 VOTERS = 15
 RIVALS: dict[str, ClassifierMixin] = {
@@ -183,10 +190,11 @@ def load_embeddings(file: Path, images: np.ndarray) -> np.ndarray:
 def make_planted_federation(name: str, kind: str, folder: Path, results: Path, seed: int) -> tuple[np.ndarray, ...]:
     """Draw inputs [n, ...], clean labels [n], labels with planted errors [n] and sites [n] of a federation."""
     draw = np.random.default_rng([seed, list(PLANTED).index(kind)])
-    size = {"gaussian": 1500, "cifar10": 3000}.get(name, 6000) if kind != "few" else 450
-    if name == "gaussian":
-        clean, centres = draw.integers(0, 10, size), draw.normal(0, 0.62, (10, 32))
-        x = (centres[clean] + draw.normal(size=(size, 32))).astype(np.float32)
+    size, K, width, spread = POINTS.get(name, (3000 if name == "cifar10" else 6000, 10, 0, 0.0))
+    size = 450 if kind == "few" else size
+    if name in POINTS:
+        clean, centres = draw.integers(0, K, size), draw.normal(0, spread, (K, width))
+        x = (centres[clean] + draw.normal(size=(size, width))).astype(np.float32)
     elif name == "cifar10":
         arrays, pool = load_pool(name, folder)
         rows = draw.permutation(POOL)[:size]
@@ -207,9 +215,11 @@ def make_planted_federation(name: str, kind: str, folder: Path, results: Path, s
         site[:] = 0
         site[np.setdiff1d(np.arange(n), chosen)] = others
     wrong = draw.random(n) < np.array(rates)[site]
-    labels = np.where(wrong, (clean + (1 if paired else draw.integers(1, 10, n))) % 10, clean)
+    labels = np.where(wrong, (clean + (1 if paired else draw.integers(1, K, n))) % K, clean)
     if kind == "class":
         labels[(site == 0) & (clean == 9)] = 0
+    elif kind == "systematic":
+        labels[(site == 0) & (clean == K - 1) & (draw.random(n) < MISTAKEN)] = 0
     return x, clean, labels, site
 
 

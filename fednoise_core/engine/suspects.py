@@ -87,13 +87,16 @@ def judge_held_out(fed: Federation, answers: Mapping[int, Any]) -> list[SiteLabe
                 by_all = unseen if mixed is held_p else mixed[positions].cpu().numpy()
                 parts = (world.first[rows[positions]], world.labels[rows[positions]], rows[positions])
                 columns = {name: values[positions].cpu().numpy() for name, values in answer[2].items()}
-                parts_by_site.append((site, unseen, by_all, *(part.cpu().numpy() for part in parts), columns))
+                confidence = columns.pop("confidence", unseen.max(1))
+                parts_by_site.append(
+                    (site, unseen, by_all, *(part.cpu().numpy() for part in parts), columns, confidence)
+                )
     if not parts_by_site:
         return []
-    sites, held_out, mixtures, labels, now, samples, columns_by_site = zip(
+    sites, held_out, mixtures, labels, now, samples, columns_by_site, confidence_by_site = zip(
         *sorted(parts_by_site, key=itemgetter(0)), strict=True
     )
-    return estimate_held_out(held_out, mixtures, labels, samples, sites, now, columns_by_site)
+    return estimate_held_out(held_out, mixtures, labels, samples, sites, now, columns_by_site, confidence_by_site)
 
 
 # (client, rows of the data set [n], log-probabilities [n, K])

@@ -33,6 +33,7 @@ APART = 0.1  # largest difference of two estimates that agree, as a share of the
 ENOUGH = 30  # number of wrong labels that P(wrong) must find at a site, so that its matrix decides the order
 BINS, FEWEST, FULL = 20, 5, 50  # bins of confidence: largest and smallest number of bins, and samples per bin
 FIXED, SURE = 0.2, 0.998  # share of most confident bins in which P(prediction is right) is fixed, and its value there
+GAIN = 5.0  # log-likelihood that the model's own errors must add, or else its predictions count as right in all bins
 BELOW, ABOVE = 0.12, 0.15  # shares of the other contradicted labels that extend the interval below and above
 UNCLEAR = 2.0  # times the error rate of a site: share of the other contradicted labels that may also be wrong
 FOLLOWED = 0.1  # value above chance from which `measure_follow` is 1
@@ -231,6 +232,7 @@ def estimate_held_out(
     sites: Sequence[int],
     current: Sequence[np.ndarray] | None = None,
     extra_columns: Sequence[Mapping[str, np.ndarray]] | None = None,
+    confidence: Sequence[np.ndarray] | None = None,
 ) -> list[SiteLabels]:
     """Estimate which given labels are wrong, from models that have not seen the sample and from all models.
 
@@ -245,6 +247,8 @@ def estimate_held_out(
         sites: Numbers of the sites, all different.
         current: Current labels of each site, int64 [n]. Default: `labels`.
         extra_columns: Further columns of each site. They are only copied into the result.
+        confidence: Confidence for each site, float [n], of models that all sites share. It is needed if
+            `held_out_log_p` also comes from votes of the site's own samples. Default: its largest values.
 
     Returns:
         The estimates, in the order of the sites.
@@ -252,11 +256,11 @@ def estimate_held_out(
     site = np.repeat(np.arange(len(sites)), [len(y) for y in labels])
     y, held_out = np.concatenate(labels), np.concatenate(held_out_log_p)
     by_all = held_out if all(map(operator.is_, held_out_log_p, mixed)) else np.concatenate(mixed)
-    posterior = fit_sites(held_out, y, site)
+    posterior = fit_sites(held_out, y, site, None if confidence is None else np.concatenate(confidence))
     held_p = 1.0 - _pick_columns(posterior, y)
     learnt = has_plateau(held_out.max(1), held_out.argmax(1) == y, site)
     counts = count_wrong(held_out, y, site, held_p, learnt)
-    if by_all is not held_out:
+    if by_all is not held_out or confidence is not None:  # for the order within a site, votes add to the confidence
         posterior = fit_sites(by_all, y, site)
     by_matrix, by_model = 1.0 - _pick_columns(posterior, y), 1.0 - np.exp(_pick_columns(by_all, y))
     if not learnt:  # EM assumes that confident predictions are right. Instead use 1 - p(given) with halved log-odds
@@ -286,7 +290,9 @@ def estimate_held_out(
     return results
 
 
-def fit_sites(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> np.ndarray:
+def fit_sites(
+    log_p: np.ndarray, labels: np.ndarray, site: np.ndarray, confidence: np.ndarray | None = None
+) -> np.ndarray:
     """Estimate P(true label) by EM, with a transition matrix for each site and one calibration of the model for all.
 
     The samples of all sites are divided into bins by the confidence of the model. In a bin the most probable class is
@@ -296,10 +302,16 @@ def fit_sites(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> np.nda
     shifted to the next class. The error rate of a row is regularised towards the rate of the site, and the distribution
     of its errors towards that of all sites.
 
+    Sites must share the confidence. If it came from votes of a site's own samples, wrong labels would lower it at this
+    site only. Bins with samples of this site only cannot separate its wrong labels from errors of the model.
+
+    If errors of the model do not make the labels more likely, its predictions count as right in all bins.
+
     Args:
         log_p: Log-probabilities of models that have not seen the sample, float64 [n, K].
         labels: Given labels, int64 [n].
         site: Site of each sample, int64 [n], from 0.
+        confidence: Confidence of the model, by which bins are made, float [n]. Default: its largest log-probability.
 
     Returns:
         float64 [n, K].
@@ -312,7 +324,7 @@ def fit_sites(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> np.nda
     log_p, given, place = log_p[order], labels[order], site[order]
     cell, top = place * K + given, log_p.argmax(1)
     present, starts = np.unique(cell, return_index=True)
-    confidence = _pick_columns(log_p, top)
+    confidence = _pick_columns(log_p, top) if confidence is None else confidence[order]
     rank = np.argsort(np.argsort(confidence, kind="stable"), kind="stable")
     bin_of, sure = rank * bins // n, rank * 2 >= n
     size = np.maximum(np.bincount(bin_of, minlength=bins), TINY)
@@ -330,25 +342,32 @@ def fit_sites(log_p: np.ndarray, labels: np.ndarray, site: np.ndarray) -> np.nda
         pattern = (errors + SHAPE * shared) / (wrong + SHAPE)[..., None]
         return np.asarray(rates[..., None] * pattern + np.eye(K) * (1 - rates)[..., None])
 
-    counts = np.zeros((S, K, K))
-    np.add.at(counts, (place[sure], top[sure], given[sure]), 1.0)
-    T = fit_matrices(counts)
-    rate = (counts * off).sum() / max(counts.sum(), 1.0)
-    right = np.bincount(bin_of, top == given, bins) / size / max(1 - rate, TINY)
-    for number in range(ROUNDS + 1):
-        right = np.clip(_pool_adjacent(right, size), TINY, SURE)
-        right[-fixed:] = SURE
-        joint = others * (1 - right[bin_of])[:, None]
-        joint[row, top] = right[bin_of]
-        joint *= T.transpose(0, 2, 1).reshape(S * K, K)[cell]
-        joint /= joint.sum(1, keepdims=True)
-        if number < ROUNDS:
-            right = np.bincount(bin_of, joint[row, top], bins) / size
-            counts = np.zeros((S * K, K))
-            counts[present] = np.add.reduceat(joint, starts, axis=0)
-            T = fit_matrices(counts.reshape(S, K, K).transpose(0, 2, 1))
+    def climb_likelihood(fixed: int) -> tuple[np.ndarray, float]:
+        """EM with this number of fixed bins. Returns P(true label) in the order of the samples, and log-likelihood."""
+        counts = np.zeros((S, K, K))
+        np.add.at(counts, (place[sure], top[sure], given[sure]), 1.0)
+        T = fit_matrices(counts)
+        rate = (counts * off).sum() / max(counts.sum(), 1.0)
+        right = np.bincount(bin_of, top == given, bins) / size / max(1 - rate, TINY)
+        for number in range(ROUNDS + 1):
+            right = np.clip(_pool_adjacent(right, size), TINY, SURE)
+            right[-fixed:] = SURE
+            joint = others * (1 - right[bin_of])[:, None]
+            joint[row, top] = right[bin_of]
+            joint *= T.transpose(0, 2, 1).reshape(S * K, K)[cell]
+            total = joint.sum(1, keepdims=True)
+            joint /= total
+            if number < ROUNDS:
+                right = np.bincount(bin_of, joint[row, top], bins) / size
+                counts = np.zeros((S * K, K))
+                counts[present] = np.add.reduceat(joint, starts, axis=0)
+                T = fit_matrices(counts.reshape(S, K, K).transpose(0, 2, 1))
+        return joint, float(np.log(total).sum())
+
+    joint, likelihood = climb_likelihood(fixed)
+    without_errors, its_likelihood = climb_likelihood(bins)
     posterior = np.empty_like(joint)
-    posterior[order] = joint
+    posterior[order] = without_errors if likelihood < its_likelihood + GAIN else joint
     return posterior
 
 

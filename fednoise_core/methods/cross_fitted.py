@@ -14,7 +14,8 @@ from fednoise_core.label_errors.scope import find_near_copies, measure_distances
 from fednoise_core.methods.fedavg import FedAvg, HeldOut
 from fednoise_core.ops.discriminant import add_sums, choose_ridge, fit_discriminant, sum_classes
 
-MISLABELLED = 0.8  # share of a class with one other label above which votes are ignored; below, models outweigh them
+MISLABELLED = 0.5  # share of a class with one other label above which votes are ignored, because most of them are wrong
+NEARLY_ALL = 0.8  # the same if it holds for most classes, since the models may be wrong about a client
 ADDED = 0.2  # smallest share of this class among the samples with that label, to exclude errors of the models
 
 
@@ -144,7 +145,8 @@ class CrossFitted(FedAvg):
 
     def predict_held_out(self, client: Client, broadcast: Mapping[str, Any]) -> HeldOut:
         held_out, seen = (client.state[name] / client.state[name].sum(1, keepdim=True) for name in ("held", "seen"))
-        predicted = held_out.argmax(1)  # without votes, which would confirm systematic errors of the client
+        # without votes, which would confirm systematic errors of the client, and which wrong labels make less certain
+        confidence, predicted = held_out.max(1)
         if self.fit == "sums":  # votes do not include the sample's own label
             shared = find_mislabelled(predicted[: client.n], client.labels, client.net.classes)[predicted]
             votes = torch.where(shared[:, None], held_out, client.state["votes"])
@@ -155,7 +157,7 @@ class CrossFitted(FedAvg):
         mean, nearest = client.state["distances"]
         near_copies = find_near_copies(mean, nearest, client.net.features_size)
         columns = {"out_of_scope": score_scope(mean, mixed), "near_copy": near_copies, "predicted": predicted}
-        return held_out, mixed, columns
+        return held_out, mixed, {**columns, "confidence": confidence}
 
 
 def find_mislabelled(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
@@ -168,9 +170,12 @@ def find_mislabelled(predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
 
     Returns:
         bool [K]: True if more than `MISLABELLED` of the samples predicted as the class have one other label, and if
-        they are more than `ADDED` of the samples with this label.
+        they are more than `ADDED` of the samples with this label. If it would be True for most classes, the share must
+        exceed `NEARLY_ALL`.
     """
     counts = torch.bincount(predicted * classes + labels, minlength=classes**2).view(classes, classes)
     size, labelled = counts.sum(1), counts.sum(0)
     count, label = counts.fill_diagonal_(0).max(1)
-    return (count > MISLABELLED * size) & (count > ADDED * labelled[label])
+    added = count > ADDED * labelled[label]
+    mislabelled = added & (count > MISLABELLED * size)
+    return mislabelled if 2 * mislabelled.sum() <= classes else added & (count > NEARLY_ALL * size)

@@ -178,7 +178,9 @@ class FedAvg(Local, ValidatedSettings):
 
         Returns:
             Probabilities [n, K] by models that have not seen the sample, probabilities [n, K] by all models, and
-            further columns of suspects.csv, each [n]. None if there are no such models.
+            further columns of suspects.csv, each [n]. None if there are no such models. If the first probabilities also
+            come from votes of the client's own samples, a column `confidence` is needed, which is not written: the
+            confidence of the models alone.
         """
         return None
 

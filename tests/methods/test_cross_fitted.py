@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 import torch
 import toy
 
@@ -12,7 +13,7 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.world import World
 from fednoise_core.label_errors.scope import find_near_copies, measure_distances, score_scope
-from fednoise_core.methods.cross_fitted import CrossFitted
+from fednoise_core.methods.cross_fitted import CrossFitted, find_mislabelled
 from fednoise_core.ops.discriminant import choose_ridge, fit_discriminant, sum_classes
 
 TRAIN = {**toy.TRAIN, "fraction": 1.0, "rounds": 2}
@@ -129,6 +130,16 @@ def test_a_class_that_one_site_labels_as_another_is_found_there() -> None:
         assert abs(row["wrong"] - wrong) < 0.15 * wrong
 
 
+@pytest.mark.parametrize(("share", "classes", "expected"), [(60, 1, 1), (40, 1, 0), (60, 3, 0), (90, 3, 3)])
+def test_votes_are_ignored_for_classes_that_are_mostly_mislabelled(share: int, classes: int, expected: int) -> None:
+    """If these are most classes, nearly all labels must differ, since the models may be wrong about the client."""
+    predicted = torch.arange(4).repeat_interleave(100)
+    labels = predicted.clone()
+    for k in range(classes):
+        labels[100 * k : 100 * k + share] = (k + 1) % 4
+    assert find_mislabelled(predicted, labels, 4).tolist() == [k < expected for k in range(4)]
+
+
 def test_intervals_hold_at_sites_of_a_few_hundred_samples() -> None:
     covered = []
     for seed in range(8):
@@ -137,3 +148,23 @@ def test_intervals_hold_at_sites_of_a_few_hundred_samples() -> None:
             wrong = (labels != classes)[site == row["client"]].sum()
             covered.append(row["wrong_low"] <= wrong <= row["wrong_high"])
     assert np.mean(covered) >= 0.9
+
+
+def test_no_site_has_to_be_clean() -> None:
+    """One site labels most of a class as another, and the two others have random errors."""
+    covered, found = [], []
+    for seed in (1, 2):
+        random = np.random.default_rng(seed)
+        centres, classes, site = random.normal(size=(4, 16)) * 1.5, *random.integers(0, 4, (2, 1200)) % [[4], [3]]
+        x = (centres[classes] + random.normal(size=(1200, 16))).astype(np.float32)
+        wrong = random.random(1200) < np.array([0.1, 0.4, 0.0])[site]
+        labels = np.where(wrong, (classes + random.integers(1, 4, 1200)) % 4, classes)
+        labels[(site == 2) & (classes == 2) & (random.random(1200) < 0.6)] = 3
+        suspects = fn.find_label_errors(x, labels, site, progress=False)
+        verdict = suspects.set_index("sample")["verdict"].sort_index()
+        found.append((verdict == "wrong")[(site == 2) & (labels != classes)].mean())
+        for row in suspects.attrs["sites"]:
+            count = (labels != classes)[site == row["client"]].sum()
+            covered.append(row["wrong_low"] <= count <= row["wrong_high"])
+    assert all(covered)
+    assert min(found) > 0.9

@@ -297,6 +297,45 @@ def test_equally_noisy_sites_get_a_number_and_a_narrow_interval(rate, kind, widt
         assert estimate.high - estimate.low < width * len(site_labels)
 
 
+def test_a_model_whose_predictions_are_right_counts_as_right():
+    """It has learnt that labels are moved to the next class, but no less confident predictions are wrong more often."""
+    rng = np.random.default_rng(0)
+    true, site = rng.integers(0, 3, 600), np.arange(600) % 3
+    labels = np.where(rng.random(600) < 0.1, (true + 1) % 3, true)
+    sure = rng.uniform(0.7, 0.95, 600)
+    p = np.full((600, 3), 0.01)
+    p[np.arange(600), true], p[np.arange(600), (true + 1) % 3] = sure, 0.99 - sure
+    parts = [site == number for number in range(3)]
+    log_p = [np.log(p[of_site]) for of_site in parts]
+    for of_site, estimate in zip(
+        parts, estimate_held_out(log_p, log_p, [labels[of_site] for of_site in parts], parts, range(3)), strict=True
+    ):
+        wrong = (labels != true)[of_site]
+        assert estimate.low <= wrong.sum() <= estimate.high
+        assert ((estimate.p_wrong > 0.5) == wrong).all()
+
+
+def test_confidence_that_wrong_labels_lower_at_their_site_is_replaced_by_one_that_sites_share():
+    """Otherwise the least confident bins have samples of that site only, so nothing tells what is wrong there."""
+    rng, n = np.random.default_rng(0), 600
+    log_p, labels, wrong, shared = [], [], [], []
+    for rate in (0.1, 0.1, 0.6):  # of the last class, labelled 0
+        true = rng.integers(0, K, n)
+        labels.append(np.where((rng.random(n) < rate) & (true == K - 1), 0, true))
+        wrong.append(int((labels[-1] != true).sum()))
+        unclear = rng.random(n) < 0.2
+        top = np.where(unclear & (rng.random(n) < 0.5), (true + 1) % K, true)
+        shared.append(np.where(unclear, 0.6, 0.9) + rng.uniform(-0.05, 0.05, n))
+        sure = np.where((true == K - 1) & (rate > 0.5), 0.4, shared[-1])
+        p = np.tile((1 - sure[:, None]) / (K - 1), K)
+        p[np.arange(n), top] = sure
+        log_p.append(np.log(p))
+    data = log_p, log_p, labels, [np.arange(n)] * 3, range(3)
+    by_own, by_shared = (estimate_held_out(*data, confidence=confidence)[2] for confidence in (None, shared))
+    assert abs(by_shared.wrong - wrong[2]) < 5 < 30 < abs(by_own.wrong - wrong[2])
+    assert by_shared.low <= wrong[2] <= by_shared.high
+
+
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_clean_site_s_interval_begins_at_none(hard):
     parts = vectors(0.0, "uniform", 2, hard)
