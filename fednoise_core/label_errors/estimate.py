@@ -256,12 +256,12 @@ def estimate_held_out(
     site = np.repeat(np.arange(len(sites)), [len(y) for y in labels])
     y, held_out = np.concatenate(labels), np.concatenate(held_out_log_p)
     by_all = held_out if all(map(operator.is_, held_out_log_p, mixed)) else np.concatenate(mixed)
-    posterior = fit_sites(held_out, y, site, None if confidence is None else np.concatenate(confidence))
-    held_p = 1.0 - _pick_columns(posterior, y)
     learnt = has_plateau(held_out.max(1), held_out.argmax(1) == y, site)
+    posterior = fit_sites(held_out, y, site, learnt, None if confidence is None else np.concatenate(confidence))
+    held_p = 1.0 - _pick_columns(posterior, y)
     counts = count_wrong(held_out, y, site, held_p, learnt)
     if by_all is not held_out or confidence is not None:  # for the order within a site, votes add to the confidence
-        posterior = fit_sites(by_all, y, site)
+        posterior = fit_sites(by_all, y, site, learnt)
     by_matrix, by_model = 1.0 - _pick_columns(posterior, y), 1.0 - np.exp(_pick_columns(by_all, y))
     if not learnt:  # EM assumes that confident predictions are right. Instead use 1 - p(given) with halved log-odds
         odds = np.sqrt(by_model / np.maximum(1.0 - by_model, TINY))
@@ -291,7 +291,7 @@ def estimate_held_out(
 
 
 def fit_sites(
-    log_p: np.ndarray, labels: np.ndarray, site: np.ndarray, confidence: np.ndarray | None = None
+    log_p: np.ndarray, labels: np.ndarray, site: np.ndarray, learnt: bool, confidence: np.ndarray | None = None
 ) -> np.ndarray:
     """Estimate P(true label) by EM, with a transition matrix for each site and one calibration of the model for all.
 
@@ -305,12 +305,14 @@ def fit_sites(
     Sites must share the confidence. If it came from votes of a site's own samples, wrong labels would lower it at this
     site only. Bins with samples of this site only cannot separate its wrong labels from errors of the model.
 
-    If errors of the model do not make the labels more likely, its predictions count as right in all bins.
+    If errors of the model do not make the labels more likely, its predictions count as right in all bins, unless it has
+    learnt little.
 
     Args:
         log_p: Log-probabilities of models that have not seen the sample, float64 [n, K].
         labels: Given labels, int64 [n].
         site: Site of each sample, int64 [n], from 0.
+        learnt: True if the model is right where it is confident.
         confidence: Confidence of the model, by which bins are made, float [n]. Default: its largest log-probability.
 
     Returns:
@@ -365,9 +367,11 @@ def fit_sites(
         return joint, float(np.log(total).sum())
 
     joint, likelihood = climb_likelihood(fixed)
-    without_errors, its_likelihood = climb_likelihood(bins)
+    if learnt:
+        without_errors, its_likelihood = climb_likelihood(bins)
+        joint = without_errors if likelihood < its_likelihood + GAIN else joint
     posterior = np.empty_like(joint)
-    posterior[order] = without_errors if likelihood < its_likelihood + GAIN else joint
+    posterior[order] = joint
     return posterior
 
 
