@@ -81,10 +81,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
         [(CORE + "data/partition.py", "import numpy as np\n", "import numpy as np\n\nNEVER_USED = 1\n")],
         {"noise": 2, "partition": 2, **ALL_RUNS, "figure": 2},
     ),
-    "an error's text": (
-        [(CORE + "noise/labels.py", "its images are", "it has images of")],
-        {"noise": 2, "partition": 2, **ALL_RUNS, "figure": 2},
-    ),
+    "an error's text": ([(CORE + "noise/labels.py", "its images are", "it has images of")], {}),
     "a comment": ([(FEDCORR, INIT, f"    # a comment\n{INIT}")], {}),
     "a docstring": ([(FEDCORR, '"""', '"""Another docstring. ')], {}),
     "the version": ([(CORE + "version.py", '__version__ = "', '__version__ = "9.')], {}),
