@@ -55,12 +55,14 @@ def describe_result(method: str) -> str:
 def _describe_ranks(frame: pd.DataFrame, method: str) -> str:
     """Describe the ranks of a method on a board that has rows of it."""
     row = frame[frame["method"] == method].iloc[0]
+    compared = row[["ahead", "behind", "undecided"]].sum()
     verdicts = (
-        f"- {row['dataset_label']}: {row['method_label']} is ahead in {row['ahead']} of "
-        f"{row[['ahead', 'behind', 'undecided']].sum()} settings and behind in {row['behind']}."
+        f"- {row['dataset_label']}: {row['method_label']} is ahead in {row['ahead']} of {compared} settings and behind "
+        f"in {row['behind']}."
     )
     if pd.isna(row["rank"]):
-        return f"{verdicts} In the others it was not compared, so it has no rank.\n"
+        why = "In the others it was not compared" if compared < row["of_settings"] else "Runs of it are missing"
+        return f"{verdicts} {why}, so it has no rank.\n"
     gain, ranked = format_interval(row, "mean_gain"), frame["rank"].notna().sum()
     return f"{verdicts} Its mean gain is {gain} points and its mean rank {row['rank']:.1f} of {ranked}.\n"
 

@@ -6,7 +6,8 @@ A paper at its own size takes long on one GPU. So the runs that are finished are
 "not run". Runs of an earlier publication also count, if their settings are still the planned ones. They are read from
 runs.json.xz, which has the data that most tables and figures need. So several machines can add runs to a page. Runs
 with settings that are no longer planned stay in that file, as a branch may plan them, and no page shows them. To drop
-them, delete the file before you publish from a store that has all other runs.
+them, delete the file before you publish from a store that has all other runs. Do so, too, if you change the default of
+a setting: settings leave out defaults, so runs with the old one would count.
 
 A scale with `page: cpu` has its rows on the page of scale cpu, and its runs in runs.json.xz of that page.
 

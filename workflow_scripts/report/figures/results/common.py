@@ -59,15 +59,14 @@ def smooth_accuracies(runs: Sequence[RecordedRun], settings: AccuracySettings) -
         settings: `metric` says which accuracy it is.
 
     Returns:
-        The frame of `frames.by_round`, and words for the mean. They are "" if the mean is over one evaluation, as for
-        the accuracy of the last round.
+        The frame of `frames.by_round`, and how many evaluations the mean is over, in words. They are "" if it is over
+        one, as for the accuracy of the last round.
     """
     frame = frames.by_round(runs, 1 if settings.metric == "last" else None)
     least, most = int(frame["window"].min()), int(frame["window"].max())
     if most == 1:
         return frame, ""
-    number = f"{most} evaluations" if least == most else f"{least} to {most} evaluations, a quarter of a run's"
-    return frame, f"the mean of the last {number}"
+    return frame, f"{most} evaluations" if least == most else f"{least} to {most} evaluations, a quarter of a run's"
 
 
 def metric_words(settings: AccuracySettings) -> str:
@@ -298,15 +297,15 @@ def finish_panels(
         datasets: Data set of each panel.
         x: What the x axis shows.
         ends: Line ends of each panel.
-        window: Words for the mean that the lines show, of `smooth_accuracies`.
+        window: How many evaluations the lines are means of, in words, of `smooth_accuracies`.
 
     Returns:
         The caption's sentence about lines that the axes leave out.
     """
     set_titles(axes, heads)
     starts = set_y_ranges(axes, datasets, ends)
-    mean = window.removeprefix("the ").replace("the last ", "").partition(",")[0]  # as long as a panel is high
-    label_outer_axes(axes, x, f"test accuracy, %,\n{mean}" if mean else "test accuracy, %")
+    mean = f",\nmean of {window.partition(',')[0]}" if window else ""  # no longer than a panel is high
+    label_outer_axes(axes, x, f"test accuracy, %{mean}")
     label_line_ends(axes, ends)
     below = any(end.y < axis.get_ylim()[0] for axis, panel_ends in zip(axes, ends, strict=True) for end in panel_ends)
     return cut_axis_words(starts, below)

@@ -229,7 +229,7 @@ def _describe_curves(
     runs: Sequence[RecordedRun], table: pd.DataFrame, settings: CurvesSettings, window: str, band: bool
 ) -> str:
     text = f"Test accuracy {_rounds_words(runs)}"
-    text += f", {window}" if window else ""
+    text += f", the mean of the last {window}" if window else ""
     text += f", {count_words(table['n'])}" if table["n"].max() > 1 else ", one seed"
     text += ", bands from the lowest to the highest." if band else "."
     text += f" Numbers: {metric_words(settings)}."
